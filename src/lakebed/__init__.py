@@ -1,0 +1,1 @@
+"""lakebed: upserts, deletes, indexes and incremental reads on tables in Apache Hudi's format."""

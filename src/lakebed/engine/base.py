@@ -1,0 +1,88 @@
+"""The seam between the pipeline and what runs it: five verbs over a handle of rows.
+
+Two engines: `local` (Arrow in one process) and `spark`. Pipelines are written once against this protocol; the functions
+they hand over take Arrow and give Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from lakebed.expressions.base import RowExpression
+
+
+@dataclass(slots=True)
+class Task:
+    """Where a function runs: the three numbers of a write token, and a counter for commit sequence numbers."""
+
+    partition: int = 0
+    stage: int = 0
+    attempt: int = 0
+    rows: count[int] = field(default_factory=count)
+
+    @property
+    def write_token(self) -> str:
+        return f"{self.partition}-{self.stage}-{self.attempt}"
+
+
+Rows = Any
+"""A handle of rows: a Spark DataFrame, or `lakebed.engine.local.LocalRows`."""
+
+MapFunction = Callable[[Iterator[pa.RecordBatch], Task], Iterator[pa.RecordBatch]]
+GroupFunction = Callable[[str, int, Iterator[pa.RecordBatch], Task], Iterator[pa.RecordBatch]]
+
+
+class Engine(Protocol):
+    """See the module. `rows` handles of one engine are never given to another."""
+
+    name: Literal["local", "spark"]
+
+    def rows(self, data: Any) -> Rows:
+        """A handle over the caller's data (a DataFrame, or anything with the Arrow stream protocol)."""
+        ...
+
+    def schema(self, rows: Rows) -> pa.Schema: ...
+
+    def derive(
+        self, rows: Rows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None
+    ) -> Rows:
+        """Put derived columns in front of the rows' own (or of `keep`, a selection of them), no shuffle."""
+        ...
+
+    def filter(self, rows: Rows, predicate: RowExpression) -> Rows: ...
+
+    def map(self, rows: Rows, fn: MapFunction, schema: pa.Schema) -> Rows: ...
+
+    def group_map(
+        self, rows: Rows, fn: GroupFunction, schema: pa.Schema, *, groups: int | None, one_group_per_task: bool
+    ) -> Rows:
+        """One shuffle by (`_hoodie_partition_path`, `_group`); `fn(partition, group, batches, task)` sees each group whole.
+
+        `groups` is how many groups there are at most (None: unknown); `_group` is a non-negative int column.
+        """
+        ...
+
+    def files(self, paths: Sequence[tuple[str, int]], fn: Callable[[str, int], Iterator[pa.RecordBatch]], schema: pa.Schema) -> Rows:
+        """Rows of `fn(path, size)` over many files, spread over tasks: for reading key columns."""
+        ...
+
+    def join(self, rows: Rows, others: Rows, on: Sequence[str], how: Literal["left", "inner"]) -> Rows: ...
+
+    def union(self, parts: Sequence[Rows]) -> Rows: ...
+
+    def from_arrow(self, table: pa.Table) -> Rows: ...
+
+    def aggregate(self, rows: Rows, by: Sequence[str]) -> pa.Table:
+        """Counts of rows by the given columns, as an Arrow table with an extra column `rows` (int64)."""
+        ...
+
+    def collect(self, rows: Rows) -> pa.Table: ...
+
+    def persist(self, rows: Rows) -> Rows: ...
+
+    def release(self, rows: Rows) -> None: ...

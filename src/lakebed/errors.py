@@ -1,0 +1,127 @@
+"""Every error lakebed raises on purpose: one base, one class per thing a caller can do about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+
+class LakebedError(Exception):
+    """Base of all lakebed errors.
+
+    `message` says what was wrong and where, `hint` what to do about it, `context` holds the same facts for programs.
+
+    >>> str(LakebedError("table is locked", hint="try again in a minute", context={"uri": "/t"}))
+    'table is locked. try again in a minute'
+    """
+
+    retryable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "", context: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.context = context or {}
+
+    def __str__(self) -> str:
+        if not self.hint:
+            return self.message
+        return f"{self.message.rstrip('.')}. {self.hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.hint, self.context))
+
+    def to_json(self) -> str:
+        """The error as text that crosses a process border; `from_json` gives the same error back."""
+        return json.dumps(
+            {"type": type(self).__name__, "message": self.message, "hint": self.hint, "context": self.context},
+            default=str,
+        )
+
+
+class TableNotFound(LakebedError):
+    """No table at this URI (no `.hoodie/hoodie.properties`)."""
+
+    exit_code = 3
+
+
+class TableExists(LakebedError):
+    """`create` found a table at this URI."""
+
+    exit_code = 4
+
+
+class InvalidOption(LakebedError):
+    """An option or argument that does not exist, has a wrong value, or contradicts the table."""
+
+    exit_code = 5
+
+
+class UnsupportedFeature(LakebedError):
+    """The table or the request uses something lakebed does not do; nothing was changed."""
+
+    exit_code = 6
+
+
+class SchemaConflict(LakebedError):
+    """The data's schema does not fit the table's; nothing was written."""
+
+    exit_code = 7
+
+
+class InvalidRecord(LakebedError):
+    """A row that cannot be written (null key, null ordering value, ...); nothing was committed."""
+
+    exit_code = 8
+
+
+class CommitConflict(LakebedError):
+    """Another writer committed to the same file groups first; nothing of this write is visible."""
+
+    retryable = True
+    exit_code = 9
+
+
+class CommitStateUnknown(LakebedError):
+    """Storage did not tell whether the commit happened, and reading back failed too. `instant` names it."""
+
+    exit_code = 10
+
+    def __init__(
+        self, message: str, hint: str = "", context: dict[str, Any] | None = None, instant: str = ""
+    ) -> None:
+        super().__init__(message, hint, context)
+        self.instant = instant or str(self.context.get("instant", ""))
+
+
+class LockTimeout(LakebedError):
+    """The table lock was held by someone else for too long."""
+
+    retryable = True
+    exit_code = 11
+
+
+class CorruptFile(LakebedError):
+    """A file whose bytes are not what they should be; `context` has `path` and, where known, `offset`."""
+
+    exit_code = 12
+
+
+class IndexInconsistent(LakebedError):
+    """The index and the data disagree, e.g. two file groups of one bucket."""
+
+    exit_code = 13
+
+
+class StorageError(LakebedError):
+    """Storage failed or refused; `retryable` on the instance says whether trying again makes sense."""
+
+    exit_code = 14
+
+
+def from_json(text: str) -> LakebedError:
+    """Rebuild an error from `LakebedError.to_json`."""
+    fields = json.loads(text)
+    cls = globals().get(fields["type"], LakebedError)
+    return cls(fields["message"], fields["hint"], fields["context"])

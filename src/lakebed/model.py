@@ -1,0 +1,143 @@
+"""The nouns of the format as frozen dataclasses: instants, files, slices, write stats. No behaviour that touches storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
+OPERATION_COLUMN = "_hoodie_operation"
+IS_DELETED_COLUMN = "_hoodie_is_deleted"
+HOODIE = ".hoodie"
+
+
+class Action(str, Enum):
+    """What an instant does, as the words of the file names."""
+
+    COMMIT = "commit"
+    DELTACOMMIT = "deltacommit"
+    REPLACECOMMIT = "replacecommit"
+    CLUSTERING = "clustering"
+    COMPACTION = "compaction"
+    LOGCOMPACTION = "logcompaction"
+    CLEAN = "clean"
+    ROLLBACK = "rollback"
+    RESTORE = "restore"
+    SAVEPOINT = "savepoint"
+    INDEXING = "indexing"
+
+
+class State(int, Enum):
+    """How far an instant has come."""
+
+    REQUESTED = 0
+    INFLIGHT = 1
+    COMPLETED = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Instant:
+    """One action on the timeline. `time` is the requested time; `completion_time` is None while pending and on version 6.
+
+    `file_name` is the name of the timeline file that proves this state, relative to the timeline folder.
+    """
+
+    time: str
+    action: Action
+    state: State
+    completion_time: str | None = None
+    file_name: str = ""
+
+    @property
+    def is_completed(self) -> bool:
+        return self.state is State.COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile:
+    """A base file; `path` is relative to the table (`<partition>/<name>`)."""
+
+    partition: str
+    file_id: str
+    write_token: str
+    instant: str
+    name: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log file of a file slice; `instant` is the one in its name (delta commit on v8+, base instant on v6)."""
+
+    partition: str
+    file_id: str
+    instant: str
+    version: int
+    write_token: str
+    name: str
+    size: int
+    is_cdc: bool = False
+
+    @property
+    def path(self) -> str:
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """One version of a file group: a base file (or none) and the log files on top of it, in merge order."""
+
+    partition: str
+    file_id: str
+    instant: str
+    base_file: BaseFile | None
+    log_files: tuple[LogFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStat:
+    """What one commit did to one file; the fields of HoodieWriteStat that lakebed fills, in Python spelling."""
+
+    file_id: str
+    path: str
+    partition: str
+    prev_commit: str = "null"
+    num_writes: int = 0
+    num_inserts: int = 0
+    num_updates: int = 0
+    num_deletes: int = 0
+    file_size: int = 0
+    prev_base_file: str | None = None
+    create_millis: int = 0
+    upsert_millis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """The body of a completed commit, deltacommit or replacecommit, reduced to what planning needs.
+
+    `stats` maps a partition path to its write stats; `replaced` a partition path to replaced file ids.
+    `raw` is the whole decoded record (Avro field names) for everything else.
+    """
+
+    operation: str
+    stats: dict[str, tuple[WriteStat, ...]] = field(default_factory=dict)
+    replaced: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    extra: dict[str, str] = field(default_factory=dict)
+    raw: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> str:
+        """The Avro schema (JSON text, without meta columns) the commit wrote with, or an empty string."""
+        return self.extra.get("schema") or ""
