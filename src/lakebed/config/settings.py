@@ -1,0 +1,70 @@
+"""What the write and read paths are told, as frozen dataclasses with lakebed's defaults; no option keys, no text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+MIB = 1 << 20
+
+SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
+DupPolicy = Literal["none", "drop", "fail"]
+MissingColumns = Literal["error", "null", "drop"]
+QueryType = Literal["snapshot", "read_optimized", "incremental"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """How one write is done. Sizes are in bytes, times in seconds.
+
+    `record_size_estimate` None means: from past commits, or from an encoded sample on a table without history.
+    `bloom_filter` None means: a one-byte filter that holds every key, so that other writers' bloom lookups stay
+    right at no cost; True writes a real one. `tasks` None leaves the number of write tasks to the engine.
+    """
+
+    small_file_limit: int = 100 * MIB
+    max_file_size: int = 120 * MIB
+    record_size_estimate: int | None = None
+    estimator_max_commits: int = 5
+    estimator_threshold: float = 1.0
+    estimator_metadata_bytes: int = 0
+    insert_auto_split: bool = True
+    insert_split_size: int = 500_000
+    compression_codec: str = "zstd"
+    compression_level: int = 1
+    page_size: int = MIB
+    dictionary: bool = True
+    bloom_filter: bool | None = None
+    bloom_entries: int = 60_000
+    bloom_fpp: float = 1e-9
+    bloom_type: Literal["SIMPLE", "DYNAMIC_V0"] = "DYNAMIC_V0"
+    bloom_max_entries: int = 100_000
+    combine_before_upsert: bool = True
+    combine_before_insert: bool = False
+    combine_before_delete: bool = True
+    allow_duplicate_on_inserts: bool = True
+    drop_duplicates: bool = False
+    dup_policy: DupPolicy = "none"
+    sort_mode: SortMode = "NONE"
+    missing_columns: MissingColumns = "error"
+    memory: int = 512 * MIB
+    on_error: Literal["fail", "collect"] = "fail"
+    tasks: int | None = None
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    partitions_to_delete: tuple[str, ...] = ()
+    overwrite_partitions: tuple[str, ...] = ()
+    allow_empty_commit: bool = True
+    lock_wait_seconds: float = 60.0
+    heartbeat_interval_seconds: float = 60.0
+    heartbeat_misses: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What a read job's options say: which query, and between which instants. None where nothing was said."""
+
+    query_type: QueryType = "snapshot"
+    as_of: str | None = None
+    begin: str | None = None
+    end: str | None = None
