@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from lakebed.expressions.base import RowExpression
+from lakebed.model import BaseFile
+from lakebed.storage.base import Storage
 
 
 @dataclass(slots=True)
@@ -28,6 +30,14 @@ class Task:
     @property
     def write_token(self) -> str:
         return f"{self.partition}-{self.stage}-{self.attempt}"
+
+
+class FileSource(Protocol):
+    """What reading base files needs: the storage, and each file's own columns (a `Snapshot` is one)."""
+
+    storage: Storage
+
+    def schema_of(self, base_file: BaseFile) -> pa.Schema: ...
 
 
 Rows = Any
@@ -67,8 +77,17 @@ class Engine(Protocol):
         """
         ...
 
-    def files(self, paths: Sequence[tuple[str, int]], fn: Callable[[str, int], Iterator[pa.RecordBatch]], schema: pa.Schema) -> Rows:
-        """Rows of `fn(path, size)` over many files, spread over tasks: for reading key columns."""
+    def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> Rows:
+        """Some columns of many base files, as rows: for indexes that look at stored keys. No shuffle."""
+        ...
+
+    def route(self, rows: Rows, updates: pa.Table, inserts: pa.Table) -> Rows:
+        """Replace `_file_id`, `_instant` by `_group`, the number of the file group that takes the row.
+
+        `updates` has (`_hoodie_partition_path`, `_file_id`, `_group`); `inserts` has (`_hoodie_partition_path`,
+        `bounds` list<double>, `groups` list<int32>): a row without file id goes to the first group whose bound is
+        greater than its share, a number in [0, 1) made from a hash of its key.
+        """
         ...
 
     def join(self, rows: Rows, others: Rows, on: Sequence[str], how: Literal["left", "inner"]) -> Rows: ...

@@ -1,0 +1,177 @@
+"""`Snapshot`: an immutable view of one table at one instant. Everything that reads takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from lakebed.errors import UnsupportedFeature
+from lakebed.format.base_file import read_footer
+from lakebed.model import Action, BaseFile, FileSlice, Instant, State
+from lakebed.schema.arrow import without_meta
+from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
+from lakebed.slices.file_slices import by_group, latest_slice
+from lakebed.slices.listing import Listing, list_table
+from lakebed.storage.base import Storage
+from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.timeline import Timeline, load_timeline
+
+# Operations whose commits carry a schema that is not the table's word on it.
+_NO_SCHEMA_CHANGE = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The table as its completed instants up to `as_of` (a requested time, inclusive; None: all) show it.
+
+    Listings and commit metadata are read when first asked for, and kept.
+    """
+
+    storage: Storage
+    config: TableConfig
+    timeline: Timeline
+    as_of: str | None = None
+    _listings: dict[frozenset[str] | None, Listing] = field(
+        default_factory=lambda: {}, repr=False, compare=False
+    )
+
+    @cached_property
+    def commits(self) -> tuple[Instant, ...]:
+        """Completed commits, delta commits and replace commits of this view, in requested order."""
+        return tuple(i for i in self.timeline.commits if self.as_of is None or i.time <= self.as_of)
+
+    @property
+    def instant(self) -> str:
+        """Requested time of the newest commit in view; empty on a table without commits."""
+        return self.commits[-1].time if self.commits else ""
+
+    @cached_property
+    def avro_schema(self) -> str:
+        """The table's Avro schema without meta columns, as JSON; empty where nothing tells it."""
+        for instant in reversed(self.commits):
+            meta = self.timeline.commit_metadata(instant)
+            if meta.schema and meta.operation not in _NO_SCHEMA_CHANGE:
+                return meta.schema
+        if self.config.create_schema:
+            return self.config.create_schema
+        for file_slice in self.file_slices():
+            if file_slice.base_file:
+                return arrow_to_avro(without_meta(self._footer_schema(file_slice.base_file)), self.config.name)
+        return ""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns without meta columns; empty on a table that has none yet."""
+        return without_meta(avro_to_arrow(self.avro_schema)) if self.avro_schema else pa.schema([])
+
+    def partitions(self) -> tuple[str, ...]:
+        """Partition paths that exist in storage, sorted ("" for a table without partitions)."""
+        return self._listing(None).partitions
+
+    def file_slices(self, partitions: Collection[str] | None = None) -> tuple[FileSlice, ...]:
+        """The latest file slice of every file group in view, by partition and file id.
+
+        With `partitions` only their folders are listed.
+        """
+        key = None if partitions is None else frozenset(partitions)
+        listing = self._listing(key)
+        replaced = self._replaced
+        found: list[FileSlice] = []
+        for (partition, file_id), files in sorted(by_group(listing.base_files, listing.log_files).items()):
+            if (partition, file_id) in replaced:
+                continue
+            latest = latest_slice(
+                partition,
+                file_id,
+                files,
+                version=self.config.version,
+                is_visible=self.is_visible,
+                is_named=self._is_named,
+                completion_time=self.timeline.completion_time,
+                pending_compactions=self._pending_compactions,
+            )
+            if latest is not None:
+                found.append(latest)
+        return tuple(found)
+
+    def base_files(self, partitions: Collection[str] | None = None) -> tuple[BaseFile, ...]:
+        """The latest base file of every file group in view (log files are not looked at)."""
+        return tuple(s.base_file for s in self.file_slices(partitions) if s.base_file is not None)
+
+    def is_visible(self, instant_time: str) -> bool:
+        """Whether files of this instant count here: committed (or archived), and not after `as_of`."""
+        if self.as_of is not None and instant_time > self.as_of:
+            return False
+        return self.timeline.is_committed(instant_time)
+
+    def schema_of(self, base_file: BaseFile) -> pa.Schema:
+        """The columns (without meta) a base file was written with: its commit's schema, else its footer's."""
+        instant = self._by_time.get(base_file.instant)
+        if instant is not None:
+            written = self.timeline.commit_metadata(instant)
+            if written.schema and written.operation not in _NO_SCHEMA_CHANGE:
+                return without_meta(avro_to_arrow(written.schema))
+        return without_meta(self._footer_schema(base_file))
+
+    def _footer_schema(self, base_file: BaseFile) -> pa.Schema:
+        return read_footer(self.storage, base_file.path, base_file.size).schema
+
+    def _listing(self, partitions: frozenset[str] | None) -> Listing:
+        if partitions not in self._listings:
+            self._listings[partitions] = list_table(self.storage, partitions)
+        return self._listings[partitions]
+
+    @cached_property
+    def _by_time(self) -> dict[str, Instant]:
+        return {i.time: i for i in self.timeline.commits}
+
+    @cached_property
+    def _replaced(self) -> set[tuple[str, str]]:
+        return {
+            (partition, file_id)
+            for (partition, file_id), instant in self.timeline.replaced_files().items()
+            if self.as_of is None or instant.time <= self.as_of
+        }
+
+    @cached_property
+    def _named(self) -> dict[str, frozenset[str]]:
+        return {}
+
+    def _is_named(self, base_file: BaseFile) -> bool:
+        """What a lost task attempt left beside the committed file is in no write stat."""
+        instant = self._by_time.get(base_file.instant)
+        if instant is None:
+            return True
+        if base_file.instant not in self._named:
+            stats = self.timeline.commit_metadata(instant).stats.values()
+            self._named[base_file.instant] = frozenset(s.path for group in stats for s in group)
+        named = self._named[base_file.instant]
+        return not named or base_file.path in named
+
+    @cached_property
+    def _pending_compactions(self) -> dict[tuple[str, str], str]:
+        pending: dict[tuple[str, str], str] = {}
+        for instant in self.timeline.pending:
+            if instant.action is Action.COMPACTION:
+                for op in self.timeline.plan(instant).get("operations") or []:
+                    pending[op["partitionPath"], op["fileId"]] = instant.time
+        return pending
+
+
+def open_snapshot(storage: Storage, config: TableConfig | None = None, as_of: str | None = None) -> Snapshot:
+    """Read properties and timeline, and give the view of all completed instants (up to `as_of`)."""
+    config = config or load_table_config(storage)
+    if config.base_format.upper() != "PARQUET":
+        raise UnsupportedFeature(
+            f"table {config.name!r} keeps its base files as {config.base_format}",
+            hint="lakebed reads and writes Parquet base files; rewrite the table as Parquet with Hudi",
+            context={"feature": "base file format", "format": config.base_format},
+        )
+    return Snapshot(storage, config, load_timeline(storage, config), as_of)
+
+
+def is_pending(instant: Instant) -> bool:
+    return instant.state is not State.COMPLETED
