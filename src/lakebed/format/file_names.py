@@ -1,0 +1,101 @@
+"""Names of base files, log files and file groups: what Hudi's readers take apart, and how ours are made."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+
+from lakebed.model import BaseFile, LogFile
+
+_BASE_FILE = re.compile(r"([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.([a-zA-Z0-9]+)")
+_LOG_FILE = re.compile(r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
+_BUCKET = re.compile(r"\d{8}(?:-|$)", re.ASCII)
+_NO_TOKEN = "1-0-1"
+
+
+def base_file_name(file_id: str, write_token: str, instant: str) -> str:
+    """Name of the base file that `instant` (requested time) writes for a file group.
+
+    >>> base_file_name("00000003-7bb4-4bb3-bb31-691a40023d81-0", "0-12-7", "20240102030405006")
+    '00000003-7bb4-4bb3-bb31-691a40023d81-0_0-12-7_20240102030405006.parquet'
+    """
+    return f"{file_id}_{write_token}_{instant}.parquet"
+
+
+def parse_base_file(partition: str, name: str, size: int) -> BaseFile | None:
+    """The base file behind a name in a partition folder, or None where the name is none of Hudi's.
+
+    >>> parse_base_file("", "a-0_1-2-3_20240102030405006.parquet", 7).instant
+    '20240102030405006'
+    """
+    found = _BASE_FILE.fullmatch(name)
+    if found is None:
+        return None
+    file_id, token, instant, _ = found.groups()
+    return BaseFile(
+        partition=partition, file_id=file_id, write_token=token, instant=instant, name=name, size=size
+    )
+
+
+def log_file_name(file_id: str, instant: str, version: int, write_token: str, *, cdc: bool = False) -> str:
+    """Name of a log file; `instant` is the delta commit's on version 8 and later, the base file's on version
+    6.
+
+    >>> log_file_name("a-0", "20240102030405006", 1, "0-1-2")
+    '.a-0_20240102030405006.log.1_0-1-2'
+    """
+    return f".{file_id}_{instant}.log.{version}_{write_token}{'.cdc' if cdc else ''}"
+
+
+def parse_log_file(partition: str, name: str, size: int) -> LogFile | None:
+    """The log file behind a name in a partition folder, or None. A name without write token gets Hudi's
+    `1-0-1`.
+
+    >>> parse_log_file("p", ".a-0_20240102030405006.log.2_0-1-2.cdc", 9).is_cdc
+    True
+    """
+    found = _LOG_FILE.fullmatch(name)
+    if found is None:
+        return None
+    file_id, instant, version, token, cdc = found.groups()
+    return LogFile(
+        partition=partition,
+        file_id=file_id,
+        instant=instant,
+        version=int(version),
+        write_token=token or _NO_TOKEN,
+        name=name,
+        size=size,
+        is_cdc=cdc is not None,
+    )
+
+
+def new_file_id(instant: str, partition: str, group: int, *, bucket: int | None = None, n: int = 0) -> str:
+    """Id of a new file group: the same for every attempt of a task, different for every (instant, partition,
+    group).
+
+    A bucket number replaces the first 8 characters, as Hudi's bucket index wants it. Without one the id
+    never starts with 8 digits, so that it is not taken for a bucket's. `n` counts the files one task opens
+    for a group.
+
+    >>> new_file_id("20240102030405006", "p", 0, bucket=3)[:9]
+    '00000003-'
+    """
+    digest = hashlib.md5(f"{instant}\0{partition}\0{group}".encode(), usedforsecurity=False).digest()
+    text = str(uuid.UUID(bytes=digest, version=4))
+    if bucket is not None:
+        text = f"{bucket:08d}{text[8:]}"
+    elif _BUCKET.match(text):
+        text = f"{'abcdef'[int(text[0]) % 6]}{text[1:]}"
+    return f"{text}-{n}"
+
+
+def bucket_of_file_id(file_id: str) -> int | None:
+    """Bucket number of a file id that starts with 8 digits, else None (such ids also arise by chance: keys
+    decide).
+
+    >>> bucket_of_file_id("00000012-9067-4705-9038-7b04d22d7015")
+    12
+    """
+    return int(file_id[:8]) if _BUCKET.match(file_id) else None

@@ -1,0 +1,316 @@
+"""Hudi's hash functions over Arrow columns: Java's `String.hashCode`, the bucket of a key, MurmurHash2,
+MD5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+UInt32s = npt.NDArray[np.uint32]
+
+_CHUNK = 1 << 16
+_INVERSE_OF_31 = pow(31, -1, 1 << 32)
+_INT_MASK = 0x7FFFFFFF
+_NULL, _EMPTY = "__null__", "__empty__"
+
+
+def plain_strings(strings: Any) -> pa.Array:
+    """A string column of any Arrow layout (chunked, large, view, dictionary) as one plain string or binary
+    array.
+    """
+    if isinstance(strings, pa.ChunkedArray):
+        strings = strings.combine_chunks()
+        if isinstance(strings, pa.ChunkedArray):
+            strings = pa.concat_arrays(strings.chunks)
+    kind = strings.type
+    if pa.types.is_dictionary(kind):
+        return plain_strings(strings.dictionary_decode())
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return strings
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return strings
+    return strings.cast(pa.large_string())
+
+
+def value_buffer(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64s]:
+    """Bytes of a plain string column and its len + 1 offsets into them (64 bit), with no copy of the bytes."""
+    wide = pa.types.is_large_string(strings.type) or pa.types.is_large_binary(strings.type)
+    _, offsets, data = strings.buffers()
+    kind = np.int64 if wide else np.int32
+    if offsets is None or len(strings) == 0:
+        return np.empty(0, np.uint8), np.zeros(len(strings) + 1, np.int64)
+    at = np.frombuffer(offsets, kind)[strings.offset : strings.offset + len(strings) + 1].astype(np.int64)
+    return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), at
+
+
+def java_hash(strings: Any) -> Int32s:
+    """Java's `String.hashCode` of every value; null gives 0. Takes any Arrow string column.
+
+    >>> java_hash(pa.array(["k0", None, "é€😀"])).tolist()
+    [3365, 0, 16752006]
+    """
+    if pa.types.is_dictionary(strings.type) and not isinstance(strings, pa.ChunkedArray):
+        codes = pc.fill_null(strings.indices, len(strings.dictionary)).to_numpy(zero_copy_only=False)
+        return np.append(java_hash(strings.dictionary), np.int32(0))[codes]
+    array = plain_strings(strings)
+    data, offsets = value_buffer(array)
+    result = np.zeros(len(array), np.uint32)
+    if len(array):
+        foreign = _rows_beyond_ascii(data, offsets)
+        if foreign is None:
+            _hash_units(data, offsets, result)
+        elif foreign.all():
+            _hash_units(*_utf16(data, offsets), result)
+        else:
+            for rows, as_utf16 in ((~foreign, False), (foreign, True)):
+                part, at = value_buffer(array.filter(pa.array(rows)))
+                hashes = np.zeros(len(at) - 1, np.uint32)
+                _hash_units(*(_utf16(part, at) if as_utf16 else (part, at)), hashes)
+                result[rows] = hashes
+    if array.null_count:
+        result[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    return result.view(np.int32)
+
+
+def _rows_beyond_ascii(data: npt.NDArray[np.uint8], offsets: Int64s) -> npt.NDArray[np.bool_] | None:
+    """Which rows hold a byte above 127; None if no row does."""
+    first, last = int(offsets[0]), int(offsets[-1])
+    high = np.flatnonzero(data[first:last] & 0x80)
+    if not len(high):
+        return None
+    rows = np.searchsorted(offsets, high + first, side="right") - 1
+    found = np.zeros(len(offsets) - 1, np.bool_)
+    found[rows] = True
+    return found
+
+
+def _utf16(data: npt.NDArray[np.uint8], offsets: Int64s) -> tuple[npt.NDArray[np.uint16], Int64s]:
+    """The same rows in UTF-16 code units: one conversion of the whole buffer, offsets counted from the lead
+    bytes.
+    """
+    first, last = int(offsets[0]), int(offsets[-1])
+    used = data[first:last]
+    text = used.tobytes().decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass")
+    per_byte = ((used & 0xC0) != 0x80).astype(np.int64) + (used >= 0xF0)
+    before = np.zeros(len(used) + 1, np.int64)
+    np.cumsum(per_byte, out=before[1:])
+    return np.frombuffer(text, "<u2"), before[offsets - first]
+
+
+def _powers(base: int, count: int, start: int = 1) -> UInt32s:
+    """start * base**i modulo 2**32, for i below count."""
+    factors = np.full(count, base, np.uint32)
+    factors[:1] = start
+    return np.multiply.accumulate(factors)
+
+
+_DOWN = _powers(_INVERSE_OF_31, _CHUNK)
+_UP = _powers(31, _CHUNK + 1, _INVERSE_OF_31)
+
+
+def _hash_units(units: npt.NDArray[Any], offsets: Int64s, result: UInt32s) -> None:
+    """Fill `result` with the hash of each row's code units.
+
+    31 is odd, so it has an inverse modulo 2**32: with w[j] = 31**-j a row's hash is 31**(end-1) times a
+    difference of two prefix sums of unit[j] * w[j]. Three passes over the buffer, whatever the lengths of
+    the rows are.
+    """
+    for first, last in _row_chunks(offsets):
+        begin, end = int(offsets[first]), int(offsets[last])
+        size = end - begin
+        down, up = (_DOWN, _UP) if size <= _CHUNK else (_powers(_INVERSE_OF_31, size), _long_up(size))
+        sums = np.empty(size + 1, np.uint32)
+        sums[0] = 0
+        weighted = units[begin:end].astype(np.uint32)
+        weighted *= down[:size]
+        np.cumsum(weighted, out=sums[1:])
+        at = offsets[first : last + 1] - begin
+        ends = at[1:]
+        result[first:last] = (sums[ends] - sums[at[:-1]]) * up[ends]
+
+
+def _long_up(size: int) -> UInt32s:
+    return _powers(31, size + 1, _INVERSE_OF_31)
+
+
+def _row_chunks(offsets: Int64s) -> Iterator[tuple[int, int]]:
+    """Runs of rows whose data stays within one chunk (a longer row makes a run of its own)."""
+    rows, first = len(offsets) - 1, 0
+    while first < rows:
+        limit = int(offsets[first]) + _CHUNK
+        last = int(np.searchsorted(offsets, limit, side="right")) - 1
+        last = min(max(last, first + 1), rows)
+        yield first, last
+        first = last
+
+
+def java_list_hash(columns: Sequence[npt.NDArray[Any]]) -> Int32s:
+    """Java's `List.hashCode` over columns of element hashes (an absent element counts 0).
+
+    >>> java_list_hash([java_hash(pa.array(["1"])), java_hash(pa.array(["2"]))]).tolist()
+    [2530]
+    """
+    total = np.ones(len(columns[0]) if columns else 1, np.uint32)
+    for column in columns:
+        total = total * np.uint32(31) + column.astype(np.int32).view(np.uint32)
+    return total.view(np.int32)
+
+
+def bucket_of_hash(list_hash: Int32s, buckets: int) -> Int32s:
+    """Bucket number of a list hash, as the bucket index reckons it: sign bit off, modulo the number of
+    buckets.
+    """
+    return (list_hash & np.int32(_INT_MASK)) % np.int32(buckets)
+
+
+def extract_hash_values(key: str, fields: Sequence[str]) -> list[str | None]:
+    """Values of the hash fields in a record key's text, as Hudi's bucket index parses them, in the key's
+    order.
+
+    No fields means all. Text that is no `name:value,...` list, or names none of the fields, is one value:
+    the whole key. Ends with the rest of the key where Hudi's own parser loops for ever (`id:1,ts:13:50:42`
+    hashed on `id`).
+
+    >>> extract_hash_values("id:v1,v2,ts:7", ["id"])
+    ['v1,v2']
+    """
+    if "," not in key or ":" not in key:
+        return [key]
+    wants_all = not fields or list(fields) == [""]
+    values: list[str | None] = []
+    for name, value, wanted in _fields_of(key, None if wants_all else frozenset(fields)):
+        del name
+        if wanted:
+            values.append(None if value == _NULL else "" if value == _EMPTY else value)
+    return values or [key]
+
+
+def _fields_of(key: str, wanted: frozenset[str] | None) -> Iterator[tuple[str, str, bool]]:
+    """Name, raw value and whether it is wanted, for each field that Hudi's parser sees in a composite key."""
+    start, size = 0, len(key)
+    while start < size:
+        colon = key.find(":", start)
+        if colon < 0:
+            return
+        name = key[start:colon]
+        is_wanted = wanted is None or name in wanted
+        following, comma = key.find(":", colon + 1), -1
+        while following >= 0:
+            comma = key.rfind(",", 0, following + 1)
+            if comma >= colon:
+                break
+            # the value holds a colon: the comma belongs to a later one
+            following, comma = key.find(":", following + 1), -1
+        if comma > 0 or (comma == 0 and not is_wanted):
+            end, start = comma, comma + 1
+        else:
+            end = start = size
+        yield name, key[colon + 1 : end], is_wanted
+
+
+def bucket_ids(keys: Any, fields: Sequence[str], buckets: int) -> Int32s:
+    """Bucket number of every record key text, as Hudi's simple bucket index gives it; a null key counts as
+    "".
+
+    `fields` are the hash fields (a subset of the key fields; empty: all). Kernels for all keys but those
+    whose values could confuse Hudi's parser, which go through `extract_hash_values` one by one.
+
+    >>> bucket_ids(pa.array(["k0", "id:1,ts:2"]), ["id"], 8).tolist()
+    [4, 0]
+    """
+    return bucket_of_hash(key_list_hash(plain_strings(keys), fields), buckets)
+
+
+def key_list_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
+    """List hash of the hash fields' values in each key text (what `bucket_ids` takes the bucket from)."""
+    composite = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))
+    names = [] if list(fields) == [""] else list(fields)
+    if names and pc.any(composite).as_py():
+        pattern = "(?:^|,)(?:" + "|".join(_literal(f) for f in names) + "):"
+        composite = pc.and_(composite, pc.match_substring_regex(keys, pattern))
+    rows = np.flatnonzero(pc.fill_null(composite, False).to_numpy(zero_copy_only=False))
+    if not len(rows):
+        return java_list_hash([java_hash(keys)])
+    result = np.empty(len(keys), np.int32)
+    if len(rows) < len(keys):
+        result[:] = java_list_hash([java_hash(keys)])
+    result[rows] = _composite_hash(keys.take(pa.array(rows)), names)
+    return result
+
+
+def _literal(text: str) -> str:
+    """Text as a pattern that RE2 and Python read alike."""
+    return re.sub(r"([\\.+*?()|\[\]{}^$-])", r"\\\1", text)
+
+
+def _composite_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
+    wanted = frozenset(fields) or None
+    layout = [(name, want) for name, _, want in _fields_of(keys[0].as_py(), wanted)]
+    result = np.zeros(len(keys), np.int32)
+    left = np.ones(len(keys), np.bool_)
+    if layout and not any("," in name or ":" in name for name, _ in layout) and any(w for _, w in layout):
+        # a value that no parser can misread has no colon behind its first comma
+        parts = [f"{_literal(n)}:(?P<v{i}>[^,]*(?:,[^:]*)?)" for i, (n, _) in enumerate(layout)]
+        found = pc.extract_regex(keys, "^" + ",".join(parts) + "$")
+        hashes = [_value_hash(pc.struct_field(found, [i])) for i, (_, want) in enumerate(layout) if want]
+        left = found.is_null().to_numpy(zero_copy_only=False)
+        result = java_list_hash(hashes)
+    odd = np.flatnonzero(left)
+    if len(odd):
+        result[odd] = [_exact_hash(key, fields) for key in keys.take(pa.array(odd)).to_pylist()]
+    return result
+
+
+def _value_hash(values: pa.Array) -> Int32s:
+    hashes = java_hash(values)
+    special = pc.is_in(values, pa.array([_NULL, _EMPTY], values.type))
+    hashes[pc.fill_null(special, False).to_numpy(zero_copy_only=False)] = 0
+    return hashes
+
+
+def _exact_hash(key: str, fields: Sequence[str]) -> int:
+    total = 1
+    for value in extract_hash_values(key, fields):
+        total = (31 * total + (_java_hash_of(value) if value else 0)) & 0xFFFFFFFF
+    return total - (1 << 32) if total >> 31 else total
+
+
+def _java_hash_of(text: str) -> int:
+    total = 0
+    units = text.encode("utf-16-le", "surrogatepass")
+    for i in range(0, len(units), 2):
+        total = (31 * total + (units[i] | units[i + 1] << 8)) & 0xFFFFFFFF
+    return total
+
+
+def md5_long(strings: Any) -> Int64s:
+    """First 8 bytes of each value's MD5 as a little-endian long (Hudi's insert routing); null counts as "".
+
+    >>> md5_long(pa.array(["", "k1"])).tolist()
+    [338333539836370388, -2824167150859503690]
+    """
+    data, offsets = value_buffer(plain_strings(strings))
+    raw, ends = data.data, offsets.tolist()
+    digests = b"".join(hashlib.md5(raw[a:b], usedforsecurity=False).digest()[:8] for a, b in pairwise(ends))
+    return np.frombuffer(digests, "<i8").astype(np.int64)
+
+
+def record_index_shard(keys: Any, shards: int) -> Int32s:
+    """File group number of every key in a metadata-table partition of `shards` file groups (record index and
+    others).
+
+    >>> record_index_shard(pa.array(["k1"]), 1000).tolist()
+    [366]
+    """
+    return (np.abs(java_hash(keys).astype(np.int64)) % shards).astype(np.int32)
