@@ -69,7 +69,13 @@ class Engine(Protocol):
     def map(self, rows: Rows, fn: MapFunction, schema: pa.Schema) -> Rows: ...
 
     def group_map(
-        self, rows: Rows, fn: GroupFunction, schema: pa.Schema, *, groups: int | None, one_group_per_task: bool
+        self,
+        rows: Rows,
+        fn: GroupFunction,
+        schema: pa.Schema,
+        *,
+        groups: int | None,
+        one_group_per_task: bool,
     ) -> Rows:
         """One shuffle by (`_hoodie_partition_path`, `_group`); `fn(partition, group, batches, task)` sees each group whole.
 

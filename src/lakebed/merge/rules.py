@@ -30,7 +30,11 @@ class MergeRules:
 
     @classmethod
     def of(
-        cls, mode: str, ordering: Sequence[str], delete_field: str | None = None, delete_marker: str | None = None
+        cls,
+        mode: str,
+        ordering: Sequence[str],
+        delete_field: str | None = None,
+        delete_marker: str | None = None,
     ) -> MergeRules:
         if mode == "custom":
             raise UnsupportedFeature(
@@ -71,7 +75,8 @@ class MergeRules:
         if not self.ordering:
             return None
         return compare_ordering(
-            [_flat(incoming.column(f)) for f in self.ordering], [_flat(stored.column(f)) for f in self.ordering]
+            [_flat(incoming.column(f)) for f in self.ordering],
+            [_flat(stored.column(f)) for f in self.ordering],
         )
 
 
@@ -147,4 +152,3 @@ def key_codes(rows: Columns, keys: Sequence[str]) -> tuple[np.ndarray, int]:
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-

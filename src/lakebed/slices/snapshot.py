@@ -34,9 +34,7 @@ class Snapshot:
     config: TableConfig
     timeline: Timeline
     as_of: str | None = None
-    _listings: dict[frozenset[str] | None, Listing] = field(
-        default_factory=lambda: {}, repr=False, compare=False
-    )
+    _listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
@@ -59,7 +57,9 @@ class Snapshot:
             return self.config.create_schema
         for file_slice in self.file_slices():
             if file_slice.base_file:
-                return arrow_to_avro(without_meta(self._footer_schema(file_slice.base_file)), self.config.name)
+                return arrow_to_avro(
+                    without_meta(self._footer_schema(file_slice.base_file)), self.config.name
+                )
         return ""
 
     @cached_property

@@ -1,0 +1,196 @@
+"""The in-process engine: Arrow tables and threads, for small inputs and where there is no Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
+from lakebed.engine.groups import GROUP
+from lakebed.engine.routing import FILE_ID, INSTANT, choose_group, insert_share
+from lakebed.errors import InvalidOption
+from lakebed.expressions.base import RowExpression
+from lakebed.format.base_file import read_base_file
+from lakebed.model import PARTITION_PATH, BaseFile
+from lakebed.schema.arrow import normalise_batch
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRows:
+    """Rows in this process."""
+
+    table: pa.Table
+
+
+_attempts = count(1)
+
+
+class LocalEngine:
+    """Runs the pipeline's verbs on Arrow tables with a few threads."""
+
+    name: Literal["local", "spark"] = "local"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or min(8, os.cpu_count() or 1)
+
+    def rows(self, data: Any) -> LocalRows:
+        return LocalRows(to_arrow_table(data))
+
+    def from_arrow(self, table: pa.Table) -> LocalRows:
+        return LocalRows(table)
+
+    def schema(self, rows: LocalRows) -> pa.Schema:
+        return rows.table.schema
+
+    def derive(
+        self, rows: LocalRows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None
+    ) -> LocalRows:
+        table = rows.table
+        kept = [n for n in (table.column_names if keep is None else keep) if n not in columns]
+        parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
+        for batch in table.to_batches(max_chunksize=1 << 17) or [_empty_batch(table.schema)]:
+            for name, expression in columns.items():
+                parts[name].append(expression.arrow(batch))
+        derived = [pa.chunked_array(chunks) for chunks in parts.values()]
+        chosen = table.select(kept)
+        return LocalRows(pa.table([*derived, *chosen.columns], names=[*columns, *kept]))
+
+    def filter(self, rows: LocalRows, predicate: RowExpression) -> LocalRows:
+        mask = self.derive(rows, {"_mask": predicate}, keep=[]).table.column("_mask")
+        return LocalRows(rows.table.filter(mask))
+
+    def map(self, rows: LocalRows, fn: MapFunction, schema: pa.Schema) -> LocalRows:
+        task = Task(attempt=next(_attempts))
+        return LocalRows(pa.Table.from_batches(fn(iter(rows.table.to_batches()), task), schema))
+
+    def group_map(
+        self,
+        rows: LocalRows,
+        fn: GroupFunction,
+        schema: pa.Schema,
+        *,
+        groups: int | None,
+        one_group_per_task: bool,
+    ) -> LocalRows:
+        attempt = next(_attempts)
+
+        def run(numbered: tuple[int, tuple[str, int, pa.Table]]) -> list[pa.RecordBatch]:
+            at, (partition, group, part) = numbered
+            return list(
+                fn(partition, group, iter(part.to_batches(max_chunksize=1 << 16)), Task(at, 0, attempt))
+            )
+
+        results = self._parallel(run, list(enumerate(_split(rows.table))))
+        return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
+
+    def read_columns(
+        self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]
+    ) -> LocalRows:
+        def run(file: BaseFile) -> list[pa.RecordBatch]:
+            return list(read_base_file(snapshot.storage, file.path, file.size, columns))
+
+        batches = [b for part in self._parallel(run, list(files)) for b in part]
+        if not batches:
+            return LocalRows(pa.table({c: pa.array([], pa.string()) for c in columns}))
+        plain = [normalise_batch(b, batches[0].schema) for b in batches]
+        return LocalRows(pa.Table.from_batches(plain).unify_dictionaries())
+
+    def join(
+        self, rows: LocalRows, others: LocalRows, on: Sequence[str], how: Literal["left", "inner"]
+    ) -> LocalRows:
+        # Arrow's join takes no nested columns: join on the keys with row numbers, then take.
+        left = rows.table.select(list(on)).append_column("_left", pa.array(np.arange(rows.table.num_rows)))
+        right = others.table.select(list(on)).append_column(
+            "_right", pa.array(np.arange(others.table.num_rows))
+        )
+        kind = "left outer" if how == "left" else "inner"
+        joined = left.join(right, keys=list(on), join_type=kind, use_threads=False).sort_by("_left")
+        result = rows.table.take(joined.column("_left"))
+        for name in others.table.column_names:
+            if name not in on:
+                result = result.append_column(name, others.table.column(name).take(joined.column("_right")))
+        return LocalRows(result)
+
+    def union(self, parts: Sequence[LocalRows]) -> LocalRows:
+        names = parts[0].table.column_names
+        return LocalRows(pa.concat_tables([p.table.select(names) for p in parts]))
+
+    def route(self, rows: LocalRows, updates: pa.Table, inserts: pa.Table) -> LocalRows:
+        table = rows.table
+        tagged = self.join(
+            LocalRows(table.select([PARTITION_PATH, FILE_ID])),
+            LocalRows(updates),
+            [PARTITION_PATH, FILE_ID],
+            "left",
+        ).table
+        group = tagged.column(GROUP).combine_chunks()
+        fresh = choose_group(table.column(PARTITION_PATH).combine_chunks(), insert_share(table), inserts)
+        group = pc.coalesce(group, fresh)
+        return LocalRows(table.drop_columns([FILE_ID, INSTANT]).append_column(GROUP, group))
+
+    def aggregate(self, rows: LocalRows, by: Sequence[str]) -> pa.Table:
+        counted = rows.table.group_by(list(by), use_threads=False).aggregate([([], "count_all")])
+        return counted.rename_columns([*by, "rows"])
+
+    def collect(self, rows: LocalRows) -> pa.Table:
+        return rows.table
+
+    def persist(self, rows: LocalRows) -> LocalRows:
+        return rows
+
+    def release(self, rows: LocalRows) -> None:
+        return None
+
+    def _parallel(self, fn: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        if len(items) <= 1 or self._threads == 1:
+            return [fn(item) for item in items]
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="lakebed") as pool:
+            return list(pool.map(fn, items))
+
+
+def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
+    """The table's groups, each with its rows in their order."""
+    if table.num_rows == 0:
+        return
+    partition = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()
+    codes = partition.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers = table.column(GROUP).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
+    combined = codes * (int(numbers.max()) + 1) + numbers
+    order = np.argsort(combined, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(combined[order]) != 0))
+    single = len(starts) == 1
+    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
+        first = int(order[start])
+        part = table if single else table.take(pa.array(order[start:end]))
+        yield partition.dictionary[int(codes[first])].as_py(), int(numbers[first]), part
+
+
+def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def to_arrow_table(data: Any) -> pa.Table:
+    """The caller's data as an Arrow table: anything that speaks the Arrow stream protocol."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data).read_all()
+    if hasattr(data, "to_arrow"):
+        return data.to_arrow()
+    raise InvalidOption(
+        f"cannot take rows from {type(data).__module__}.{type(data).__name__}",
+        hint="give a Spark DataFrame, or anything with the Arrow stream protocol (pyarrow, polars, pandas, duckdb)",
+    )

@@ -1,0 +1,216 @@
+"""The Spark engine: rows are DataFrames, functions run in `mapInArrow`; works on classic sessions and Spark Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
+from lakebed.engine.groups import GROUP, map_groups
+from lakebed.engine.routing import FILE_ID, INSTANT, SHARE_SQL
+from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.expressions.base import RowExpression
+from lakebed.format.base_file import read_base_file
+from lakebed.model import PARTITION_PATH, BaseFile
+from lakebed.schema.arrow import normalise_batch
+from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
+from lakebed.storage import open_storage_spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Rows in a batch that goes to Python: fewer cost calls, more cost memory.
+ARROW_BATCH_ROWS = 65536
+# Up to this many groups a core, each group is a task of its own and needs no sort.
+_GROUPS_PER_CORE = 8
+_TASKS_PER_CORE = 4
+_SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+
+
+class SparkEngine:
+    """Runs the pipeline's verbs as one Spark job where the work is big, with native expressions where Spark has them."""
+
+    name: Literal["local", "spark"] = "spark"
+
+    def __init__(self, spark: SparkSession) -> None:
+        require_spark()
+        self.spark = spark
+
+    def rows(self, data: Any) -> DataFrame:
+        if hasattr(data, "mapInArrow"):
+            return data
+        from lakebed.engine.local import to_arrow_table
+
+        return self.from_arrow(to_arrow_table(data))
+
+    def from_arrow(self, table: pa.Table) -> DataFrame:
+        from lakebed.schema.arrow import normalise
+
+        plain = normalise(table.schema)
+        batches = [normalise_batch(b, plain) for b in table.to_batches()]
+        return self.spark.createDataFrame(  # pyright: ignore[reportCallIssue]
+            pa.Table.from_batches(batches, plain),  # pyright: ignore[reportArgumentType]
+            schema=arrow_to_spark_ddl(plain),
+        )
+
+    def schema(self, rows: DataFrame) -> pa.Schema:
+        return spark_json_to_arrow(rows.schema.json())
+
+    def derive(
+        self, rows: DataFrame, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None
+    ) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        schema = self.schema(rows)
+        kept = [n for n in (rows.columns if keep is None else keep) if n not in columns]
+        derived = [F.expr(e.sql(schema)).alias(name) for name, e in columns.items()]
+        return rows.select(*derived, *[F.col(quoted(n)) for n in kept])
+
+    def filter(self, rows: DataFrame, predicate: RowExpression) -> DataFrame:
+        return rows.filter(predicate.sql(self.schema(rows)))
+
+    def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
+        return rows.mapInArrow(partial(_run_map, fn), arrow_to_spark_ddl(schema))
+
+    def group_map(
+        self,
+        rows: DataFrame,
+        fn: GroupFunction,
+        schema: pa.Schema,
+        *,
+        groups: int | None,
+        one_group_per_task: bool,
+    ) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        cores = parallelism(self.spark)
+        alone = one_group_per_task and groups is not None and groups <= cores * _GROUPS_PER_CORE
+        tasks = groups if alone and groups else max(1, min(cores * _TASKS_PER_CORE, groups or 1 << 30))
+        number = F.col(GROUP) if alone else F.hash(F.col(PARTITION_PATH)) % 65536 + F.col(GROUP)
+        placed = rows.repartitionById(tasks, F.pmod(number, F.lit(tasks)).cast("int"))
+        if not alone:
+            placed = placed.sortWithinPartitions(PARTITION_PATH, GROUP)
+        return placed.mapInArrow(partial(_run_groups, fn), arrow_to_spark_ddl(schema))
+
+    def read_columns(
+        self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]
+    ) -> DataFrame:
+        fields = _stored_fields(snapshot, files, columns)
+        ddl = arrow_to_spark_ddl(fields)
+        if not files:
+            return self.spark.createDataFrame([], schema=ddl)
+        from lakebed.engine.spark_files import can_open, read_parquet
+
+        if can_open(self.spark, snapshot.storage.url()):
+            return read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], ddl)
+        listed = pa.table({"path": [f.path for f in files], "size": [f.size for f in files]})
+        spread = self.from_arrow(listed).repartition(
+            min(len(files), parallelism(self.spark) * _TASKS_PER_CORE)
+        )
+        return spread.mapInArrow(partial(_run_read, snapshot.storage.spec, list(columns), fields), ddl)
+
+    def join(
+        self, rows: DataFrame, others: DataFrame, on: Sequence[str], how: Literal["left", "inner"]
+    ) -> DataFrame:
+        return rows.join(others, list(on), how)
+
+    def union(self, parts: Sequence[DataFrame]) -> DataFrame:
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole.unionByName(part)
+        return whole
+
+    def route(self, rows: DataFrame, updates: pa.Table, inserts: pa.Table) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        columns = [c for c in rows.columns if c not in (FILE_ID, INSTANT)]
+        routed = rows
+        group = F.lit(None).cast("int")
+        if updates.num_rows:
+            known = self.from_arrow(updates.rename_columns([PARTITION_PATH, FILE_ID, "_known_group"]))
+            routed = routed.join(F.broadcast(known), [PARTITION_PATH, FILE_ID], "left")
+            group = F.col("_known_group")
+        if inserts.num_rows:
+            routed = routed.withColumn("_share", F.expr(SHARE_SQL))
+            routed = routed.join(F.broadcast(self.from_arrow(inserts)), [PARTITION_PATH], "left")
+            at = F.expr("least(size(filter(bounds, b -> b <= _share)), size(groups) - 1) + 1")
+            group = F.coalesce(group, F.element_at(F.col("groups"), at))
+        return routed.select(*[F.col(quoted(c)) for c in columns], group.alias(GROUP))
+
+    def aggregate(self, rows: DataFrame, by: Sequence[str]) -> pa.Table:
+        from pyspark.sql import functions as F
+
+        return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")))
+
+    def collect(self, rows: DataFrame) -> pa.Table:
+        with self._settings():
+            return rows.toArrow()
+
+    def persist(self, rows: DataFrame) -> DataFrame:
+        return rows.persist()
+
+    def release(self, rows: DataFrame) -> None:
+        rows.unpersist()
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """The job's own Arrow settings; the session's are put back."""
+        before: dict[str, str | None] = {}
+        for key, value in _SETTINGS.items():
+            with suppress(Exception):
+                before[key] = self.spark.conf.get(key, None)
+                self.spark.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    self.spark.conf.unset(key)
+                else:
+                    self.spark.conf.set(key, old)
+
+
+def quoted(name: str) -> str:
+    """A column name as Spark SQL writes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _task() -> Task:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return Task()
+    return Task(context.partitionId(), context.stageId(), int(context.taskAttemptId()))
+
+
+def _run_map(fn: MapFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from fn(batches, _task())
+
+
+def _run_groups(fn: GroupFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from map_groups(batches, fn, _task())
+
+
+def _run_read(
+    spec: Any, columns: list[str], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    storage = open_storage_spec(spec)
+    for listed in batches:
+        for path, size in zip(*(c.to_pylist() for c in listed.columns), strict=True):
+            for batch in read_base_file(storage, path, size, columns):
+                yield normalise_batch(batch, schema)
+
+
+def _stored_fields(source: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> pa.Schema:
+    """Types of stored columns: meta columns are strings, others as the newest file has them."""
+    newest = source.schema_of(max(files, key=lambda f: f.instant)) if files else pa.schema([])
+    types = {f.name: f.type for f in newest}
+    return pa.schema([(c, types.get(c, pa.string())) for c in columns])
