@@ -1,0 +1,107 @@
+"""Java `.properties` text, the form of `hoodie.properties` and of partition metadata files: parse and dump."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from lakebed.errors import CorruptFile
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_BLANKS = " \t\f"
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|u|.)", re.DOTALL)
+_PLAIN = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"} | {c: "\\" + c for c in "=:#!"}
+
+
+def parse_properties(text: bytes) -> dict[str, str]:
+    """The keys and values of a Java properties file; a key given twice keeps its last value.
+
+    Raises `CorruptFile` for a broken unicode escape.
+
+    >>> parse_properties(b"#comment\\nhoodie.table.name=t\\npart = a\\\\:SIMPLE\\nblank=\\n")
+    {'hoodie.table.name': 't', 'part': 'a:SIMPLE', 'blank': ''}
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(text.decode("latin-1")):
+        key, value = _split(line)
+        found[_unescape(key)] = _unescape(value)
+    return found
+
+
+def dump_properties(props: Mapping[str, str], comment: str, when: datetime) -> bytes:
+    """A Java properties file: the comment, the date as Java prints it (in UTC), then one line a key in the given order.
+
+    >>> dump_properties({"a b": "x:y"}, "partition metadata", datetime(2026, 11, 21, 1, 39, 16, tzinfo=UTC))
+    b'#partition metadata\\n#Sat Nov 21 01:39:16 UTC 2026\\na\\\\ b=x\\\\:y\\n'
+    """
+    lines = [f"#{comment}", f"#{_java_date(when)}"]
+    lines += [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}" for key, value in props.items()]
+    return ("\n".join(lines) + "\n").encode("ascii", "replace")
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blanks, continued ones (an odd number of trailing backslashes) joined."""
+    pending = ""
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(_BLANKS)
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        slashes = len(line) - len(line.rstrip("\\"))
+        pending += line
+        if slashes % 2:
+            pending = pending[:-1]
+            continue
+        yield pending
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value of a logical line: the key ends at the first unescaped `=`, `:` or blank."""
+    end = 0
+    while end < len(line) and line[end] not in "=:" and line[end] not in _BLANKS:
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(_BLANKS)
+    if rest and rest[0] in "=:":
+        rest = rest[1:].lstrip(_BLANKS)
+    return line[:end], rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def plain(match: re.Match[str]) -> str:
+        mark = match[1]
+        if mark == "u":
+            raise CorruptFile(f"broken \\u escape in properties text {text[:60]!r}")
+        return chr(int(mark[1:], 16)) if len(mark) == 5 else _PLAIN.get(mark, mark)
+
+    # Java writes characters beyond the BMP as two escapes, one for each UTF-16 half.
+    return _ESCAPE.sub(plain, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _escape(text: str, *, is_key: bool) -> str:
+    parts: list[str] = []
+    for position, char in enumerate(text):
+        if char == " ":
+            parts.append("\\ " if is_key or position == 0 else " ")
+        elif char in _ESCAPED:
+            parts.append(_ESCAPED[char])
+        elif " " < char <= "~":
+            parts.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass")
+            parts += [f"\\u{units[i] << 8 | units[i + 1]:04X}" for i in range(0, len(units), 2)]
+    return "".join(parts)
+
+
+def _java_date(when: datetime) -> str:
+    """`Sat Nov 21 01:39:16 UTC 2026`, whatever the process's locale and zone."""
+    at = when.astimezone(UTC)
+    clock = at.strftime("%H:%M:%S")
+    return f"{_DAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at.day:02d} {clock} UTC {at.year:04d}"
