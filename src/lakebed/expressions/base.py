@@ -1,0 +1,153 @@
+"""Row expressions: values computed from a row's columns, as Spark SQL text and as an Arrow kernel with equal results.
+
+The SQL text must mean the same in every session: no session time zone, no ANSI switch, no case rule, no parser switch may change
+it. So names are always back-quoted, literals never hold a backslash or a quote, and time is plain arithmetic on micros.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import SchemaConflict
+
+
+@runtime_checkable
+class RowExpression(Protocol):
+    """One derived column. Both renderings give the same value for the same row."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns (dotted paths into structs allowed) the expression reads."""
+        ...
+
+    def sql(self, schema: pa.Schema) -> str:
+        """Spark SQL text over a DataFrame with this Arrow schema."""
+        ...
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        """The same values for a batch, one for each row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column by name, or a struct's field by dotted path; a top-level column of exactly that name wins.
+
+    >>> schema = pa.schema([("a", pa.struct([("b c", pa.int32())])), ("x.y", pa.string())])
+    >>> Column("a.b c").sql(schema)
+    "`a`['b c']"
+    >>> Column("x.y").sql(schema)
+    '`x.y`'
+    """
+
+    path: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.path,)
+
+    def type_in(self, schema: pa.Schema) -> pa.DataType:
+        """The column's Arrow type; SchemaConflict naming the nearest column when there is none."""
+        return _walk(schema, self.path)[1]
+
+    def sql(self, schema: pa.Schema) -> str:
+        parts = _walk(schema, self.path)[0]
+        text = quote_name(parts[0])
+        for part in parts[1:]:
+            # a subscript cannot be taken for `alias.column`, a dot can
+            text += f"[{sql_literal(part)}]" if _is_plain(part) else f".{quote_name(part)}"
+        return text
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        parts = _walk(batch.schema, self.path)[0]
+        column = batch.column(batch.schema.get_field_index(parts[0]))
+        for part in parts[1:]:
+            column = pc.struct_field(column, part)
+        return column
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same text (or null) for every row."""
+
+    value: str | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
+    def sql(self, schema: pa.Schema) -> str:
+        return "CAST(NULL AS STRING)" if self.value is None else sql_literal(self.value)
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return repeat_text(self.value, batch.num_rows)
+
+
+def repeat_text(value: str | None, rows: int) -> pa.Array:
+    """An Arrow string array holding `value` in every row."""
+    return pa.nulls(rows, pa.string()) if value is None else pa.repeat(pa.scalar(value, pa.string()), rows)
+
+
+def quote_name(name: str) -> str:
+    """A column name as Spark SQL identifier.
+
+    >>> quote_name("a`b")
+    '`a``b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and not any(c in "'\"\\$" for c in text)
+
+
+def sql_literal(text: str) -> str:
+    """A Spark SQL string literal that no parser setting can change.
+
+    Backslashes, quotes and control characters mean different things under `spark.sql.parser.escapedStringLiterals` and
+    `${` under variable substitution: such texts are written as bytes.
+
+    >>> sql_literal("id:"), sql_literal("it's")
+    ("'id:'", "CAST(X'69742773' AS STRING)")
+    """
+    return f"'{text}'" if _is_plain(text) else f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """The names without repetitions, first occurrence first."""
+    return tuple(dict.fromkeys(names))
+
+
+def columns_of(expressions: Sequence[RowExpression]) -> tuple[str, ...]:
+    """All columns the expressions read, each once."""
+    return unique(name for expression in expressions for name in expression.columns)
+
+
+def _walk(schema: pa.Schema, path: str) -> tuple[tuple[str, ...], pa.DataType]:
+    """The names to follow from the top of the schema, and the type found there."""
+    if schema.get_field_index(path) >= 0:
+        return (path,), schema.field(path).type
+    top, _, rest = path.partition(".")
+    names = [top]
+    kind = schema.field(top).type if schema.get_field_index(top) >= 0 else None
+    while rest and kind is not None:
+        part, _, rest = rest.partition(".")
+        index = kind.get_field_index(part) if pa.types.is_struct(kind) else -1
+        names.append(part)
+        kind = kind.field(index).type if index >= 0 else None
+    if kind is None:
+        raise _missing(schema, path)
+    return tuple(names), kind
+
+
+def _missing(schema: pa.Schema, path: str) -> SchemaConflict:
+    near = difflib.get_close_matches(path.lower(), [name.lower() for name in schema.names], n=1)
+    named = [name for name in schema.names if near and name.lower() == near[0]]
+    hint = f"Did you mean `{named[0]}`? Names are case-sensitive" if named else f"The columns are: {', '.join(schema.names)}"
+    return SchemaConflict(f"there is no column `{path}` in the data", hint=hint, context={"column": path})
