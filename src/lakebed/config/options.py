@@ -1,7 +1,223 @@
-"""Options: every key lakebed or a Hudi job knows, checked and turned into settings."""
+"""Options: a job's `hoodie.*` and `lakebed.*` keys, checked against the table of options, turned into settings.
+
+To add an option: one line in `options.tsv`, one field in `settings.py`.
+"""
 
 from __future__ import annotations
 
-from lakebed.config.settings import ReadSettings, WriteSettings
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
-__all__ = ["ReadSettings", "WriteSettings"]
+from lakebed.config.conflicts import check_index, check_table
+from lakebed.config.option_table import Option, canonical, nearest, options
+from lakebed.config.settings import IndexSettings, ReadSettings, TableSettings, WriteSettings
+from lakebed.config.values import (
+    MERGE_MODES,
+    PAYLOADS,
+    TABLE_TYPES,
+    asks_for_nothing,
+    parse_value,
+    refusal,
+    simple_name,
+)
+from lakebed.errors import InvalidOption
+
+__all__ = [
+    "IndexSettings",
+    "Options",
+    "ReadSettings",
+    "TableSettings",
+    "WriteSettings",
+    "conflicts_with_table",
+    "resolve_options",
+]
+
+_log = logging.getLogger("lakebed.options")
+_logged: set[str] = set()
+
+_MISSING_DROP = "missing.drop"
+_MISSING_NULL = "missing.null"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A job's options as settings. `given` holds what was said, by canonical key; `operation` is None and `path`
+    empty where the job does not name them."""
+
+    given: Mapping[str, str]
+    operation: str | None = None
+    path: str = ""
+    table: TableSettings = field(default_factory=TableSettings)
+    index: IndexSettings = field(default_factory=IndexSettings)
+    write: WriteSettings = field(default_factory=WriteSettings)
+    read: ReadSettings = field(default_factory=ReadSettings)
+
+
+def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
+    """Settings from options; values may be text, booleans, numbers or lists.
+
+    Raises InvalidOption for an unknown key (naming the nearest), a value of the wrong kind, or two keys that
+    say different things; UnsupportedFeature for what lakebed does not do. Keys that change nothing here are
+    accepted and logged once a process.
+
+    >>> resolve_options({"hoodie.parquet.small.file.limit": 0}).write.small_file_limit
+    0
+    >>> resolve_options({"hoodie.index.typ": "BUCKET"})
+    Traceback (most recent call last):
+    lakebed.errors.InvalidOption: unknown option hoodie.index.typ. did you mean hoodie.index.type?
+    """
+    texts = {name: _text(value) for name, value in (given or {}).items() if value is not None}
+    known, extra = _canonical_keys(texts)
+    settings = _Settings()
+    for option, text in _accepted(known):
+        if option.setting:
+            settings.put(option, parse_value(option, text))
+        else:
+            parse_value(option, text)
+    return settings.options(known, extra)
+
+
+def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> None:
+    """Raise InvalidOption where a job's options contradict the table's own `hoodie.properties`; the message shows
+    both values. What the options do not say is not looked at."""
+    check_table(options.table, properties)
+    check_index(options.index, properties)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, cast("Sequence[object]", value)))
+    return str(value)
+
+
+def _canonical_keys(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Known options by canonical key, and the keys that belong in the commit metadata."""
+    prefix = texts.get("hoodie.datasource.write.commitmeta.key.prefix", "_")
+    known: dict[str, str] = {}
+    extra: dict[str, str] = {}
+    for name, text in texts.items():
+        key = canonical(name)
+        if key is None and prefix and name.startswith(prefix):
+            extra[name] = text
+            continue
+        if key is None:
+            near = nearest(name)
+            raise InvalidOption(
+                f"unknown option {name}",
+                hint=f"did you mean {near}?" if near else "`lakebed options list` shows all options",
+                context={"option": name, "nearest": near},
+            )
+        if known.get(key, text) != text:
+            raise InvalidOption(
+                f"{name}={text} contradicts {key}={known[key]}", hint="they are one option: give it once"
+            )
+        known[key] = text
+    return known, extra
+
+
+def _accepted(known: Mapping[str, str]) -> Iterator[tuple[Option, str]]:
+    """The implemented ones; the rest is logged or refused."""
+    for key, text in known.items():
+        option = options()[key]
+        if option.verdict == "implemented":
+            yield option, text
+        elif option.verdict == "ignored":
+            _log_once(option, text)
+        elif not asks_for_nothing(option, text):
+            raise refusal(option, text)
+
+
+def _log_once(option: Option, text: str) -> None:
+    if option.key not in _logged:
+        _logged.add(option.key)
+        _log.warning("%s=%s has no effect: %s", option.key, text, option.note)
+
+
+class _Settings:
+    """Collects parsed values by setting, and notices when two options disagree on one."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[Any, str]] = {}
+        self._timestamp: dict[str, str] = {}
+
+    def put(self, option: Option, value: Any) -> None:
+        if option.setting == "keygen":
+            self._timestamp[option.key] = str(value)
+            return
+        value = _converted(option, value)
+        seen = self._values.get(option.setting)
+        if seen is not None and seen[0] != value and option.setting != _MISSING_NULL:
+            raise InvalidOption(f"{option.key} says {value!r} and {seen[1]} says {seen[0]!r}", hint="give one of them")
+        if seen is None or value:
+            self._values[option.setting] = (value, option.key)
+
+    def options(self, given: Mapping[str, str], extra: Mapping[str, str]) -> Options:
+        write = self._group("write")
+        write["extra_metadata"] = dict(extra)
+        if self._value(_MISSING_DROP):
+            write["missing_columns"] = "drop"
+        elif self._value(_MISSING_NULL):
+            write["missing_columns"] = "null"
+        _align_duplicates(write)
+        operation = self._value("operation")
+        if operation == "upsert" and write.get("dup_policy", "none") != "none":
+            # Hudi's rule: an upsert that may not touch known keys is an insert.
+            operation = "insert"
+        return Options(
+            given=dict(given),
+            operation=operation,
+            path=self._value("path") or "",
+            table=TableSettings(**self._table()),
+            index=IndexSettings(**self._group("index")),
+            write=WriteSettings(**write),
+            read=ReadSettings(**self._group("read")),
+        )
+
+    def _value(self, setting: str) -> Any:
+        return self._values.get(setting, (None, ""))[0]
+
+    def _group(self, name: str) -> dict[str, Any]:
+        start = name + "."
+        return {s.removeprefix(start): v[0] for s, v in self._values.items() if s.startswith(start)}
+
+    def _table(self) -> dict[str, Any]:
+        table = self._group("table")
+        if table.get("payload"):
+            implied = PAYLOADS[simple_name(table["payload"])]
+            if table.setdefault("merge_mode", implied) != implied:
+                raise InvalidOption(
+                    f"the payload {table['payload']} merges by {implied}, the merge mode given is"
+                    f" {table['merge_mode']}",
+                    hint="give one of them",
+                )
+        if any(":" in field for field in table.get("partition_fields", ())):
+            pairs = [field.partition(":") for field in table["partition_fields"]]
+            table["partition_fields"] = tuple(name for name, _, _ in pairs)
+            table["partition_types"] = tuple(kind.upper() or "SIMPLE" for _, _, kind in pairs)
+        table["timestamp"] = dict(self._timestamp)
+        return table
+
+
+def _converted(option: Option, value: Any) -> Any:
+    """Hudi's words to lakebed's, where a setting has words of its own."""
+    if option.setting == "table.type":
+        return TABLE_TYPES[value]
+    if option.setting == "table.merge_mode":
+        return MERGE_MODES.get(value, value)
+    if option.setting == "index.type":
+        return value.lower()
+    if option.setting == "write.compression_codec":
+        return "none" if value == "uncompressed" else value
+    return value
+
+
+def _align_duplicates(write: dict[str, Any]) -> None:
+    """`insert.drop.duplicates` and the duplicate policy `drop` are one thing said in two ways."""
+    if write.get("drop_duplicates") and write.get("dup_policy", "none") == "none":
+        write["dup_policy"] = "drop"
+    if write.get("dup_policy") == "drop":
+        write["drop_duplicates"] = True

@@ -1,4 +1,4 @@
-"""What the write and read paths are told, as frozen dataclasses with lakebed's defaults; no option keys, no text."""
+"""What the paths are told, as frozen dataclasses with lakebed's defaults; no option keys, no text to parse."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ MissingColumns = Literal["error", "null", "drop"]
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
 
 
+def _no_text() -> dict[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
     """How one write is done. Sizes are in bytes, times in seconds.
 
     `record_size_estimate` None means: from past commits, or from an encoded sample on a table without history.
-    `bloom_filter` None means: a one-byte filter that holds every key, so that other writers' bloom lookups stay
-    right at no cost; True writes a real one. `tasks` None leaves the number of write tasks to the engine.
+    `bloom_filter` None means: a one-byte filter that holds every key, so that other writers' bloom lookups
+    stay right at no cost; True writes a real one. `tasks` None leaves the number of write tasks to the
+    engine. `compression_level` is for zstd.
     """
 
     small_file_limit: int = 100 * MIB
@@ -33,8 +38,6 @@ class WriteSettings:
     insert_split_size: int = 500_000
     compression_codec: str = "zstd"
     compression_level: int = 1
-    page_size: int = MIB
-    dictionary: bool = True
     bloom_filter: bool | None = None
     bloom_entries: int = 60_000
     bloom_fpp: float = 1e-9
@@ -51,7 +54,7 @@ class WriteSettings:
     memory: int = 512 * MIB
     on_error: Literal["fail", "collect"] = "fail"
     tasks: int | None = None
-    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
     partitions_to_delete: tuple[str, ...] = ()
     overwrite_partitions: tuple[str, ...] = ()
     allow_empty_commit: bool = True
@@ -68,3 +71,46 @@ class ReadSettings:
     as_of: str | None = None
     begin: str | None = None
     end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings."""
+
+    type: str | None = None
+    buckets: int | None = None
+    fields: tuple[str, ...] | None = None
+    update_partition: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What a job says about the table itself; None where it says nothing.
+
+    `type` is `cow` or `mor`, `merge_mode` `event_time` or `commit_time`, `key_generator` one of SIMPLE,
+    COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM. `partition_types` goes with CUSTOM, one of SIMPLE and TIMESTAMP
+    for each partition field. `timestamp` holds `hoodie.keygen.timebased.*` keys as they are stored.
+    """
+
+    name: str | None = None
+    database: str | None = None
+    type: Literal["cow", "mor"] | None = None
+    version: int | None = None
+    key_fields: tuple[str, ...] | None = None
+    partition_fields: tuple[str, ...] | None = None
+    partition_types: tuple[str, ...] | None = None
+    ordering_fields: tuple[str, ...] | None = None
+    key_generator: str | None = None
+    merge_mode: Literal["event_time", "commit_time"] | None = None
+    payload: str | None = None
+    hive_style: bool | None = None
+    url_encode: bool | None = None
+    slash_dates: bool | None = None
+    drop_partition_columns: bool | None = None
+    populate_meta_fields: bool | None = None
+    consistent_logical_timestamp: bool | None = None
+    complex_new_encoding: bool | None = None
+    timezone: Literal["LOCAL", "UTC"] | None = None
+    delete_field: str | None = None
+    delete_marker: str | None = None
+    timestamp: Mapping[str, str] = field(default_factory=_no_text)

@@ -1,0 +1,105 @@
+"""Where a job's options and the table's own `hoodie.properties` disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from lakebed.config.settings import IndexSettings, TableSettings
+from lakebed.config.values import MERGE_MODES, PAYLOADS, TABLE_TYPES, key_generator, simple_name
+from lakebed.errors import InvalidOption
+
+_FLAGS = {
+    "hive_style": "hoodie.datasource.write.hive_style_partitioning",
+    "url_encode": "hoodie.datasource.write.partitionpath.urlencode",
+    "slash_dates": "hoodie.datasource.write.slash.separated.date.partitioning",
+    "drop_partition_columns": "hoodie.datasource.write.drop.partition.columns",
+}
+
+
+def check_table(said: TableSettings, properties: Mapping[str, str]) -> None:
+    """Raise InvalidOption for the first setting in `said` that the table has otherwise."""
+    for key, wanted, stored in _table_pairs(said, properties):
+        if wanted is not None and stored is not None and wanted != stored:
+            raise _conflict(key, wanted, stored)
+    for key, wanted in said.timestamp.items():
+        if key in properties and properties[key] != wanted:
+            raise _conflict(key, wanted, properties[key])
+
+
+def check_index(said: IndexSettings, properties: Mapping[str, str]) -> None:
+    """The same for the index, where the table has one recorded (`lakebed.index.*`)."""
+    recorded = properties.get("lakebed.index.type")
+    if recorded is None:
+        return
+    if said.type not in (None, "auto", recorded):
+        raise _conflict("lakebed.index.type", said.type, recorded)
+    if recorded != "bucket":
+        return
+    buckets = properties.get("lakebed.index.bucket.count")
+    if said.buckets is not None and buckets is not None and said.buckets != int(buckets):
+        raise _conflict("lakebed.index.bucket.count", said.buckets, int(buckets))
+    fields = _names(properties.get("lakebed.index.bucket.fields"))
+    if said.fields and fields and set(said.fields) != set(fields):
+        raise _conflict("lakebed.index.bucket.fields", said.fields, fields)
+
+
+def _table_pairs(said: TableSettings, properties: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
+    """(key, what the job says, what the table has) for every setting a table remembers."""
+    get = properties.get
+    yield "hoodie.table.name", said.name, get("hoodie.table.name")
+    yield "hoodie.database.name", said.database, get("hoodie.database.name") or said.database
+    yield "hoodie.table.type", said.type, TABLE_TYPES.get(get("hoodie.table.type", "COPY_ON_WRITE"))
+    yield "hoodie.table.version", said.version, int(get("hoodie.table.version", "9"))
+    yield "hoodie.table.recordkey.fields", said.key_fields, _names(get("hoodie.table.recordkey.fields", ""))
+    partition = _names(get("hoodie.table.partition.fields", "")) or ()
+    plain = tuple(name.partition(":")[0] for name in partition)
+    yield "hoodie.table.partition.fields", said.partition_fields, plain
+    types = tuple(kind.upper() for _, found, kind in (name.partition(":") for name in partition) if found)
+    yield "hoodie.table.partition.fields (types)", said.partition_types, types or None
+    ordering = get("hoodie.table.ordering.fields", get("hoodie.table.precombine.field", ""))
+    yield "hoodie.table.ordering.fields", said.ordering_fields, _names(ordering)
+    generator = get("hoodie.table.keygenerator.type") or get("hoodie.table.keygenerator.class")
+    stored_generator = key_generator(generator) or generator if generator else None
+    yield "hoodie.table.keygenerator.type", said.key_generator, stored_generator
+    yield "hoodie.record.merge.mode", said.merge_mode, stored_merge_mode(properties)
+    for field, key in _FLAGS.items():
+        yield key, getattr(said, field), get(key, "false").lower() == "true"
+    meta = get("hoodie.populate.meta.fields", "true").lower() == "true"
+    yield "hoodie.populate.meta.fields", said.populate_meta_fields, meta
+    yield "hoodie.table.timeline.timezone", said.timezone, get("hoodie.table.timeline.timezone", "LOCAL").upper()
+    for field, key in (("delete_field", "field"), ("delete_marker", "marker")):
+        name = f"hoodie.payload.delete.{key}"
+        stored = get(f"hoodie.record.merge.property.{name}", get(name))
+        yield name, getattr(said, field), stored
+
+
+def stored_merge_mode(properties: Mapping[str, str]) -> str | None:
+    """The merge mode of a table as `event_time`, `commit_time` or `custom`; a version 6 table goes by its payload.
+
+    >>> stored_merge_mode({"hoodie.record.merge.mode": "EVENT_TIME_ORDERING"})
+    'event_time'
+    """
+    mode = properties.get("hoodie.record.merge.mode")
+    if mode:
+        return MERGE_MODES.get(mode.upper(), "custom")
+    payload = properties.get("hoodie.compaction.payload.class")
+    return PAYLOADS.get(simple_name(payload), "custom") if payload else None
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _conflict(key: str, wanted: object, stored: object) -> InvalidOption:
+    return InvalidOption(
+        f"{key}: the options say {_shown(wanted)}, the table has {_shown(stored)}",
+        hint="leave the option out: a table remembers its settings",
+        context={"option": key, "given": wanted, "table": stored},
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast("tuple[object, ...]", value))) or "(none)"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,159 @@
+"""Option values: from the text a job gives to the value a setting takes, or a clear refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lakebed.config.option_table import Option
+from lakebed.errors import InvalidOption, UnsupportedFeature
+
+EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
+
+MERGE_MODES = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time"}
+STRATEGIES = {EVENT_TIME_STRATEGY: "event_time", COMMIT_TIME_STRATEGY: "commit_time"}
+TABLE_TYPES = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}
+PAYLOADS = {
+    "DefaultHoodieRecordPayload": "event_time",
+    "EventTimeAvroPayload": "event_time",
+    "OverwriteWithLatestAvroPayload": "commit_time",
+}
+KEY_GENERATORS = {
+    "SimpleKeyGenerator": "SIMPLE",
+    "ComplexKeyGenerator": "COMPLEX",
+    "NonpartitionedKeyGenerator": "NON_PARTITION",
+    "TimestampBasedKeyGenerator": "TIMESTAMP",
+    "CustomKeyGenerator": "CUSTOM",
+}
+VERSIONS = {"6": 6, "8": 8, "9": 9, "SIX": 6, "EIGHT": 8, "NINE": 9}
+
+
+def _int(text: str) -> int:
+    return int(text.replace("_", ""))
+
+
+def _positive(text: str) -> int:
+    number = _int(text)
+    if number <= 0:
+        raise ValueError
+    return number
+
+
+def _bool(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _millis(text: str) -> float:
+    return _positive(text) / 1000
+
+
+_KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "bool": (_bool, "true or false"),
+    "int": (_int, "a whole number"),
+    "size": (_int, "a number of bytes"),
+    "positive": (_positive, "a whole number above 0"),
+    "float": (float, "a number"),
+    "millis": (_millis, "a number of milliseconds above 0"),
+    "list": (_list, "names separated by commas"),
+    "text": (str, "text"),
+}
+
+
+def simple_name(text: str) -> str:
+    """A Java class name without its package: other text as it is."""
+    return text.rpartition(".")[2] if text.startswith(("org.", "com.", "io.")) else text
+
+
+def key_generator(text: str) -> str | None:
+    """The enum text of a key generator given by type or by class; the Avro variants make the same keys.
+
+    >>> key_generator("org.apache.hudi.keygen.ComplexAvroKeyGenerator"), key_generator("complex")
+    ('COMPLEX', 'COMPLEX')
+    """
+    name = simple_name(text)
+    kind = KEY_GENERATORS.get(name.replace("AvroKeyGenerator", "KeyGenerator"))
+    plain = name.upper().removesuffix("_AVRO")
+    return kind or (plain if plain in KEY_GENERATORS.values() else None)
+
+
+def _payload(text: str) -> str | None:
+    return text if simple_name(text) in PAYLOADS else None
+
+
+_MAPPED: dict[str, Callable[[str], Any]] = {
+    "keygen": key_generator,
+    "payload": _payload,
+    "strategy": STRATEGIES.get,
+    "version": lambda text: VERSIONS.get(text.upper()),
+}
+
+
+def parse_value(option: Option, text: str) -> Any:
+    """The setting's value for `text`. Raises InvalidOption for nonsense and UnsupportedFeature for what real
+    Hudi would do and lakebed does not."""
+    if option.values in _MAPPED:
+        value = _MAPPED[option.values](text)
+        if value is None:
+            raise refusal(option, text)
+        return value
+    if option.words:
+        return _word(option, text)
+    kind, expected = _KINDS[option.values]
+    try:
+        return kind(text.strip() if option.values != "text" else text)
+    except (ValueError, KeyError):
+        raise InvalidOption(
+            f"{option.key}={text!r} is not {expected}",
+            hint=f"real Hudi's default is {option.default}" if option.default else "",
+            context={"option": option.key, "value": text, "expected": expected},
+        ) from None
+
+
+def _word(option: Option, text: str) -> str:
+    wanted = simple_name(text).lower()
+    for word in option.words:
+        if word.lower() == wanted:
+            return word
+    if "*" in option.refuses or wanted in (word.lower() for word in option.refuses):
+        raise refusal(option, text)
+    raise InvalidOption(
+        f"{option.key}={text!r} is not one of {', '.join(option.words)}",
+        context={"option": option.key, "value": text, "expected": list(option.words)},
+    )
+
+
+def asks_for_nothing(option: Option, text: str) -> bool:
+    """Whether a refused option's value asks for what lakebed does anyway: empty, off, or the accepted word.
+
+    >>> from lakebed.config.option_table import options
+    >>> asks_for_nothing(options()["hoodie.clustering.inline"], "false")
+    True
+    """
+    value = simple_name(text.strip())
+    if not value:
+        return True
+    if option.values == "off":
+        return value.lower() == "false" or value == simple_name(option.default)
+    return value.lower() in (word.lower() for word in option.values.split("|"))
+
+
+def refusal(option: Option, text: str) -> UnsupportedFeature:
+    """The error for a value lakebed does not do; says what it does take."""
+    words = () if option.values == "off" else tuple(w for w in option.values.split("|") if w)
+    accepted = {
+        "keygen": ", ".join(KEY_GENERATORS),
+        "payload": ", ".join(PAYLOADS),
+        "strategy": ", ".join(STRATEGIES),
+        "version": "6, 8, 9",
+    }.get(option.values, ", ".join(words))
+    hint = option.note if not accepted else f"{option.note}; accepted: {accepted}" if option.note else accepted
+    return UnsupportedFeature(
+        f"{option.key}={text} is not supported",
+        hint=hint or "leave the option out",
+        context={"option": option.key, "value": text, "accepted": accepted},
+    )

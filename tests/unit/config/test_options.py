@@ -1,0 +1,245 @@
+"""The table of options and what a job's options become."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from lakebed.config import options as options_module
+from lakebed.config.option_table import canonical, options
+from lakebed.config.options import WriteSettings, conflicts_with_table, resolve_options
+from lakebed.config.values import asks_for_nothing, parse_value
+from lakebed.errors import InvalidOption, UnsupportedFeature
+
+
+def test_table_holds_every_option_of_hudi_and_each_row_is_whole():
+    rows = options()
+    assert len(rows) == 613 + 43 + 8, "Hudi's classes, its data source's own options, lakebed's"
+    for row in rows.values():
+        assert row.verdict in ("implemented", "refused", "ignored")
+        if row.verdict == "implemented":
+            assert row.values, row.key
+        else:
+            assert row.note, f"{row.key} does not say why it is {row.verdict}"
+            assert not row.setting
+
+
+def test_every_default_is_accepted():
+    """A job that spells out Hudi's defaults gets a write, or at most one log line, never an error."""
+    for row in options().values():
+        if row.verdict == "refused":
+            assert asks_for_nothing(row, row.default) or row.key == "hoodie.prewrite.cleaner.policy", row.key
+        elif row.verdict == "implemented" and row.default and row.key != "hoodie.parquet.compression.codec":
+            parse_value(row, row.default)
+
+
+def test_no_alias_hides_a_key():
+    for row in options().values():
+        assert canonical(row.key) == row.key
+        for alias in row.aliases:
+            assert canonical(alias) in options()
+
+
+def test_nothing_said_gives_the_defaults():
+    resolved = resolve_options({})
+    assert resolved.write == WriteSettings()
+    assert resolved.operation is None
+    assert resolved.table.key_fields is None
+
+
+def test_a_hudi_job_is_read_whole():
+    resolved = resolve_options(
+        {
+            "hoodie.table.name": "trips",
+            "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+            "hoodie.datasource.write.recordkey.field": "id, code",
+            "hoodie.datasource.write.partitionpath.field": "day:TIMESTAMP,city:SIMPLE",
+            "hoodie.datasource.write.precombine.field": "ts",
+            "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator",
+            "hoodie.datasource.write.hive_style_partitioning": True,
+            "hoodie.datasource.write.operation": "upsert",
+            "hoodie.index.type": "bucket",
+            "hoodie.bucket.index.num.buckets": 8,
+            "hoodie.bucket.index.hash.field": "id",
+            "hoodie.parquet.compression.codec": "SNAPPY",
+            "hoodie.write.table.version": "8",
+            "hoodie.write.lock.wait_time_ms": "1500",
+            "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+            "_checkpoint": "42",
+        }
+    )
+    table = resolved.table
+    assert (table.name, table.type, table.version) == ("trips", "cow", 8)
+    assert (table.key_fields, table.ordering_fields) == (("id", "code"), ("ts",))
+    assert (table.partition_fields, table.partition_types) == (("day", "city"), ("TIMESTAMP", "SIMPLE"))
+    assert (table.key_generator, table.hive_style, table.url_encode) == ("CUSTOM", True, None)
+    assert table.timestamp == {"hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS"}
+    assert (resolved.index.type, resolved.index.buckets, resolved.index.fields) == ("bucket", 8, ("id",))
+    assert (resolved.write.compression_codec, resolved.write.lock_wait_seconds) == ("snappy", 1.5)
+    assert resolved.write.extra_metadata == {"_checkpoint": "42"}
+    assert resolved.operation == "upsert"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"hoodie.indx.type": "BUCKET"}, "did you mean hoodie.index.type"),
+        ({"zzzz": "1"}, "lakebed options list"),
+        ({"hoodie.bucket.index.num.buckets": "many"}, "not a whole number above 0"),
+        ({"hoodie.bucket.index.num.buckets": "0"}, "not a whole number above 0"),
+        ({"hoodie.combine.before.upsert": "yes"}, "not true or false"),
+        ({"hoodie.datasource.write.operation": "upsret"}, "not one of upsert"),
+        (
+            {"hoodie.datasource.write.recordkey.field": "a", "hoodie.table.recordkey.fields": "b"},
+            "say",
+        ),
+        (
+            {
+                "hoodie.datasource.write.payload.class": "OverwriteWithLatestAvroPayload",
+                "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+            },
+            "merges by commit_time",
+        ),
+    ],
+)
+def test_wrong_options_are_named(given: dict[str, str], said: str):
+    with pytest.raises(InvalidOption, match=said):
+        resolve_options(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"hoodie.clustering.inline": "true"},
+        {"hoodie.compact.inline": "true"},
+        {"hoodie.index.type": "BLOOM"},
+        {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"},
+        {"hoodie.bulkinsert.sort.mode": "PARTITION_PATH_REPARTITION"},
+        {"hoodie.write.table.version": "7"},
+        {"hoodie.base.file.format": "ORC"},
+        {"hoodie.datasource.write.payload.class": "org.example.MyPayload"},
+        {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"},
+        {"hoodie.metadata.record.index.enable": "true"},
+        {"hoodie.schema.on.read.enable": "true"},
+        {"hoodie.datasource.hive_sync.enable": "true"},
+    ],
+)
+def test_what_lakebed_does_not_do_is_refused_by_name(given: dict[str, str]):
+    with pytest.raises(UnsupportedFeature) as error:
+        resolve_options(given)
+    key = canonical(next(iter(given)))
+    assert error.value.message.startswith(str(key))
+    assert error.value.hint
+
+
+def test_a_refused_option_that_asks_for_nothing_passes():
+    resolve_options({"hoodie.clustering.inline": "false", "hoodie.base.file.format": "parquet"})
+
+
+def test_no_effect_is_logged_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(options_module, "_logged", set[str]())
+    with caplog.at_level(logging.WARNING, logger="lakebed.options"):
+        for _ in range(3):
+            resolve_options({"hoodie.metadata.enable": "true", "hoodie.cleaner.commits.retained": "5"})
+    assert [record.getMessage().split("=")[0] for record in caplog.records] == [
+        "hoodie.metadata.enable",
+        "hoodie.clean.commits.retained",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"hoodie.write.set.null.for.missing.columns": "true"}, "null"),
+        ({"hoodie.datasource.write.reconcile.schema": "true"}, "null"),
+        ({"hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true"}, "drop"),
+        (
+            {
+                "hoodie.datasource.write.reconcile.schema": "false",
+                "hoodie.write.set.null.for.missing.columns": "true",
+            },
+            "null",
+        ),
+        ({"hoodie.write.set.null.for.missing.columns": "false"}, "error"),
+    ],
+)
+def test_missing_columns_policy(given: dict[str, str], missing: str):
+    assert resolve_options(given).write.missing_columns == missing
+
+
+def test_an_upsert_that_may_not_touch_known_keys_is_an_insert():
+    resolved = resolve_options(
+        {
+            "hoodie.datasource.write.operation": "upsert",
+            "hoodie.datasource.write.insert.drop.duplicates": "true",
+        }
+    )
+    assert (resolved.operation, resolved.write.dup_policy) == ("insert", "drop")
+
+
+STORED = {
+    "hoodie.table.name": "trips",
+    "hoodie.table.type": "COPY_ON_WRITE",
+    "hoodie.table.version": "9",
+    "hoodie.table.recordkey.fields": "id",
+    "hoodie.table.partition.fields": "city",
+    "hoodie.table.ordering.fields": "ts",
+    "hoodie.table.keygenerator.type": "SIMPLE",
+    "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    "lakebed.index.type": "bucket",
+    "lakebed.index.bucket.count": "8",
+    "lakebed.index.bucket.fields": "id",
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "shows"),
+    [
+        ({"hoodie.table.name": "rides"}, ["rides", "trips"]),
+        ({"hoodie.datasource.write.recordkey.field": "id,code"}, ["id,code", "the table has id"]),
+        ({"hoodie.datasource.write.partitionpath.field": ""}, ["(none)", "city"]),
+        ({"hoodie.datasource.write.precombine.field": "at"}, ["at", "ts"]),
+        ({"hoodie.write.table.version": "8"}, ["8", "9"]),
+        ({"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}, ["commit_time", "event_time"]),
+        ({"hoodie.datasource.write.hive_style_partitioning": "true"}, ["true", "false"]),
+        ({"hoodie.index.type": "SIMPLE"}, ["simple", "bucket"]),
+        ({"hoodie.bucket.index.num.buckets": "16"}, ["16", "8"]),
+        ({"hoodie.datasource.write.keygenerator.type": "COMPLEX"}, ["COMPLEX", "SIMPLE"]),
+    ],
+)
+def test_a_conflict_with_the_table_shows_both(given: dict[str, str], shows: list[str]):
+    with pytest.raises(InvalidOption) as error:
+        conflicts_with_table(resolve_options(given), STORED)
+    assert all(text in error.value.message for text in shows), error.value.message
+
+
+def test_saying_what_the_table_says_is_no_conflict():
+    said = {
+        "hoodie.table.name": "trips",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "city:SIMPLE",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+        "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "8",
+    }
+    conflicts_with_table(resolve_options(said), STORED)
+
+
+def test_an_old_table_goes_by_its_class_names():
+    stored = {
+        "hoodie.table.name": "t",
+        "hoodie.table.version": "6",
+        "hoodie.table.precombine.field": "ts",
+        "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.ComplexKeyGenerator",
+        "hoodie.compaction.payload.class": "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+    }
+    conflicts_with_table(
+        resolve_options(
+            {"hoodie.table.precombine.field": "ts", "hoodie.datasource.write.keygenerator.type": "COMPLEX"}
+        ),
+        stored,
+    )
+    with pytest.raises(InvalidOption, match="event_time, the table has commit_time"):
+        conflicts_with_table(resolve_options({"hoodie.record.merge.mode": "EVENT_TIME_ORDERING"}), stored)
