@@ -7,8 +7,7 @@ they hand over take Arrow and give Arrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -25,7 +24,13 @@ class Task:
     partition: int = 0
     stage: int = 0
     attempt: int = 0
-    rows: count[int] = field(default_factory=count)
+    rows: int = 0
+
+    def take(self, rows: int) -> int:
+        """Reserve running numbers for this many rows; gives the first."""
+        first = self.rows
+        self.rows += rows
+        return first
 
     @property
     def write_token(self) -> str:

@@ -1,0 +1,166 @@
+"""Writing one base file with everything Hudi expects around it: marker, partition metadata, meta columns, footer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Task
+from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
+from lakebed.format.bloom import BloomFilter, all_ones
+from lakebed.format.file_names import base_file_name
+from lakebed.format.key_range import KeyRange
+from lakebed.format.properties import dump_properties
+from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakebed.slices.listing import PARTITION_METADATA
+from lakebed.storage.base import Storage
+from lakebed.timeline.markers import write_marker
+
+CONSTANT = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """How base files of this table are written: columns with meta, Avro schema with meta, Parquet and bloom settings."""
+
+    schema: pa.Schema
+    avro_schema: str
+    settings: WriteSettings
+    populate_meta: bool = True
+
+    def parquet(self) -> ParquetSettings:
+        s = self.settings
+        return ParquetSettings(compression=s.compression_codec, level=s.compression_level, page_size=s.page_size)
+
+    def bloom(self) -> BloomFilter | None:
+        """An empty filter to fill, or None where the one-byte filter that holds every key is written."""
+        s = self.settings
+        if not s.bloom_filter:
+            return None
+        if s.bloom_type == "SIMPLE":
+            return BloomFilter.simple(s.bloom_entries, s.bloom_fpp)
+        return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.bloom_max_entries)
+
+
+def constant(value: str, rows: int) -> pa.DictionaryArray:
+    """A column that says the same in every row, without a string per row."""
+    return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), pa.array([value]))
+
+
+def sequence_numbers(instant: str, task: Task, rows: int) -> pa.Array:
+    """Unique `_hoodie_commit_seqno` values: instant, task partition, running number."""
+    first = task.take(rows)
+    numbers = pa.array(np.arange(first, first + rows)).cast(pa.string())
+    return pc.binary_join_element_wise(f"{instant}_{task.partition}", numbers, "_")
+
+
+@dataclass(slots=True)
+class FileWriter:
+    """One new base file of a file group. `write` takes batches in the file's schema but for `_hoodie_file_name`."""
+
+    storage: Storage
+    format: FileFormat
+    instant: str
+    partition: str
+    file_id: str
+    task: Task
+    kind: str
+    bloom: BloomFilter | None
+    keys: KeyRange = field(default_factory=KeyRange)
+    rows: int = 0
+    name: str = ""
+    started: float = field(default_factory=time.monotonic)
+    _writer: BaseFileWriter | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+    @property
+    def size(self) -> int:
+        return self._writer.bytes_written if self._writer else 0
+
+    def open(self) -> None:
+        """Put the marker, then open the file: a file without marker would outlive a failed write."""
+        self.name = base_file_name(self.file_id, self.task.write_token, self.instant)
+        write_marker(self.storage, self.instant, self.partition, self.name, self.kind)  # pyright: ignore[reportArgumentType]
+        self._writer = BaseFileWriter(self.storage.create(self.path), self.format.schema, self.format.parquet())
+
+    def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
+        """`new_keys` are the record keys that the file's previous version did not hold (None: all of the batch)."""
+        if self._writer is None:
+            self.open()
+        assert self._writer is not None
+        if self.format.populate_meta:
+            added = batch.column(RECORD_KEY) if new_keys is None else new_keys
+            if len(added):
+                self.keys.add(added)
+                if self.bloom is not None:
+                    self.bloom.add(added)
+        at = self.format.schema.get_field_index(FILE_NAME)
+        name = constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
+        columns = [name if i == at else batch.column(f.name) for i, f in enumerate(self.format.schema)]
+        self._writer.write(pa.RecordBatch.from_arrays(columns, names=self.format.schema.names))
+        self.rows += batch.num_rows
+
+    def close(self) -> int:
+        """Write the footer and make the file visible; gives its size."""
+        if self._writer is None:
+            self.open()
+        assert self._writer is not None
+        low, high = self.keys.range()
+        filled = self.bloom if self.bloom is not None else all_ones()
+        size = self._writer.close(
+            base_file_footer(
+                avro_schema_with_meta=self.format.avro_schema,
+                min_key=low,
+                max_key=high,
+                bloom=filled if self.format.populate_meta else None,
+            )
+        )
+        self._writer = None
+        return size
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+            self._writer = None
+
+    @property
+    def millis(self) -> int:
+        return int((time.monotonic() - self.started) * 1000)
+
+
+def with_meta(
+    rows: pa.RecordBatch, keys: pa.Array, format_: FileFormat, instant: str, partition: str, task: Task
+) -> pa.RecordBatch:
+    """New rows in the file's schema: fresh meta columns in front (all null where the table keeps none)."""
+    n = rows.num_rows
+    if format_.populate_meta:
+        meta: dict[str, Any] = {
+            COMMIT_TIME: constant(instant, n),
+            COMMIT_SEQNO: sequence_numbers(instant, task, n),
+            RECORD_KEY: keys,
+            PARTITION_PATH: constant(partition, n),
+            FILE_NAME: pa.nulls(n, pa.string()),
+        }
+    else:
+        meta = {name: pa.nulls(n, pa.string()) for name in META_COLUMNS}
+    columns = [meta[f.name] if f.name in meta else rows.column(f.name) for f in format_.schema]
+    return pa.RecordBatch.from_arrays(columns, names=format_.schema.names)
+
+
+def write_partition_metadata(storage: Storage, partition: str, instant: str) -> None:
+    """Make the folder a partition for Hudi's readers; does nothing where it is one."""
+    depth = len(partition.split("/")) if partition else 0
+    body = dump_properties(
+        {"commitTime": instant, "partitionDepth": str(depth)}, "partition metadata", datetime.now(timezone.utc)
+    )
+    storage.put_if_absent(f"{partition}/{PARTITION_METADATA}" if partition else PARTITION_METADATA, body)

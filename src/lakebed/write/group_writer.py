@@ -1,0 +1,228 @@
+"""The row function of every write: all rows of one file group in, its new base file and one status row out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+
+from lakebed.engine.base import Task
+from lakebed.engine.spill import Spill
+from lakebed.errors import LakebedError
+from lakebed.format.base_file import read_base_file, read_footer
+from lakebed.format.bloom import BloomFilter
+from lakebed.format.file_names import bucket_of_file_id, new_file_id
+from lakebed.format.key_range import KeyRange
+from lakebed.model import RECORD_KEY, BaseFile
+from lakebed.storage import open_storage_spec
+from lakebed.storage.base import Storage, StorageSpec
+from lakebed.write.file_writer import FileFormat, FileWriter, with_meta, write_partition_metadata
+from lakebed.write.incoming import Incoming, Intake
+from lakebed.write.merge_file import FileMerge
+from lakebed.write.status import WriteStatus, to_batch
+from lakebed.write.targets import Target, Targets
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWriter:
+    """Sent to the tasks. Called with a partition path, a group number and the group's batches.
+
+    `matching` "keys" merges by record key, "none" adds every row beside the old ones (insert that allows duplicates).
+    An error of the rows comes back in the status, so that the driver can raise it as it was.
+    """
+
+    storage: StorageSpec | Storage
+    instant: str
+    format: FileFormat
+    intake: Intake
+    targets: Targets
+    matching: Literal["keys", "none"]
+    max_file_size: int
+    known_partitions: frozenset[str]
+
+    def __call__(
+        self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            statuses = self.write(partition, group, batches, task)
+        except LakebedError as error:
+            statuses = [WriteStatus(partition, error=error.to_json())]
+        yield to_batch(statuses)
+
+    def write(
+        self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> list[WriteStatus]:
+        storage = open_storage_spec(self.storage) if isinstance(self.storage, StorageSpec) else self.storage
+        target = self.targets.of(partition, group)
+        with Spill(self.intake.memory) as spill:
+            incoming = self.intake.collect(batches, spill)
+            files = _Files(self, storage, partition, group, target, task)
+            if target.base is None:
+                return files.create(incoming)
+            return files.merge(incoming, target.base)
+
+
+class _Files:
+    """The files one group becomes: usually one, more where a new group outgrows the maximum file size."""
+
+    def __init__(
+        self, to: GroupWriter, storage: Storage, partition: str, group: int, target: Target, task: Task
+    ) -> None:
+        self._to = to
+        self._storage = storage
+        self._partition = partition
+        self._group = group
+        self._target = target
+        self._task = task
+        self._done: list[WriteStatus] = []
+        self._new_partition = partition not in to.known_partitions
+
+    def create(self, incoming: Incoming) -> list[WriteStatus]:
+        alive = pa.array(~incoming.deletes)
+        skipped = WriteStatus(
+            self._partition, self._target.file_id, rows_in=incoming.received, num_unchanged=incoming.rows - incoming.alive
+        )
+        if incoming.alive == 0:
+            return [skipped]
+        keys, data = incoming.keys, incoming.data
+        if incoming.alive < incoming.rows:
+            keys, data = keys.filter(alive), data.filter(alive)
+        self._prepare_partition()
+        rows = (
+            with_meta(
+                data.slice(at, _CHUNK), keys.slice(at, _CHUNK), self._to.format, self._to.instant, self._partition, self._task
+            )
+            for at in range(0, len(keys), _CHUNK)
+        )
+        self._add(rows, None)
+        first = self._done[0]
+        self._done[0] = replace(first, rows_in=incoming.received, num_unchanged=skipped.num_unchanged)
+        return self._done
+
+    def merge(self, incoming: Incoming, base: BaseFile) -> list[WriteStatus]:
+        merge = FileMerge(
+            self._storage,
+            base,
+            incoming,
+            self._to.intake.rules,
+            self._to.format,
+            self._to.instant,
+            self._task,
+            match_keys=self._to.matching == "keys",
+        )
+        if not merge.changes_anything():
+            return [
+                WriteStatus(
+                    self._partition, base.file_id, rows_in=incoming.received, num_unchanged=incoming.rows
+                )
+            ]
+        writer = self._writer(base.file_id, "MERGE", *self._known_keys(base))
+        try:
+            rest = merge.run(writer)
+            self._add(rest, writer)
+        except BaseException:
+            writer.abort()
+            raise
+        counts = merge.counts
+        first = self._done[0]
+        self._done[0] = replace(
+            first,
+            prev_commit=base.instant,
+            prev_base_file=base.name,
+            rows_in=incoming.received,
+            num_inserts=first.num_inserts,
+            num_updates=counts.updates,
+            num_deletes=counts.deletes,
+            num_unchanged=counts.unchanged,
+        )
+        return self._done
+
+    def _add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None) -> None:
+        """Write new rows, going on to a further file group whenever the file is full."""
+        inserted = 0
+        try:
+            for batch in batches:
+                if writer is not None and self._target.capped and writer.size >= self._to.max_file_size:
+                    self._finish(writer, inserted)
+                    writer, inserted = None, 0
+                if writer is None:
+                    n = len(self._done)
+                    file_id = self._target.file_id if n == 0 else self._next_file_id(n)
+                    writer = self._writer(file_id, "CREATE", None, KeyRange())
+                writer.write(batch, new_keys=None)
+                inserted += batch.num_rows
+        except BaseException:
+            if writer is not None:
+                writer.abort()
+            raise
+        if writer is not None:
+            self._finish(writer, inserted)
+
+    def _finish(self, writer: FileWriter, inserted: int) -> None:
+        size = writer.close()
+        self._done.append(
+            WriteStatus(
+                self._partition,
+                writer.file_id,
+                path=writer.path,
+                num_writes=writer.rows,
+                num_inserts=inserted,
+                file_size=size,
+                millis=writer.millis,
+            )
+        )
+
+    def _next_file_id(self, n: int) -> str:
+        bucket = bucket_of_file_id(self._target.file_id) if not self._target.capped else None
+        return new_file_id(self._to.instant, self._partition, self._group, bucket=bucket, n=n)
+
+    def _writer(self, file_id: str, kind: str, bloom: BloomFilter | None, keys: KeyRange) -> FileWriter:
+        if bloom is None:
+            bloom = self._to.format.bloom()
+        return FileWriter(
+            self._storage,
+            self._to.format,
+            self._to.instant,
+            self._partition,
+            file_id,
+            self._task,
+            kind,
+            bloom,
+            keys,
+        )
+
+    def _known_keys(self, base: BaseFile) -> tuple[BloomFilter | None, KeyRange]:
+        """Bloom filter and key range of the old file, to which only new keys are added.
+
+        A filter is carried on only where one is to be written; where the old file has none that can be used, all
+        its keys are added anew.
+        """
+        footer = read_footer(self._storage, base.path, base.size)
+        text = footer.key_values.get("org.apache.hudi.bloomfilter")
+        low = footer.key_values.get("hoodie_min_record_key")
+        high = footer.key_values.get("hoodie_max_record_key")
+        if low is None or high is None:
+            return self._filled(base)
+        keys = KeyRange(low, high)
+        if not self._to.format.settings.bloom_filter:
+            return None, keys
+        if text is None or footer.key_values.get("hoodie_bloom_filter_type_code") is None:
+            return self._filled(base)
+        return BloomFilter.from_text(text, footer.key_values["hoodie_bloom_filter_type_code"]), keys
+
+    def _filled(self, base: BaseFile) -> tuple[BloomFilter | None, KeyRange]:
+        bloom, keys = self._to.format.bloom(), KeyRange()
+        for batch in read_base_file(self._storage, base.path, base.size, [RECORD_KEY]):
+            keys.add(batch.column(0))
+            if bloom is not None:
+                bloom.add(batch.column(0))
+        return bloom, keys
+
+    def _prepare_partition(self) -> None:
+        if self._new_partition:
+            write_partition_metadata(self._storage, self._partition, self._to.instant)
+            self._new_partition = False

@@ -1,0 +1,202 @@
+"""Rewriting a file group: old rows streamed by, winners put in their place, new rows behind them.
+
+Rows that nobody touched keep their meta columns but the file name; rows that changed or are new get fresh ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import Task
+from lakebed.format.base_file import read_base_file
+from lakebed.merge.rules import MergeRules
+from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.schema.evolution import project
+from lakebed.storage.base import Storage
+from lakebed.write.file_writer import FileFormat, FileWriter, constant, sequence_numbers, with_meta
+from lakebed.write.incoming import Incoming
+
+# Meta columns with few different values: read and written as dictionaries.
+DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a merge did, row by row."""
+
+    updates: int = 0
+    deletes: int = 0
+    inserts: int = 0
+    unchanged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The rows of one old batch that incoming rows replace: positions in the batch and in the incoming rows."""
+
+    stored: Positions
+    incoming: Positions
+    lost: int
+
+
+@dataclass(slots=True)
+class FileMerge:
+    """One base file against one group's incoming rows."""
+
+    storage: Storage
+    base: BaseFile
+    incoming: Incoming
+    rules: MergeRules
+    format: FileFormat
+    instant: str
+    task: Task
+    match_keys: bool = True
+    counts: Counts = field(default_factory=Counts)
+    _seen: npt.NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._seen = np.zeros(self.incoming.rows, dtype=bool)
+
+    def changes_anything(self) -> bool:
+        """Whether any incoming row will change the file, told from key and ordering columns alone.
+
+        Costs nothing when that is certain; otherwise reads those columns until the first change is met.
+        """
+        alive = self.incoming.alive
+        if alive and (not self.rules.ordering or not self.match_keys):
+            return True
+        seen = np.zeros(self.incoming.rows, dtype=bool)
+        for batch in self._read([RECORD_KEY, *self.rules.ordering]):
+            positions = self._positions(batch)
+            if len(self._winners(batch, positions).stored):
+                return True
+            seen[positions[positions >= 0]] = True
+        return bool((~seen & ~self.incoming.deletes).any())
+
+    def run(self, writer: FileWriter) -> Iterator[pa.RecordBatch]:
+        """Write the merged old rows; yields the incoming rows that matched none, in the file's schema, to be added."""
+        for batch in self._read(None):
+            stored = self._as_stored(batch)
+            match = self._winners(stored, self._positions(stored)) if self.match_keys else _NO_MATCH
+            self.counts.unchanged += match.lost
+            writer.write(self._replace(stored, match), new_keys=_NO_KEYS)
+        fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
+        self.counts.inserts = len(fresh)
+        for start in range(0, len(fresh), 1 << 16):
+            yield self._new_rows(fresh[start : start + (1 << 16)])
+
+    def _read(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        return read_base_file(
+            self.storage, self.base.path, self.base.size, columns, dictionary=DICTIONARY_META if columns is None else ()
+        )
+
+    def _as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The old rows in the table's columns and types of today; meta columns as they are."""
+        data = project(batch, self.data_schema)
+        meta = [batch.column(name) for name in META_COLUMNS]
+        return pa.RecordBatch.from_arrays([*meta, *data.columns], names=[*META_COLUMNS, *data.schema.names])
+
+    @property
+    def data_schema(self) -> pa.Schema:
+        return pa.schema([f for f in self.format.schema if f.name not in META_COLUMNS])
+
+    def _positions(self, batch: pa.RecordBatch) -> Positions:
+        """For each old row the incoming row with its key, -1 for none."""
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=self.incoming.keys)
+        return pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def _winners(self, batch: pa.RecordBatch, positions: Positions) -> Match:
+        stored = np.flatnonzero(positions >= 0)
+        incoming = positions[stored]
+        self._seen[incoming] = True
+        if not len(stored) or not self.rules.ordering:
+            return Match(stored, incoming, 0)
+        forced = self.incoming.forced[incoming]
+        if forced.all():
+            return Match(stored, incoming, 0)
+        fields = [f for f in self.rules.ordering if f in self.incoming.data.schema.names]
+        new = self.incoming.data.select(fields).take(pa.array(incoming))
+        old = batch.select(fields).take(pa.array(stored))
+        wins = self.rules.incoming_wins(new, old)
+        assert wins is not None
+        kept = wins.to_numpy(zero_copy_only=False) | forced
+        return Match(stored[kept], incoming[kept], int((~kept).sum()))
+
+    def _replace(self, batch: pa.RecordBatch, match: Match) -> pa.RecordBatch:
+        """The old batch with winners in place and deleted rows gone."""
+        if not len(match.stored):
+            return batch
+        gone = self.incoming.deletes[match.incoming]
+        self.counts.deletes += int(gone.sum())
+        at, source = match.stored[~gone], match.incoming[~gone]
+        self.counts.updates += len(at)
+        if len(at):
+            batch = self._updated(batch, at, source)
+        if not gone.any():
+            return batch
+        keep = np.ones(batch.num_rows, dtype=bool)
+        keep[match.stored[gone]] = False
+        return batch.filter(pa.array(keep))
+
+    def _updated(self, batch: pa.RecordBatch, at: Positions, source: Positions) -> pa.RecordBatch:
+        mask_bits = np.zeros(batch.num_rows, dtype=bool)
+        mask_bits[at] = True
+        mask = pa.array(mask_bits)
+        rows = self.incoming.data.take(pa.array(source))
+        fresh = {
+            COMMIT_TIME: constant(self.instant, len(at)),
+            COMMIT_SEQNO: sequence_numbers(self.instant, self.task, len(at)),
+        }
+        columns: list[pa.Array] = []
+        for field_ in batch.schema:
+            name = field_.name
+            old = batch.column(name)
+            if name in (RECORD_KEY, PARTITION_PATH, FILE_NAME):
+                columns.append(old)
+            else:
+                columns.append(put(old, mask, mask_bits, fresh[name] if name in fresh else rows.column(name)))
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+    def _new_rows(self, at: Positions) -> pa.RecordBatch:
+        chosen = pa.array(at)
+        return with_meta(
+            self.incoming.data.take(chosen),
+            self.incoming.keys.take(chosen),
+            self.format,
+            self.instant,
+            self.base.partition,
+            self.task,
+        )
+
+
+_NO_MATCH = Match(np.array([], dtype=np.int64), np.array([], dtype=np.int64), 0)
+_NO_KEYS = pa.array([], pa.string())
+
+
+def put(old: pa.Array, mask: pa.Array, mask_bits: npt.NDArray[np.bool_], new: pa.Array) -> pa.Array:
+    """`old` with the masked rows replaced by `new`, in order; works for every type."""
+    if pa.types.is_dictionary(old.type):
+        return _put_dictionary(old, mask_bits, new)
+    if pa.types.is_nested(old.type):
+        order = np.arange(len(old))
+        order[mask_bits] = len(old) + np.arange(len(new))
+        return pa.concat_arrays([old, new]).take(pa.array(order))
+    if pa.types.is_dictionary(new.type):
+        new = new.dictionary_decode()
+    return pc.replace_with_mask(old, mask, new)
+
+
+def _put_dictionary(
+    old: pa.DictionaryArray, mask_bits: npt.NDArray[np.bool_], new: pa.DictionaryArray
+) -> pa.DictionaryArray:
+    both = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
+    codes = pc.fill_null(both.chunk(0).indices, -1).to_numpy(zero_copy_only=False).copy()
+    codes[mask_bits] = both.chunk(1).indices.to_numpy(zero_copy_only=False)
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), both.chunk(0).dictionary)

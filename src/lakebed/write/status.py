@@ -1,0 +1,90 @@
+"""What a write task sends back for each file group: one small Arrow row, and the errors it met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakebed.errors import LakebedError, from_json
+from lakebed.model import WriteStat
+
+STATUS_SCHEMA = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_id", pa.string()),
+        ("path", pa.string()),
+        ("prev_commit", pa.string()),
+        ("prev_base_file", pa.string()),
+        ("rows_in", pa.int64()),
+        ("num_writes", pa.int64()),
+        ("num_inserts", pa.int64()),
+        ("num_updates", pa.int64()),
+        ("num_deletes", pa.int64()),
+        ("num_unchanged", pa.int64()),
+        ("file_size", pa.int64()),
+        ("millis", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """One file group's outcome; `path` is None when nothing had to be written."""
+
+    partition: str
+    file_id: str = ""
+    path: str | None = None
+    prev_commit: str = "null"
+    prev_base_file: str | None = None
+    rows_in: int = 0
+    num_writes: int = 0
+    num_inserts: int = 0
+    num_updates: int = 0
+    num_deletes: int = 0
+    num_unchanged: int = 0
+    file_size: int = 0
+    millis: int = 0
+    error: str | None = None
+
+    def stat(self) -> WriteStat:
+        """The write stat that goes into the commit."""
+        rewrite = self.prev_base_file is not None
+        return WriteStat(
+            file_id=self.file_id,
+            path=self.path or "",
+            partition=self.partition,
+            prev_commit=self.prev_commit,
+            num_writes=self.num_writes,
+            num_inserts=self.num_inserts,
+            num_updates=self.num_updates,
+            num_deletes=self.num_deletes,
+            file_size=self.file_size,
+            prev_base_file=self.prev_base_file,
+            create_millis=0 if rewrite else self.millis,
+            upsert_millis=self.millis if rewrite else 0,
+        )
+
+
+def to_batch(statuses: list[WriteStatus]) -> pa.RecordBatch:
+    columns = [pa.array([getattr(s, f.name) for s in statuses], f.type) for f in STATUS_SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=STATUS_SCHEMA)
+
+
+def from_table(table: pa.Table) -> Iterator[WriteStatus]:
+    """The statuses a job gave back, one a file group."""
+    for row in table.select(STATUS_SCHEMA.names).to_pylist():
+        yield WriteStatus(**row)
+
+
+def first_error(statuses: list[WriteStatus]) -> LakebedError | None:
+    """The first error among the statuses, with the number of file groups that failed."""
+    failed = [s for s in statuses if s.error]
+    if not failed:
+        return None
+    error = from_json(failed[0].error or "")
+    if len(failed) > 1:
+        error.context["failed_groups"] = len(failed)
+    return error
