@@ -1,0 +1,247 @@
+"""Arrow schemas as lakebed keeps them: the few types Hudi tables hold, one spelling for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakebed.errors import InvalidRecord, SchemaConflict
+from lakebed.model import META_COLUMNS
+
+MAX_PRECISION = 38
+AVRO_TYPE = b"lakebed.avro.type"
+"""Field metadata: the Avro type (JSON) of a column that Arrow alone would not give back (enum, uuid,
+fixed).
+"""
+
+_RENAMED: dict[pa.DataType, pa.DataType] = {
+    pa.int8(): pa.int32(),
+    pa.int16(): pa.int32(),
+    pa.uint8(): pa.int32(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time32("ms"),
+    pa.time64("ns"): pa.time64("us"),
+}
+_KEPT = frozenset(
+    {
+        pa.bool_(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+        pa.time32("ms"),
+        pa.time64("us"),
+    }
+)
+
+
+def meta_fields() -> list[pa.Field]:
+    """The five meta columns that stand first in every base file."""
+    return [pa.field(name, pa.string()) for name in META_COLUMNS]
+
+
+def with_meta(schema: pa.Schema) -> pa.Schema:
+    """The schema with the five meta columns in front (those it has already are moved there).
+
+    >>> with_meta(pa.schema([("id", pa.string())])).names[-2:]
+    ['_hoodie_file_name', 'id']
+    """
+    return pa.schema([*meta_fields(), *without_meta(schema)])
+
+
+def without_meta(schema: pa.Schema) -> pa.Schema:
+    """The data columns alone.
+
+    >>> without_meta(with_meta(pa.schema([("id", pa.string())]))).names
+    ['id']
+    """
+    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+
+
+def normalise(schema: pa.Schema) -> pa.Schema:
+    """The schema in the types a table stores: small integers as int32, no large, view, dictionary or
+    fixed-size layouts, timestamps in micro- or milliseconds and UTC where they have a zone.
+
+    Raises `SchemaConflict`, naming the column, for types that Hudi's format cannot hold and for names that
+    differ in case only.
+
+    >>> normalise(pa.schema([("n", pa.int16()), ("at", pa.timestamp("ns", "Asia/Tokyo"))])).types
+    [DataType(int32), TimestampType(timestamp[us, tz=UTC])]
+    """
+    _check_names([field.name for field in schema], "")
+    return pa.schema([_normal_field(field, field.name) for field in schema])
+
+
+def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
+    """The stored type for one type; see `normalise`. `column` is the dotted path that errors name."""
+    if kind in _KEPT:
+        return kind
+    if kind in _RENAMED:
+        return _RENAMED[kind]
+    if pt.is_timestamp(kind):
+        return pa.timestamp("ms" if kind.unit == "ms" else "us", "UTC" if kind.tz else None)
+    if pt.is_decimal(kind):
+        return _normal_decimal(kind, column)
+    if pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        return normal_type(kind.value_type, column)
+    if pt.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pt.is_struct(kind):
+        fields = list(kind)
+        if not fields:
+            raise SchemaConflict(
+                f"column {column} is a struct without fields", hint="Drop the column or add a field to it."
+            )
+        _check_names([field.name for field in fields], column)
+        return pa.struct([_normal_field(field, f"{column}.{field.name}") for field in fields])
+    if pt.is_map(kind):
+        return _normal_map(kind, column)
+    if is_list(kind):
+        item = _normal_field(kind.value_field, f"{column}.element")
+        return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
+    if isinstance(kind, pa.BaseExtensionType):
+        return normal_type(kind.storage_type, column)
+    raise SchemaConflict(
+        f"column {column} has type {kind}, which a Hudi table cannot store",
+        hint="Cast it to one of boolean, int, long, float, double, decimal, string, binary, date, timestamp, "
+        "struct, array or map, or leave it out.",
+        context={"column": column, "type": str(kind)},
+    )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Any of Arrow's list layouts."""
+    return (
+        pt.is_list(kind)
+        or pt.is_large_list(kind)
+        or pt.is_fixed_size_list(kind)
+        or pt.is_list_view(kind)
+        or pt.is_large_list_view(kind)
+    )
+
+
+def list_of(item: pa.DataType, *, nullable: bool = True, metadata: dict[bytes, bytes] | None = None) -> pa.DataType:
+    """A list type with the element name that Parquet and Spark use."""
+    return pa.list_(pa.field("element", item, nullable, metadata))
+
+
+def map_of(item: pa.DataType, *, nullable: bool = True, metadata: dict[bytes, bytes] | None = None) -> pa.DataType:
+    """A map type with string keys, the only kind Avro knows."""
+    return pa.map_(pa.field("key", pa.string(), False), pa.field("value", item, nullable, metadata))
+
+
+def _normal_field(field: pa.Field, column: str) -> pa.Field:
+    noted = (field.metadata or {}).get(AVRO_TYPE)
+    kind = normal_type(field.type, column)
+    return pa.field(field.name, kind, field.nullable, {AVRO_TYPE: noted} if noted else None)
+
+
+def _normal_decimal(kind: pa.DataType, column: str) -> pa.DataType:
+    if kind.precision > MAX_PRECISION or kind.scale < 0 or kind.scale > kind.precision:
+        raise SchemaConflict(
+            f"column {column} has type {kind}; a decimal has at most {MAX_PRECISION} digits and a scale between "
+            "0 and its precision",
+            hint=f"Cast it, for example to decimal({MAX_PRECISION}, {min(max(kind.scale, 0), MAX_PRECISION)}).",
+            context={"column": column, "type": str(kind)},
+        )
+    return pa.decimal128(kind.precision, kind.scale)
+
+
+def _normal_map(kind: pa.DataType, column: str) -> pa.DataType:
+    key = normal_type(kind.key_type, f"{column}.key")
+    if not pt.is_string(key):
+        raise SchemaConflict(
+            f"column {column} is a map with keys of type {kind.key_type}; Hudi tables hold maps with string keys only",
+            hint="Cast the keys to string.",
+            context={"column": column, "type": str(kind)},
+        )
+    item = _normal_field(kind.item_field, f"{column}.value")
+    return map_of(item.type, nullable=item.nullable, metadata=item.metadata)
+
+
+def _check_names(names: list[str], parent: str) -> None:
+    where = f" in {parent}" if parent else ""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not name:
+            raise SchemaConflict(f"a column{where} has no name", hint="Give every column a name.")
+        first = seen.setdefault(name.lower(), name)
+        if first is not name:
+            what = f"twice the name {name}" if first == name else f"the names {first} and {name}"
+            raise SchemaConflict(
+                f"the columns{where} hold {what}; Spark and Hudi do not tell upper from lower case",
+                hint="Rename one of them.",
+                context={"column": name},
+            )
+
+
+def normalise_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch's columns, found by name, in the types of `schema` (`normalise` of the batch's own, or a
+    subset).
+
+    Times finer than the schema's unit are cut off, as Spark does. Raises `InvalidRecord` for a value that
+    does not fit, and for a null in a column that allows none.
+
+    >>> normalise_batch(pa.record_batch({"n": pa.array([1], pa.int8())}), pa.schema([("n", pa.int32())]))["n"].type
+    DataType(int32)
+    """
+    arrays = [_cast(batch.column(field.name), field) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    if not array.type.equals(field.type):
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        try:
+            options = pa.compute.CastOptions(target_type=field.type, allow_time_truncate=True)
+            array = array.cast(options=options)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidRecord(
+                f"column {field.name} holds a value that does not fit {field.type}: {error}",
+                hint="Correct the value or cast the column.",
+                context={"column": field.name},
+            ) from error
+    check_nulls(array, field)
+    return array
+
+
+def check_nulls(array: pa.Array, field: pa.Field) -> None:
+    """Raise `InvalidRecord` if a column that allows no null has one."""
+    if not field.nullable and array.null_count:
+        raise InvalidRecord(
+            f"column {field.name} is declared not null and holds {array.null_count} null value(s)",
+            hint="Fill them, or declare the column nullable.",
+            context={"column": field.name},
+        )
+
+
+def leaf_paths(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """Parquet path (`a.list.element`, `m.key_value.key`) and type of every leaf column, in file order."""
+    for field in schema:
+        yield from _leaves(field.name, field.type)
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    if pt.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pt.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind

@@ -1,0 +1,304 @@
+"""Avro schemas, as commits, footers and log blocks carry them, to Arrow schemas and back."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakebed.errors import SchemaConflict, UnsupportedFeature
+from lakebed.model import META_COLUMNS
+from lakebed.schema.arrow import AVRO_TYPE, is_list, list_of, map_of
+
+_PRIMITIVES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+_TO_AVRO: dict[pa.DataType, Any] = {
+    **{arrow: name for name, arrow in _PRIMITIVES.items()},
+    **{arrow: {"type": base, "logicalType": logical} for (base, logical), arrow in _LOGICAL.items()},
+}
+_META_FIELDS = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
+
+
+def avro_to_arrow(avro: str | Mapping[str, Any]) -> pa.Schema:
+    """The Arrow schema of an Avro record schema, with the Parquet types Hudi uses for it.
+
+    A union of null and one type is a nullable column, other unions become a struct `member0..`; an enum or
+    uuid is a string. Fields of type null, which no base file holds, are left out.
+
+    >>> avro_to_arrow('{"type":"record","name":"r","fields":[{"name":"day","type":["null",'
+    ...               '{"type":"int","logicalType":"date"}],"default":null}]}').field("day").type
+    DataType(date32[day])
+    """
+    record = json.loads(avro) if isinstance(avro, str) else avro
+    if not isinstance(record, Mapping) or record.get("type") != "record":
+        raise SchemaConflict("a table's Avro schema must be a record", context={"schema": str(record)[:200]})
+    return pa.schema(_Reader().record(record, ""))
+
+
+class _Reader:
+    """Avro to Arrow; remembers the named types met so far, since Avro spells each out once."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Mapping[str, Any]] = {}
+        self._open: set[str] = set()
+
+    def record(self, avro: Mapping[str, Any], namespace: str) -> list[pa.Field]:
+        name, namespace = self._remember(avro, namespace)
+        if name in self._open:
+            raise UnsupportedFeature(f"the Avro record {name} holds itself", hint="Parquet knows no recursive types.")
+        self._open.add(name)
+        fields = [self._field(field["name"], field["type"], namespace) for field in avro["fields"]]
+        self._open.remove(name)
+        return [field for field in fields if field is not None]
+
+    def _field(self, name: str, avro: Any, namespace: str) -> pa.Field | None:
+        kind, nullable = self._nullable(avro)
+        if kind is None:
+            return None
+        arrow, metadata = self._type(kind, namespace)
+        return pa.field(name, arrow, nullable, metadata)
+
+    def _nullable(self, avro: Any) -> tuple[Any, bool]:
+        """The type without null (None for null alone) and whether null was among a union's branches."""
+        branches = avro if isinstance(avro, list) else [avro]
+        kinds = [b for b in branches if b != "null" and not (isinstance(b, Mapping) and b["type"] == "null")]
+        if not kinds:
+            return None, True
+        return (kinds[0] if len(kinds) == 1 else kinds), len(kinds) < len(branches)
+
+    def _item(self, avro: Any, namespace: str) -> tuple[pa.DataType, bool, dict[bytes, bytes] | None]:
+        kind, nullable = self._nullable(avro)
+        if kind is None:
+            raise UnsupportedFeature("an array or map of nulls cannot be stored in Parquet")
+        arrow, metadata = self._type(kind, namespace)
+        return arrow, nullable, metadata
+
+    def _type(self, avro: Any, namespace: str) -> tuple[pa.DataType, dict[bytes, bytes] | None]:
+        if isinstance(avro, str):
+            if avro in _PRIMITIVES:
+                return _PRIMITIVES[avro], None
+            return self._type(self._lookup(avro, namespace), namespace)
+        if isinstance(avro, list):
+            return pa.struct([self._member(i, kind, namespace) for i, kind in enumerate(avro)]), _keep(avro)
+        base, logical = avro["type"], avro.get("logicalType")
+        if isinstance(base, (list, dict)):
+            return self._type(base, namespace)
+        if logical == "decimal" and base in ("bytes", "fixed"):
+            if base == "fixed":
+                self._remember(avro, namespace)
+            return pa.decimal128(avro["precision"], avro.get("scale", 0)), _keep_decimal(avro)
+        if (base, logical) in _LOGICAL:
+            return _LOGICAL[base, logical], None
+        return self._complex(base, avro, namespace)
+
+    def _complex(
+        self, base: str, avro: Mapping[str, Any], namespace: str
+    ) -> tuple[pa.DataType, dict[bytes, bytes] | None]:
+        if base == "record":
+            return pa.struct(self.record(avro, namespace)), None
+        if base == "array":
+            item, nullable, metadata = self._item(avro["items"], namespace)
+            return list_of(item, nullable=nullable, metadata=metadata), None
+        if base == "map":
+            item, nullable, metadata = self._item(avro["values"], namespace)
+            return map_of(item, nullable=nullable, metadata=metadata), None
+        if base in ("enum", "fixed"):
+            self._remember(avro, namespace)
+            return pa.string() if base == "enum" else pa.binary(), _keep(avro)
+        if base in _PRIMITIVES:
+            return _PRIMITIVES[base], _keep(avro) if avro.get("logicalType") == "uuid" else None
+        return self._type(self._lookup(base, namespace), namespace)
+
+    def _member(self, number: int, avro: Any, namespace: str) -> pa.Field:
+        arrow, metadata = self._type(avro, namespace)
+        return pa.field(f"member{number}", arrow, True, metadata)
+
+    def _remember(self, avro: Mapping[str, Any], namespace: str) -> tuple[str, str]:
+        """Full name of a named type, and the namespace its fields are looked up in."""
+        name = avro["name"]
+        if "." not in name:
+            namespace = avro.get("namespace", namespace)
+            name = f"{namespace}.{name}" if namespace else name
+        self._named[name] = avro
+        return name, name.rpartition(".")[0]
+
+    def _lookup(self, name: str, namespace: str) -> Mapping[str, Any]:
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        found = self._named.get(full) or self._named.get(name)
+        if found is None:
+            raise SchemaConflict(f"the Avro schema uses the type {name} and does not define it")
+        return found
+
+
+def _keep(avro: Any) -> dict[bytes, bytes]:
+    return {AVRO_TYPE: _dump(avro).encode()}
+
+
+def _keep_decimal(avro: Mapping[str, Any]) -> dict[bytes, bytes] | None:
+    """Spark's own decimal (the smallest fixed) needs no note; any other form does."""
+    if avro["type"] == "fixed" and avro["size"] == decimal_bytes(avro["precision"]) and avro["name"] == "fixed":
+        return None
+    return _keep(avro)
+
+
+def decimal_bytes(precision: int) -> int:
+    """Bytes that Hudi and Spark give a decimal: the fewest that hold `precision` digits with a sign.
+
+    >>> [decimal_bytes(p) for p in (5, 10, 18, 30, 38)]
+    [3, 5, 8, 13, 16]
+    """
+    return ((10**precision - 1).bit_length() + 8) // 8
+
+
+def arrow_to_avro(schema: pa.Schema, table_name: str, *, meta: bool = False) -> str:
+    """The Avro schema (compact JSON) that Hudi would write for a table of this Arrow schema, data columns
+    only; `meta` puts the five meta columns in front, as footers and log blocks have them.
+
+    Raises `SchemaConflict` for a column name that Hudi's Avro parser refuses.
+
+    >>> arrow_to_avro(pa.schema([pa.field("id", pa.string(), False)]), "t")
+    '{"type":"record","name":"t_record","namespace":"hoodie.t","fields":[{"name":"id","type":"string"}]}'
+    """
+    table = sanitise_name(table_name)
+    record = _record([f for f in schema if f.name not in META_COLUMNS], f"{table}_record", f"hoodie.{table}")
+    record = _define_once(record, "", {})
+    return _dump(_with_meta(record) if meta else record)
+
+
+def avro_with_meta(avro: str) -> str:
+    """The Avro schema with the five meta columns in front; unchanged if it has them.
+
+    >>> avro_with_meta('{"type":"record","name":"r","fields":[]}')[45:114]
+    '{"name":"_hoodie_commit_time","type":["null","string"],"doc":"","default'
+    """
+    return _dump(_with_meta(json.loads(avro)))
+
+
+def avro_without_meta(avro: str) -> str:
+    """The Avro schema of the data columns alone."""
+    record = json.loads(avro)
+    return _dump({**record, "fields": [f for f in record["fields"] if f["name"] not in META_COLUMNS]})
+
+
+def _with_meta(record: dict[str, Any]) -> dict[str, Any]:
+    data = [field for field in record["fields"] if field["name"] not in META_COLUMNS]
+    return {**record, "fields": [*_META_FIELDS, *data]}
+
+
+def sanitise_name(name: str) -> str:
+    """A table name as Hudi spells it in Avro: what is no ASCII letter, digit or `_` becomes `__`.
+
+    >>> sanitise_name("2024 trips")
+    '__024__trips'
+    """
+    return re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", name))
+
+
+def _define_once(avro: Any, namespace: str, defined: dict[str, Any]) -> Any:
+    """Avro spells a named type out where it first stands and names it after that."""
+    if isinstance(avro, list):
+        return [_define_once(branch, namespace, defined) for branch in avro]
+    if not isinstance(avro, dict):
+        return avro
+    if "name" in avro:
+        namespace = avro.get("namespace", namespace)
+        full = f"{namespace}.{avro['name']}"
+        if defined.get(full) == avro:
+            return full
+        defined[full] = avro
+    parts = {key: _define_once(avro[key], namespace, defined) for key in ("items", "values") if key in avro}
+    if "fields" in avro:
+        parts["fields"] = [{**f, "type": _define_once(f["type"], namespace, defined)} for f in avro["fields"]]
+    return {**avro, **parts}
+
+
+def _record(fields: list[pa.Field], name: str, namespace: str) -> dict[str, Any]:
+    inner = f"{namespace}.{name}"
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": namespace,
+        "fields": [_avro_field(field, inner) for field in fields],
+    }
+
+
+def _avro_field(field: pa.Field, namespace: str) -> dict[str, Any]:
+    _check_name(field.name, namespace)
+    kind = _nullable_avro(field, field.name, namespace)
+    entry: dict[str, Any] = {"name": field.name, "type": kind}
+    return {**entry, "default": None} if field.nullable else entry
+
+
+def _nullable_avro(field: pa.Field, name: str, namespace: str) -> Any:
+    """Avro type of a field; `name` is that of the column, which names the types inside arrays and maps too."""
+    noted = (field.metadata or {}).get(AVRO_TYPE)
+    kind = json.loads(noted) if noted else _avro_type(field.type, name, namespace)
+    if not field.nullable:
+        return kind
+    return ["null", *kind] if isinstance(kind, list) else ["null", kind]
+
+
+def _avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:
+    if kind in _TO_AVRO:
+        return _TO_AVRO[kind]
+    if pt.is_decimal128(kind):
+        return {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": f"{namespace}.{name}",
+            "size": decimal_bytes(kind.precision),
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
+    if pt.is_struct(kind):
+        return _record(list(kind), name, namespace)
+    if pt.is_map(kind) and pt.is_string(kind.key_type):
+        return {"type": "map", "values": _nullable_avro(kind.item_field, name, namespace)}
+    if is_list(kind):
+        return {"type": "array", "items": _nullable_avro(kind.value_field, name, namespace)}
+    raise SchemaConflict(
+        f"column {name} has type {kind}, which has no Avro form in a Hudi table",
+        hint="Bring the schema to stored types first (lakebed.schema.arrow.normalise).",
+        context={"column": name, "type": str(kind)},
+    )
+
+
+def _check_name(name: str, namespace: str) -> None:
+    """Java's Avro takes letters of any script, digits behind the first character, and `_`; nothing beyond
+    the BMP.
+    """
+    letters = [c == "_" or (unicodedata.category(c)[0] == "L" and ord(c) < 0x10000) for c in name]
+    digits = [unicodedata.category(c) == "Nd" and ord(c) < 0x10000 for c in name]
+    if not name or not letters[0] or not all(a or b for a, b in zip(letters, digits, strict=True)):
+        raise SchemaConflict(
+            f"the column name {name!r} cannot stand in a Hudi table: its Avro schema allows letters, digits "
+            "and _, and no digit first",
+            hint="Rename the column.",
+            context={"column": name, "record": namespace},
+        )
+
+
+def _dump(avro: Any) -> str:
+    return json.dumps(avro, separators=(",", ":"), ensure_ascii=False)
