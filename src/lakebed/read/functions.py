@@ -1,0 +1,93 @@
+"""The functions a filter may use, as Arrow expressions that answer as Spark does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Kernel = Callable[[Sequence[pc.Expression], pa.DataType, tuple[Any, ...]], pc.Expression]
+
+
+def _cast(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+    return args[0].cast(to, safe=False)
+
+
+def _local(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    """An instant as the wall-clock time of a zone."""
+    return pc.local_timestamp(args[0].cast(pa.timestamp("us", tz=options[0])))
+
+
+def _date_of(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    value = _local(args, _to, options) if options else args[0]
+    # the cast rounds toward zero, so the time of day goes first
+    return pc.floor_temporal(value, unit="day").cast(pa.date32())
+
+
+def _upper(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+    return pc.utf8_upper(pc.replace_substring(args[0], "ß", "SS"))
+
+
+def _substring(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    start, length = options
+    return pc.utf8_slice_codeunits(args[0], start=start, stop=start + length)
+
+
+def _day_of_week(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+    return pc.day_of_week(args[0], count_from_zero=False, week_start=7).cast(to)
+
+
+def _kernel(function: Callable[..., pc.Expression]) -> Kernel:
+    def call(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+        return function(*args).cast(to)
+
+    return call
+
+
+def _predicate(function: Callable[..., pc.Expression]) -> Kernel:
+    def call(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+        return function(args[0], *options)
+
+    return call
+
+
+def _is_nan(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+    return pc.coalesce(pc.is_nan(args[0]), pc.scalar(False))
+
+
+def _concat(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+    return pc.binary_join_element_wise(*args, pc.scalar(""), null_handling="emit_null")
+
+
+ARROW_FUNCTIONS: dict[str, Kernel] = {
+    "cast": _cast,
+    "local": _local,
+    "date_of": _date_of,
+    "upper": _upper,
+    "lower": _kernel(pc.utf8_lower),
+    "length": _kernel(pc.utf8_length),
+    "octets": _kernel(pc.binary_length),
+    "substring": _substring,
+    "trim": lambda args, _to, _options: pc.utf8_trim(args[0], characters=" "),
+    "concat": _concat,
+    "year": _kernel(pc.year),
+    "quarter": _kernel(pc.quarter),
+    "month": _kernel(pc.month),
+    "day": _kernel(pc.day),
+    "dayofyear": _kernel(pc.day_of_year),
+    "dayofweek": _day_of_week,
+    "weekofyear": _kernel(pc.iso_week),
+    "hour": _kernel(pc.hour),
+    "minute": _kernel(pc.minute),
+    "second": _kernel(pc.second),
+    "coalesce": lambda args, _to, _options: pc.coalesce(*args),
+    "add": lambda args, _to, _options: pc.add_checked(args[0], args[1]),
+    "subtract": lambda args, _to, _options: pc.subtract_checked(args[0], args[1]),
+    "multiply": lambda args, _to, _options: pc.multiply_checked(args[0], args[1]),
+    "starts_with": _predicate(pc.starts_with),
+    "ends_with": _predicate(pc.ends_with),
+    "contains": _predicate(pc.match_substring),
+    "is_nan": _is_nan,
+}
