@@ -1,0 +1,303 @@
+"""The read and write matrix: which features of a table lakebed reads, which it writes, which it refuses by name.
+
+One row a feature. A row tells from the table's properties and a few facts whether the table has the feature; a read
+or a write asks all rows before it touches anything. To add a feature: one row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lakebed.config.conflicts import stored_merge_mode
+from lakebed.config.values import key_generator, simple_name
+from lakebed.errors import UnsupportedFeature
+
+Properties = Mapping[str, str]
+Verdict = Literal["yes", "no", "some"]
+
+VERSIONS = ("6", "8", "9")
+SCHEMA_FOLDER = ".hoodie/.schema"
+BUCKET_FOLDER = ".hoodie/.bucket_index"
+METADATA_FOLDER = ".hoodie/metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a table's properties do not tell: seen in its folders, on its timeline, or by the write at hand.
+
+    `updated_in_clustering` names a file group that the write would update and that a pending clustering rewrites.
+    """
+
+    metadata_table: bool = False
+    schema_history: bool = False
+    partition_buckets: bool = False
+    consistent_buckets: bool = False
+    log_files: bool = False
+    pending_restore: str = ""
+    updated_in_clustering: str = ""
+
+    @classmethod
+    def from_paths(cls, paths: Iterable[str]) -> TableFacts:
+        """The facts that files show; `paths` are relative to the table and may be all files below SCHEMA_FOLDER,
+        BUCKET_FOLDER and METADATA_FOLDER, or any of each.
+
+        >>> TableFacts.from_paths([".hoodie/.schema/20240101000000000.schemacommit"]).schema_history
+        True
+        """
+        metadata = history = by_partition = consistent = False
+        for path in paths:
+            metadata = metadata or path.startswith(METADATA_FOLDER + "/")
+            history = history or (path.startswith(SCHEMA_FOLDER + "/") and path.endswith("schemacommit"))
+            by_partition = by_partition or path.startswith(f"{BUCKET_FOLDER}/partition_bucket_index_meta/")
+            consistent = consistent or path.startswith(f"{BUCKET_FOLDER}/consistent_hashing_metadata/")
+        return cls(
+            metadata_table=metadata,
+            schema_history=history,
+            partition_buckets=by_partition,
+            consistent_buckets=consistent,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One row of the matrix.
+
+    `present` says whether a table has it. `read` or `write` "some" means only what `reads` (query types) or
+    `writes` (operations) names. `why` is the message of a refusal, `hint` what to do.
+    """
+
+    name: str
+    present: Callable[[Properties, TableFacts], bool]
+    read: Verdict
+    write: Verdict
+    why: str = ""
+    hint: str = ""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    def reads_by(self, query: str) -> bool:
+        return self.read == "yes" or query in self.reads
+
+    def writes_by(self, operation: str) -> bool:
+        return self.write == "yes" or operation in self.writes
+
+
+def _is(key: str, value: str, default: str = "") -> Callable[[Properties, TableFacts], bool]:
+    return lambda p, _: p.get(key, default).strip().lower() == value.lower()
+
+
+def _given(*keys: str) -> Callable[[Properties, TableFacts], bool]:
+    return lambda p, _: any(p.get(key, "").strip() for key in keys)
+
+
+def _other_base_format(p: Properties, _: TableFacts) -> bool:
+    stored = p.get("hoodie.table.base.file.format") or p.get("hoodie.table.ro.file.format") or "PARQUET"
+    several = p.get("hoodie.table.multiple.base.file.formats.enable", "false")
+    return stored.upper() != "PARQUET" or several.lower() == "true"
+
+
+def _own_key_generator(p: Properties, _: TableFacts) -> bool:
+    stored = p.get("hoodie.table.keygenerator.type") or p.get("hoodie.table.keygenerator.class") or "SIMPLE"
+    return key_generator(stored) is None
+
+
+def _merge_on_read(p: Properties, _: TableFacts) -> bool:
+    return p.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
+
+
+_READ_ONLY = "write to it with the engine that made it; lakebed reads it"
+
+FEATURES: tuple[Feature, ...] = (
+    Feature(
+        "another table version",
+        lambda p, _: p.get("hoodie.table.version", "9") not in VERSIONS,
+        "no",
+        "no",
+        "is of a table version that lakebed does not know (it knows 6, 8 and 9)",
+        "upgrade or downgrade the table with real Hudi",
+    ),
+    Feature(
+        "foreign table format",
+        lambda p, _: p.get("hoodie.table.format", "native").lower() != "native",
+        "no",
+        "no",
+        "keeps its timeline in a foreign table format (hoodie.table.format)",
+        "use the engine of that format",
+    ),
+    Feature(
+        "base files other than Parquet",
+        _other_base_format,
+        "no",
+        "no",
+        "has base files that are not Parquet",
+        "use real Hudi",
+    ),
+    Feature(
+        "bootstrap",
+        _given("hoodie.bootstrap.base.path"),
+        "no",
+        "no",
+        "was made by bootstrap: rows are spread over its own files and those of another table",
+        "use real Hudi, or copy it into a table of its own",
+    ),
+    Feature(
+        "metadata table",
+        lambda p, f: bool(p.get("hoodie.table.metadata.partitions", "").strip()) or f.metadata_table,
+        "yes",
+        "no",
+        "has a metadata table, which lakebed does not maintain yet",
+        "turn it off with real Hudi (hoodie.metadata.enable=false on a write), then write with lakebed",
+    ),
+    Feature(
+        "change logging (CDC)",
+        _is("hoodie.table.cdc.enabled", "true"),
+        "yes",
+        "no",
+        "logs its changes (hoodie.table.cdc.enabled=true), and lakebed writes no change log",
+        _READ_ONLY,
+    ),
+    Feature(
+        "schema history (schema on read)",
+        lambda _, f: f.schema_history,
+        "yes",
+        "no",
+        "has a schema history (schema on read), which lakebed does not continue",
+        _READ_ONLY,
+    ),
+    Feature(
+        "bucket counts by partition",
+        lambda _, f: f.partition_buckets,
+        "yes",
+        "no",
+        "has another bucket count in each partition",
+        _READ_ONLY,
+    ),
+    Feature(
+        "consistent-hashing buckets",
+        lambda _, f: f.consistent_buckets,
+        "yes",
+        "no",
+        "has consistent-hashing buckets",
+        _READ_ONLY,
+    ),
+    Feature(
+        "partial updates",
+        _given("hoodie.table.partial.update.mode"),
+        "yes",
+        "no",
+        "merges partial updates (hoodie.table.partial.update.mode)",
+        _READ_ONLY,
+    ),
+    Feature(
+        "custom merge mode or payload",
+        lambda p, _: stored_merge_mode(p) == "custom",
+        "yes",
+        "no",
+        "merges rows by a Java class of its own",
+        _READ_ONLY,
+    ),
+    Feature(
+        "key generator of another kind",
+        _own_key_generator,
+        "yes",
+        "no",
+        "makes its keys by a Java class or in a way that lakebed does not know",
+        _READ_ONLY,
+    ),
+    Feature(
+        "unfinished restore",
+        lambda _, f: bool(f.pending_restore),
+        "yes",
+        "no",
+        "has an unfinished restore on its timeline",
+        "let real Hudi finish the restore first",
+    ),
+    Feature(
+        "update of a file group in pending clustering",
+        lambda _, f: bool(f.updated_in_clustering),
+        "yes",
+        "no",
+        "has a pending clustering of a file group that this write updates",
+        "let real Hudi finish or roll back the clustering, then write again",
+    ),
+    Feature(
+        "merge-on-read with log files",
+        lambda p, f: _merge_on_read(p, f) and f.log_files,
+        "some",
+        "no",
+        "has log files, which lakebed does not merge yet",
+        "read it with query='read_optimized' (base files only), or compact it with real Hudi first",
+        reads=("read_optimized",),
+    ),
+    Feature(
+        "merge-on-read",
+        _merge_on_read,
+        "yes",
+        "no",
+        "is a merge-on-read table, which lakebed does not write yet",
+        _READ_ONLY,
+    ),
+    Feature(
+        "no meta fields",
+        _is("hoodie.populate.meta.fields", "false"),
+        "yes",
+        "some",
+        "has no meta fields (hoodie.populate.meta.fields=false), so stored rows cannot be found again",
+        "only insert and bulk_insert write to it",
+        writes=("insert", "bulk_insert"),
+    ),
+    Feature("generated keys", lambda p, _: not p.get("hoodie.table.recordkey.fields", "").strip(), "yes", "yes"),
+    Feature(
+        "partition columns left out of files",
+        _is("hoodie.datasource.write.drop.partition.columns", "true"),
+        "yes",
+        "yes",
+    ),
+    Feature(
+        "delete field and marker",
+        _given("hoodie.record.merge.property.hoodie.payload.delete.field", "hoodie.payload.delete.field"),
+        "yes",
+        "yes",
+    ),
+    Feature("timeline in local time", _is("hoodie.table.timeline.timezone", "LOCAL", "LOCAL"), "yes", "yes"),
+)
+
+
+def features_of(properties: Properties, facts: TableFacts) -> tuple[Feature, ...]:
+    """The rows of the matrix that a table has."""
+    return tuple(f for f in FEATURES if f.present(properties, facts))
+
+
+def check_read(properties: Properties, facts: TableFacts, query: str = "snapshot") -> None:
+    """Raise UnsupportedFeature if the table has something that this query (snapshot, read_optimized, incremental)
+    cannot read right."""
+    for feature in features_of(properties, facts):
+        if not feature.reads_by(query):
+            raise _refusal(feature, properties, facts, f"a {query} read of it is refused")
+
+
+def check_write(properties: Properties, facts: TableFacts, operation: str) -> None:
+    """Raise UnsupportedFeature if the table has something that this operation (upsert, insert, ...) cannot keep
+    right. Call it before anything is written."""
+    for feature in features_of(properties, facts):
+        if not feature.writes_by(operation):
+            raise _refusal(feature, properties, facts, f"{operation} is refused")
+
+
+def _refusal(feature: Feature, properties: Properties, facts: TableFacts, what: str) -> UnsupportedFeature:
+    name = properties.get("hoodie.table.name", "")
+    detail = {
+        "another table version": properties.get("hoodie.table.version", ""),
+        "custom merge mode or payload": simple_name(properties.get("hoodie.compaction.payload.class", "")),
+        "metadata table": properties.get("hoodie.table.metadata.partitions", ""),
+        "unfinished restore": facts.pending_restore,
+        "update of a file group in pending clustering": facts.updated_in_clustering,
+    }.get(feature.name, "")
+    shown = f" ({detail})" if detail else ""
+    return UnsupportedFeature(
+        f"table {name or '(unnamed)'} {feature.why}{shown}: {what}",
+        hint=feature.hint,
+        context={"feature": feature.name, "table": name},
+    )
