@@ -1,0 +1,118 @@
+"""Which index fits a table that is to be made: a pure function of a few numbers, which says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+MIB = 1 << 20
+# A table of this size is one or two base files: there is nothing to find.
+_SMALL = 128 * MIB
+# Buckets cannot be added later, so they start out at a quarter of the gigabyte they may grow to.
+_BUCKET_START = 256 * MIB
+_MOST_BUCKETS = 4096
+# What is left of Arrow's width in zstd Parquet, roughly.
+_COMPRESSION = 0.4
+_TEXT_BYTES = 24
+_LIST_ITEMS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TableProfile:
+    """What is known of a table before it exists. None means not known.
+
+    `rows` and `row_bytes` (bytes of a row in a base file) describe the expected size; `partitions` is the number of
+    partition paths (0: not partitioned); `keys_grow` says that new keys are greater than old ones and old ones are
+    seldom written again (event ids, time-ordered ids).
+    """
+
+    rows: int | None = None
+    row_bytes: float | None = None
+    partitions: int | None = None
+    keys_grow: bool = False
+    has_key: bool = True
+    table_type: Literal["cow", "mor"] = "cow"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The index to take, its arguments for `make_index`, and one sentence that says why."""
+
+    index: str
+    why: str
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+
+def advise(profile: TableProfile) -> Advice:
+    """The index for `index="auto"`.
+
+    >>> advise(TableProfile(rows=100_000_000, row_bytes=100, partitions=0)).settings
+    {'buckets': 64}
+    """
+    if not profile.has_key:
+        return Advice("simple", "simple: keys are generated, so no write ever looks one up")
+    if profile.rows is None or profile.row_bytes is None:
+        return Advice(
+            "simple",
+            "simple: the size of the table is not known, and a bucket count could not be changed later",
+        )
+    size = profile.rows * profile.row_bytes
+    partitions = max(1, profile.partitions or 1)
+    share = size / partitions
+    if size <= _SMALL:
+        return Advice("simple", f"simple: about {_text(size)} in all, which is a base file or two to look through")
+    if share <= _SMALL:
+        return Advice(
+            "simple",
+            f"simple: about {_text(share)} in each of {partitions} partitions, too little to split into buckets",
+        )
+    if profile.keys_grow and partitions > 1:
+        return Advice(
+            "simple",
+            "simple: new keys in new partitions, so a write looks only through the few partitions it touches",
+        )
+    buckets = bucket_count(share)
+    place = f"in each of {partitions} partitions" if partitions > 1 else "in all"
+    return Advice(
+        "bucket",
+        f"bucket: about {_text(share)} {place} make {buckets} buckets of {_text(share / buckets)}, with room to grow to"
+        " a gigabyte each, and no write has to look keys up",
+        {"buckets": buckets},
+    )
+
+
+def bucket_count(partition_bytes: float) -> int:
+    """Buckets for a partition of this size: a power of two, at most 256 MB in each to begin with.
+
+    >>> bucket_count(10 * MIB), bucket_count(3000 * MIB)
+    (1, 16)
+    """
+    buckets = 1
+    while buckets * _BUCKET_START < partition_bytes and buckets < _MOST_BUCKETS:
+        buckets *= 2
+    return buckets
+
+
+def row_bytes(schema: pa.Schema) -> float:
+    """Rough bytes of a row of these columns in a compressed base file, from the types alone."""
+    return _COMPRESSION * sum(_width(f.type) for f in schema)
+
+
+def _width(kind: pa.DataType) -> float:
+    if pa.types.is_struct(kind):
+        return sum(_width(kind.field(i).type) for i in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return _LIST_ITEMS * (_width(kind.key_type) + _width(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _LIST_ITEMS * _width(kind.value_type)
+    try:
+        return max(1.0, kind.bit_width / 8)
+    except ValueError:
+        return _TEXT_BYTES
+
+
+def _text(size: float) -> str:
+    return f"{size / (1024 * MIB):.1f} GB" if size >= 1024 * MIB else f"{max(1, round(size / MIB))} MB"

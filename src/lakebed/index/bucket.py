@@ -1,0 +1,195 @@
+"""The bucket index: a hash of the key names the file group, so nothing is looked up and no data file is read to tag."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import Engine, Rows, Task
+from lakebed.errors import IndexInconsistent, InvalidOption
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.format.hashes import bucket_ids, plain_strings
+from lakebed.index.base import FILE_ID, INSTANT
+from lakebed.merge.rules import MergeRules
+from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
+from lakebed.slices.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from lakebed.expressions.bucket import Bucket
+    from lakebed.expressions.key_generators import KeyGenerator
+
+# What a file id has room for: eight digits.
+MAX_BUCKETS = 100_000_000
+
+
+@dataclass
+class BucketIndex:
+    """Hudi's bucket index (engine SIMPLE): every partition path has up to `buckets` file groups, one a bucket.
+
+    `fields` are the key fields that are hashed, a subset of the table's key fields; empty means all of them. Neither
+    can change while the table has rows: they decide where every stored row lives.
+
+    >>> BucketIndex(8, ("id",)).settings()
+    {'type': 'bucket', 'bucket.count': '8', 'bucket.fields': 'id'}
+    """
+
+    buckets: int
+    fields: tuple[str, ...] = ()
+
+    name: ClassVar[str] = "bucket"
+    is_global = False
+    hashes_to_groups = True
+
+    def __post_init__(self) -> None:
+        self.fields = tuple(self.fields)
+        if not 0 < self.buckets <= MAX_BUCKETS:
+            raise InvalidOption(
+                f"a bucket index cannot have {self.buckets} buckets",
+                hint=f"give a number from 1 to {MAX_BUCKETS}: the file groups of one partition path",
+                context={"buckets": self.buckets},
+            )
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> BucketIndex:
+        """The index that `settings()` describes."""
+        text = settings.get("bucket.count", "")
+        if not text.isdecimal():
+            raise InvalidOption(
+                f"the table's lakebed.index.bucket.count is {text!r}, not a number",
+                hint="restore the property to the number of buckets the table was made with",
+                context={"option": "lakebed.index.bucket.count", "value": text},
+            )
+        return cls(int(text), split_fields(settings.get("bucket.fields", "")))
+
+    def settings(self) -> Mapping[str, str]:
+        recorded = {"type": self.name, "bucket.count": str(self.buckets)}
+        return recorded | ({"bucket.fields": ",".join(self.fields)} if self.fields else {})
+
+    def resolved(self, key_fields: Sequence[str]) -> BucketIndex:
+        """The same index with its hash fields spelled out, in the order of the key; InvalidOption for a foreign one.
+
+        >>> BucketIndex(4, ("b",)).resolved(["a", "b"]).fields
+        ('b',)
+        >>> BucketIndex(4).resolved(["a", "b"]).fields
+        ('a', 'b')
+        """
+        foreign = [f for f in self.fields if f not in key_fields]
+        if foreign:
+            raise InvalidOption(
+                f"hash field {foreign[0]!r} of the bucket index is none of the key fields ({', '.join(key_fields)})",
+                hint="a bucket is found from the key alone: name key fields only, or none for all of them",
+                context={"fields": list(self.fields), "key_fields": list(key_fields)},
+            )
+        wanted = self.fields or tuple(key_fields)
+        return BucketIndex(self.buckets, tuple(f for f in key_fields if f in wanted))
+
+    def group_expression(self, key_generator: KeyGenerator, schema: pa.Schema) -> Bucket:
+        """The derived column that gives the bucket number of each row of data with this schema."""
+        from lakebed.expressions.bucket import Bucket
+
+        raise NotImplementedError
+
+    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
+        """Location by hash of the stored key text. The write pipeline routes by `group_expression` instead."""
+        groups = self.bucket_map(snapshot)
+        schema = pa.schema([(FILE_ID, pa.string()), (INSTANT, pa.string()), *engine.schema(rows)])
+        return engine.map(rows, partial(_tag, self, _locations(groups)), schema)
+
+    def bucket_map(
+        self, snapshot: Snapshot, partitions: Collection[str] | None = None
+    ) -> dict[tuple[str, int], BaseFile]:
+        """The latest base file of every (partition path, bucket), in the given partitions or all.
+
+        Raises `IndexInconsistent` where file ids are no bucket numbers of this index, or one bucket has two
+        file groups.
+        """
+        slices = snapshot.file_slices(partitions)
+        numbered = {key: s.base_file for key, s in number_slices(slices, self.buckets).items()}
+        return {key: base for key, base in numbered.items() if base is not None}
+
+    def buckets_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Bucket number (int32) of each stored key text."""
+        return pa.array(bucket_ids(keys, self.fields, self.buckets), pa.int32())
+
+    def update(self, statuses: Sequence[Mapping[str, object]], instant: str) -> None:
+        return None
+
+    def rollback(self, instant: str) -> None:
+        return None
+
+    def explain(self) -> str:
+        hashed = ", ".join(self.fields) or "the whole key"
+        return f"bucket: hash of {hashed} modulo {self.buckets} names the file group; no file is read to tag"
+
+
+def split_fields(text: str) -> tuple[str, ...]:
+    """Field names from a comma-separated property."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def number_slices(slices: Sequence[FileSlice], buckets: int) -> dict[tuple[str, int], FileSlice]:
+    """File slices by (partition path, bucket number); `IndexInconsistent` where the ids cannot be such numbers."""
+    found: dict[tuple[str, int], FileSlice] = {}
+    for file_slice in slices:
+        number = bucket_of_file_id(file_slice.file_id)
+        if number is None or number >= buckets:
+            raise _not_a_bucket(file_slice, number, buckets)
+        other = found.setdefault((file_slice.partition, number), file_slice)
+        if other is not file_slice:
+            raise _two_groups(other, file_slice, number)
+    return found
+
+
+def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: int) -> IndexInconsistent:
+    where = f"{file_slice.partition!r}" if file_slice.partition else "the table folder"
+    context = {"partition": file_slice.partition, "file_id": file_slice.file_id, "buckets": buckets}
+    if number is None:
+        return IndexInconsistent(
+            f"file id {file_slice.file_id} in {where} does not start with a bucket number of eight digits",
+            hint="a writer without a bucket index wrote it: write the rows of that partition again with"
+            " insert_overwrite, or tell lakebed to look keys up with t.indexes.adopt('simple')",
+            context=context,
+        )
+    return IndexInconsistent(
+        f"file id {file_slice.file_id} in {where} is bucket {number}, but the table's index has {buckets} buckets",
+        hint="the table was written with more buckets: tell lakebed the right number with"
+        " t.indexes.adopt('bucket', buckets=...)",
+        context=context | {"bucket": number},
+    )
+
+
+def _two_groups(one: FileSlice, other: FileSlice, number: int) -> IndexInconsistent:
+    first, second = (s.base_file.path if s.base_file else s.file_id for s in (one, other))
+    return IndexInconsistent(
+        f"bucket {number} of partition {one.partition!r} has two file groups: {first} and {second}",
+        hint="a second bulk insert or two unguarded writers made them: read the partition, drop duplicate keys and"
+        " write it again with insert_overwrite",
+        context={"partition": one.partition, "bucket": number, "files": [first, second]},
+    )
+
+
+def _locations(groups: Mapping[tuple[str, int], BaseFile]) -> pa.Table:
+    return pa.table(
+        {
+            "place": pa.array([f"{number}/{partition}" for partition, number in groups], pa.string()),
+            FILE_ID: pa.array([b.file_id for b in groups.values()], pa.string()),
+            INSTANT: pa.array([b.instant for b in groups.values()], pa.string()),
+        }
+    )
+
+
+def _tag(
+    index: BucketIndex, locations: pa.Table, batches: Iterator[pa.RecordBatch], task: Task
+) -> Iterator[pa.RecordBatch]:
+    places = locations.column("place").combine_chunks()
+    for batch in batches:
+        numbers = index.buckets_of(batch.column(RECORD_KEY)).cast(pa.string())
+        partitions = plain_strings(batch.column(PARTITION_PATH))
+        at = pc.index_in(pc.binary_join_element_wise(numbers, partitions.cast(pa.string()), "/"), places)
+        located = [locations.column(name).combine_chunks().take(at) for name in (FILE_ID, INSTANT)]
+        yield pa.RecordBatch.from_arrays([*located, *batch.columns], names=[FILE_ID, INSTANT, *batch.schema.names])

@@ -1,0 +1,233 @@
+"""The index of a table that does not remember it (real Hudi records none): file ids nominate, stored keys decide."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations, islice
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
+from lakebed.format.base_file import read_base_file
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.format.hashes import key_list_hash, plain_strings
+from lakebed.index.base import Index
+from lakebed.index.bucket import BucketIndex, number_slices
+from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
+from lakebed.model import RECORD_KEY, BaseFile
+from lakebed.slices.snapshot import Snapshot
+
+_log = logging.getLogger(__name__)
+
+# More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
+_PLAUSIBLE = 1 << 16
+_SAMPLE_FILES = 32
+_SAMPLE_KEYS = 4096
+# Hash fields are tried in every combination up to this many key fields, beyond it one by one and all together.
+_COMBINED_FIELDS = 6
+_SHOWN = 4
+_SIGN_OFF = np.int32(0x7FFFFFFF)
+_RECORD_INDEX = "record_index"
+_ADOPT = "t.indexes.adopt('bucket', buckets=..., fields=[...]) or t.indexes.adopt('simple')"
+
+
+@dataclass(frozen=True, slots=True)
+class SampledFile:
+    """A base file, the bucket number in its file id, and some of its record keys."""
+
+    path: str
+    bucket: int
+    keys: pa.Array
+
+
+def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
+    """The index of a table without `lakebed.index.*` properties.
+
+    A bucket index where all file ids are bucket numbers and every sampled key hashes to its file's number under just
+    one (hash fields, count); else Hudi's own default, simple, with one warning a table. For a write, a table that
+    several bucket counts fit is refused (`InvalidOption` that names `adopt`), as is one with a record index.
+    """
+    config = snapshot.config
+    if for_write and _RECORD_INDEX in config.metadata_partitions:
+        raise UnsupportedFeature(
+            f"table {config.name!r} has a record index in its metadata table, which lakebed cannot keep up to date yet",
+            hint="reading works; write with the engine that made it, or drop its metadata table first",
+            context={"feature": "record index"},
+        )
+    nominated = bool(config.populate_meta_fields) and _ids_are_numbers(snapshot)
+    fitting: list[BucketIndex] = []
+    if nominated:
+        fitting = fitting_buckets(sample_files(snapshot), config.key_fields, _highest(snapshot))
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting and for_write:
+            raise _ambiguous(config.name, fitting)
+    if for_write:
+        _warn_of_simple(snapshot.storage.spec.uri, config.name, nominated)
+    return SimpleIndex()
+
+
+def fitting_buckets(
+    files: Sequence[SampledFile], key_fields: Sequence[str], highest: int, limit: int = _PLAUSIBLE
+) -> list[BucketIndex]:
+    """Every bucket index (hash fields, count up to `limit`) that puts all sampled keys where they are.
+
+    A count fits if it divides hash - bucket for every key, that is their greatest common divisor, and is greater than
+    the `highest` bucket number seen. Hash fields that give all sampled keys the same hashes count once; of many counts
+    the first few are given.
+    """
+    files = [f for f in files if len(f.keys)]
+    numbers = np.repeat(np.array([f.bucket for f in files], np.int64), np.array([len(f.keys) for f in files], np.int64))
+    keys = pa.concat_arrays([f.keys for f in files]) if files else pa.array([], pa.string())
+    found: list[BucketIndex] = []
+    seen: list[npt.NDArray[np.int64]] = []
+    for fields in _field_choices(key_fields):
+        hashes = (key_list_hash(keys, fields) & _SIGN_OFF).astype(np.int64)
+        if any(np.array_equal(hashes, other) for other in seen):
+            continue
+        seen.append(hashes)
+        common = int(np.gcd.reduce(np.abs(hashes - numbers))) if len(hashes) else 0
+        counts = np.arange(highest + 1, limit + 1)
+        found += [BucketIndex(int(n), fields) for n in counts[common % counts == 0][: _SHOWN + 1]]
+    return found
+
+
+def sample_files(snapshot: Snapshot) -> list[SampledFile]:
+    """The first keys of some of the latest base files, spread over the table; their ids must be bucket numbers."""
+    files = snapshot.base_files()
+    step = max(1, len(files) // _SAMPLE_FILES)
+    sampled: list[SampledFile] = []
+    for file in files[::step][:_SAMPLE_FILES]:
+        parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(stored_keys(snapshot, file, _SAMPLE_KEYS), 1)]
+        keys = parts[0] if parts else pa.array([], pa.string())
+        sampled.append(SampledFile(file.path, _number(file), keys))
+    return sampled
+
+
+def adopt(
+    snapshot: Snapshot,
+    kind: str,
+    *,
+    buckets: int | None = None,
+    fields: Sequence[str] = (),
+    update_partition_path: bool = True,
+) -> Index:
+    """The index a user names for a table that Hudi made, checked against all stored keys; the caller records it.
+
+    A bucket index has to agree with every key of every latest base file (only that column is read), else
+    `IndexInconsistent` names the first file and key that disagree. A simple index is right for any table.
+    """
+    kind = kind.lower()
+    if kind == "simple":
+        return SimpleIndex()
+    if kind == "global_simple":
+        return GlobalSimpleIndex(update_partition_path)
+    if kind != "bucket":
+        raise InvalidOption(
+            f"index {kind!r} cannot be adopted", hint="adopt bucket, simple or global_simple", context={"index": kind}
+        )
+    if buckets is None:
+        raise InvalidOption(
+            "adopting a bucket index takes its number of buckets",
+            hint="give buckets= as in the jobs that wrote the table (hoodie.bucket.index.num.buckets, 256 if not set)",
+            context={"index": kind},
+        )
+    index = BucketIndex(buckets, tuple(fields)).resolved(snapshot.config.key_fields)
+    if not snapshot.config.populate_meta_fields:
+        raise UnsupportedFeature(
+            f"table {snapshot.config.name!r} stores no record keys (hoodie.populate.meta.fields=false)",
+            hint="an index serves upserts and deletes, which need stored keys; nothing has to be adopted for inserts",
+            context={"feature": "no meta fields"},
+        )
+    number_slices(snapshot.file_slices(), index.buckets)
+    for file in snapshot.base_files():
+        check_file(snapshot, file, index)
+    return index
+
+
+def check_file(snapshot: Snapshot, file: BaseFile, index: BucketIndex) -> None:
+    """`IndexInconsistent` naming the first key of a base file that does not hash to its bucket."""
+    number = _number(file)
+    for keys in stored_keys(snapshot, file):
+        numbers = index.buckets_of(keys).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(numbers != number)
+        if len(wrong):
+            key, other = keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
+            raise IndexInconsistent(
+                f"record key {key!r} in {file.path} belongs to bucket {other} under {index.buckets} buckets hashed on"
+                f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {number}",
+                hint="the count or the hash fields are not those that the table was written with, or a writer without"
+                " a bucket index has written to it",
+                context={"record_key": key, "path": file.path, "bucket": number, "hashed_to": other},
+            )
+
+
+def stored_keys(snapshot: Snapshot, file: BaseFile, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
+    """The record keys of a base file, a batch at a time."""
+    for batch in read_base_file(snapshot.storage, file.path, file.size, [RECORD_KEY], batch_rows=batch_rows):
+        yield plain_strings(batch.column(0))
+
+
+def _ids_are_numbers(snapshot: Snapshot) -> bool:
+    try:
+        return bool(number_slices(snapshot.file_slices(), _PLAUSIBLE))
+    except IndexInconsistent:
+        return False
+
+
+def _highest(snapshot: Snapshot) -> int:
+    return max(bucket_of_file_id(s.file_id) or 0 for s in snapshot.file_slices())
+
+
+def _number(file: BaseFile) -> int:
+    number = bucket_of_file_id(file.file_id)
+    if number is None:
+        raise IndexInconsistent(
+            f"base file {file.path} does not start with a bucket number of eight digits",
+            hint="it is not a bucket table's: t.indexes.adopt('simple') looks keys up",
+            context={"path": file.path},
+        )
+    return number
+
+
+def _field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """All key fields first (Hudi's default), then the smaller choices."""
+    keys = tuple(key_fields)
+    yield keys
+    sizes = range(len(keys) - 1, 0, -1) if len(keys) <= _COMBINED_FIELDS else [1] if len(keys) > 1 else []
+    for size in sizes:
+        yield from combinations(keys, size)
+
+
+def _ambiguous(name: str, fitting: Sequence[BucketIndex]) -> InvalidOption:
+    shown = "; ".join(f"{i.buckets} buckets on {', '.join(i.fields) or 'the key'}" for i in fitting[:_SHOWN])
+    more = " and more" if len(fitting) > _SHOWN else ""
+    return InvalidOption(
+        f"table {name!r} looks like a bucket table, but its stored keys fit more than one bucket index: {shown}{more}",
+        hint="say which one it is, once: t.indexes.adopt('bucket', buckets=..., fields=[...]), with the numbers of the"
+        " jobs that wrote it",
+        context={"candidates": [dict(i.settings()) for i in fitting[:_SHOWN]]},
+    )
+
+
+@cache
+def _warn_of_simple(uri: str, name: str, nominated: bool) -> None:
+    """Once a table in this process: the index leaves no trace in the files unless it is a bucket index."""
+    looks = (
+        "its file ids look like bucket numbers but its keys do not hash to them"
+        if nominated
+        else "nothing in it says which index it was written with"
+    )
+    _log.warning(
+        "table %r (%s): %s; lakebed takes Hudi's default, the simple index, which looks keys up within their"
+        " partition path. If that is not right, tell it once: %s (or 'global_simple')",
+        name,
+        uri,
+        looks,
+        _ADOPT,
+    )

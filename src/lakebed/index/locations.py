@@ -1,0 +1,214 @@
+"""Row expressions of the simple indexes: a location out of a stored file name, and what a row that moves turns into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.expressions.base import Column, RowExpression, columns_of, sql_literal
+from lakebed.expressions.key_text import KeyText
+from lakebed.merge.rules import MergeRules, compare_ordering
+from lakebed.model import FILE_NAME, IS_DELETED_COLUMN
+from lakebed.schema.evolution import cast_column, spark_projection
+
+DELETE = "_delete"
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdOf:
+    """File id of a stored base file name: the text before the first `_`."""
+
+    column: str = FILE_NAME
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"substring_index({Column(self.column).sql(schema)}, '_', 1)"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return _by_value(batch.column(self.column), lambda names: _part(pc.split_pattern(names, "_", max_splits=1), 0))
+
+
+@dataclass(frozen=True, slots=True)
+class InstantOf:
+    """Instant of a stored base file name: the text between its last `_` and the dot behind it."""
+
+    column: str = FILE_NAME
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"substring_index(substring_index({Column(self.column).sql(schema)}, '_', -1), '.', 1)"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return _by_value(batch.column(self.column), _instants)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false for every row."""
+
+    value: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
+    def sql(self, schema: pa.Schema) -> str:
+        return "true" if self.value else "false"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pa.repeat(pa.scalar(self.value), batch.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first of several columns that is not null."""
+
+    names: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.names
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"coalesce({', '.join(Column(n).sql(schema) for n in self.names)})"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pc.coalesce(*[batch.column(n) for n in self.names])
+
+
+@dataclass(frozen=True, slots=True)
+class Unless:
+    """`other` where the boolean column `condition` is false, `then` (or null) where it is true."""
+
+    condition: str
+    other: RowExpression
+    then: RowExpression | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return columns_of([Column(self.condition), self.other, *([self.then] if self.then else [])])
+
+    def sql(self, schema: pa.Schema) -> str:
+        then = self.then.sql(schema) if self.then else "NULL"
+        return f"CASE WHEN {Column(self.condition).sql(schema)} THEN {then} ELSE {self.other.sql(schema)} END"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        other = self.other.arrow(batch)
+        then = self.then.arrow(batch) if self.then else pa.nulls(batch.num_rows, other.type)
+        return pc.if_else(batch.column(self.condition), then, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """A stored column in the type the table has by now; null where the file had no such column."""
+
+    column: str
+    stored: pa.DataType | None
+    wanted: pa.DataType
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if self.stored is None else (self.column,)
+
+    def sql(self, schema: pa.Schema) -> str:
+        stored = pa.schema([] if self.stored is None else [(self.column, self.stored)])
+        return spark_projection(stored, pa.schema([(self.column, self.wanted)]))[0]
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        if self.stored is None:
+            return pa.nulls(batch.num_rows, self.wanted)
+        return cast_column(batch.column(self.column), self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Whether a row leaves the partition path `old` that its key is stored in: it names another one, is no delete, and
+    wins over the stored row by the ordering values in the columns `stored` (none: the later row always wins)."""
+
+    partition: str
+    old: str
+    rules: MergeRules
+    stored: tuple[str, ...]
+    deletes: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.partition, self.old, *self.ordering, *self.stored, *self.deletes)
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        return self.rules.ordering if self.stored else ()
+
+    def sql(self, schema: pa.Schema) -> str:
+        old, new = Column(self.old).sql(schema), Column(self.partition).sql(schema)
+        terms = [f"{old} IS NOT NULL AND NOT ({old} <=> {new})"]
+        terms += [f"NOT coalesce({text}, false)" for text in self._delete_sql(schema)]
+        if self.stored:
+            pairs = [
+                (Column(n).sql(schema), Column(s).sql(schema)) for n, s in zip(self.ordering, self.stored, strict=True)
+            ]
+            terms.append(f"({_wins_sql(pairs)})")
+        return " AND ".join(terms)
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        old, new = batch.column(self.old), batch.column(self.partition)
+        result = pc.and_(pc.is_valid(old), pc.fill_null(pc.not_equal(old, new), True))
+        if DELETE in self.deletes:
+            result = pc.and_not(result, pc.fill_null(batch.column(DELETE), False))
+        marked = self.rules.is_delete(batch)
+        if marked is not None:
+            result = pc.and_not(result, marked)
+        if self.stored:
+            pairs = [[batch.column(n) for n in names] for names in (self.ordering, self.stored)]
+            result = pc.and_(result, compare_ordering(*pairs))
+        return pc.and_(pc.is_valid(old), pc.fill_null(result, False))
+
+    def _delete_sql(self, schema: pa.Schema) -> list[str]:
+        texts: list[str] = []
+        for name in self.deletes:
+            if name in (DELETE, IS_DELETED_COLUMN):
+                texts.append(f"CAST({Column(name).sql(schema)} AS BOOLEAN)")
+            else:
+                texts.append(f"{KeyText(name).sql(schema)} = {sql_literal(self.rules.delete_marker or '')}")
+        return texts
+
+
+def delete_columns(names: Sequence[str], rules: MergeRules) -> tuple[str, ...]:
+    """Those of the rows' columns that can mark a row as a delete."""
+    markers = (DELETE, IS_DELETED_COLUMN, rules.delete_field)
+    return tuple(n for n in names if n in markers)
+
+
+def _wins_sql(pairs: Sequence[tuple[str, str]]) -> str:
+    """Lexicographic `new >= old`; a null is smaller than anything."""
+    (new, old), *rest = pairs
+    greater = f"coalesce({new} > {old}, {new} IS NOT NULL AND {old} IS NULL)"
+    tail = f" AND ({_wins_sql(rest)})" if rest else ""
+    return f"{greater} OR ({new} <=> {old}{tail})"
+
+
+def _by_value(names: pa.Array, fn: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """A function of few distinct texts, computed once for each."""
+    encoded = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
+    return fn(encoded.dictionary.cast(pa.string())).take(encoded.indices)
+
+
+def _instants(names: pa.Array) -> pa.Array:
+    tail = _part(pc.split_pattern(names, "_", max_splits=1, reverse=True), -1)
+    return _part(pc.split_pattern(tail, ".", max_splits=1), 0)
+
+
+def _part(lists: pa.Array, at: int) -> pa.Array:
+    """The first (0) or last (-1) element of each list."""
+    offsets = lists.offsets
+    place = offsets[:-1] if at == 0 else pc.subtract(offsets[1:], 1)
+    return lists.values.take(place)

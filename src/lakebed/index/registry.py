@@ -1,0 +1,179 @@
+"""From a name, an object or what the table remembers to an `Index`; third-party indexes come in by entry point."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.index.advisor import TableProfile, advise, bucket_count
+from lakebed.index.base import Index
+from lakebed.index.bucket import BucketIndex
+from lakebed.index.inference import infer_index
+from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
+from lakebed.slices.snapshot import Snapshot
+
+ENTRY_POINTS = "lakebed.indexes"
+PREFIX = "lakebed.index."
+# For `index="bucket"` where neither a count is given nor the size of the table is known.
+DEFAULT_BUCKETS = 8
+
+_BUILT_IN: dict[str, Any] = {
+    BucketIndex.name: BucketIndex,
+    SimpleIndex.name: SimpleIndex,
+    GlobalSimpleIndex.name: GlobalSimpleIndex,
+}
+# Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
+_KNOWN_ELSEWHERE = (
+    "bloom",
+    "global_bloom",
+    "record",
+    "record_index",
+    "record_level_index",
+    "global_record_level_index",
+    "hbase",
+    "inmemory",
+    "flink_state",
+)
+
+
+def make_index(
+    spec: str | Index,
+    *,
+    key_fields: Sequence[str],
+    buckets: int | None = None,
+    fields: Sequence[str] = (),
+    update_partition_path: bool | None = None,
+    profile: TableProfile | None = None,
+) -> Index:
+    """The index that a name (any case), an `Index` object or "auto" stands for.
+
+    `buckets` and `fields` belong to the bucket index (`fields`: a subset of `key_fields`, empty for all of them),
+    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`. `profile` serves
+    "auto", and "bucket" without a count (8 where the profile does not tell the size).
+    """
+    if not isinstance(spec, str):
+        return spec.resolved(key_fields) if isinstance(spec, BucketIndex) else spec
+    name = spec.strip().lower()
+    if name == "auto":
+        advice = advise(profile or TableProfile(has_key=bool(key_fields)))
+        name, buckets = advice.index, buckets or advice.settings.get("buckets")
+        if name != "bucket":
+            buckets, fields = None, ()
+    if name == "bucket":
+        _refuse(name, update_partition_path=update_partition_path)
+        return BucketIndex(buckets or _buckets_for(profile), tuple(fields)).resolved(key_fields)
+    _refuse(name, buckets=buckets, fields=tuple(fields) or None)
+    if name == "global_simple":
+        return GlobalSimpleIndex(True if update_partition_path is None else update_partition_path)
+    _refuse(name, update_partition_path=update_partition_path)
+    return _from_settings(name, {"type": name})
+
+
+def recorded_index(settings: Mapping[str, str]) -> Index | None:
+    """The index in a table's `lakebed.index.*` properties (without that prefix), or None where there is none."""
+    name = settings.get("type")
+    return _from_settings(name, settings) if name else None
+
+
+def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
+    """The index of a table: what its properties say, else what its files show (see `infer_index`).
+
+    Without `for_write` nothing is refused and nothing is warned of: an index that cannot be told is a simple one.
+    """
+    index = recorded_index(snapshot.config.index_settings)
+    if index is None:
+        return infer_index(snapshot, for_write=for_write)
+    return index.resolved(snapshot.config.key_fields) if isinstance(index, BucketIndex) else index
+
+
+def index_properties(index: Index) -> dict[str, str]:
+    """What goes into `hoodie.properties` for the table to remember its index."""
+    return {PREFIX + key: value for key, value in index.settings().items()}
+
+
+def check_same_index(recorded: Index, requested: Index) -> None:
+    """Refuse a write whose options name another index than the table's: both are shown, nothing is changed."""
+    has, asks = dict(recorded.settings()), dict(requested.settings())
+    if has == asks:
+        return
+    if recorded.name == requested.name == "bucket":
+        hint = (
+            "leave the index options out: the table knows its own. Another count or other hash fields put every row"
+            " elsewhere, so they take a new table: create it so and bulk_insert this one's rows"
+        )
+    else:
+        hint = "leave the index options out: the table knows its own, and rows of two indexes do not mix"
+    raise InvalidOption(
+        f"the table's index is {_words(has)}, the write asks for {_words(asks)}",
+        hint=hint,
+        context={"table": has, "write": asks},
+    )
+
+
+def _words(settings: Mapping[str, str]) -> str:
+    said = {
+        "bucket.count": "{} buckets",
+        "bucket.fields": "hashed on {}",
+        "update_partition": "moving rows to their new partition: {}",
+    }
+    details = [said.get(k, k + "={}").format(v) for k, v in settings.items() if k != "type"]
+    return settings.get("type", "unnamed") + (f" ({', '.join(details)})" if details else "")
+
+
+def _buckets_for(profile: TableProfile | None) -> int:
+    if profile is None or profile.rows is None or profile.row_bytes is None:
+        return DEFAULT_BUCKETS
+    return bucket_count(profile.rows * profile.row_bytes / max(1, profile.partitions or 1))
+
+
+def _refuse(name: str, **given: object) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise InvalidOption(
+                f"{option} does not belong to the index {name!r}",
+                hint="buckets and fields are the bucket index's, update_partition_path the global indexes'",
+                context={"index": name, "option": option},
+            )
+
+
+def _from_settings(name: str, settings: Mapping[str, str]) -> Index:
+    """An instance of the named class: its `from_settings(settings)`, or else its call without arguments."""
+    factory = _BUILT_IN.get(name) or _third_party(name)
+    if factory is None:
+        raise _unknown(name)
+    if hasattr(factory, "from_settings"):
+        made = factory.from_settings(settings)
+    else:
+        made = factory()
+    if not isinstance(made, Index):
+        raise InvalidOption(
+            f"entry point {name!r} of {ENTRY_POINTS} gives a {type(made).__name__}, which is no lakebed Index",
+            hint="it has to have the members of lakebed.index.base.Index",
+            context={"index": name},
+        )
+    return made
+
+
+def _third_party(name: str) -> Any:
+    found = list(entry_points(group=ENTRY_POINTS, name=name))
+    return found[0].load() if found else None
+
+
+def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
+    if name in _KNOWN_ELSEWHERE:
+        return UnsupportedFeature(
+            f"index {name!r} is known, but this version of lakebed does not have it",
+            hint="take bucket, simple or global_simple",
+            context={"feature": f"index {name}"},
+        )
+    names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    meant = f"Did you mean {near[0]!r}? " if near else ""
+    return InvalidOption(
+        f"there is no index {name!r}",
+        hint=f"{meant}lakebed has auto, bucket, simple, global_simple and what is registered as {ENTRY_POINTS}",
+        context={"index": name, "nearest": near[0] if near else None},
+    )

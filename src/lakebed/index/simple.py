@@ -1,0 +1,191 @@
+"""The simple indexes: the keys that stand in the base files, joined with the rows. Right for every stored key."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+
+from lakebed.engine.base import Engine, Rows
+from lakebed.errors import UnsupportedFeature
+from lakebed.expressions.base import Column, Constant, RowExpression
+from lakebed.index.base import DELETE, FILE_ID, INSTANT
+from lakebed.index.locations import FileIdOf, First, Flag, InstantOf, Moves, Promoted, Unless, delete_columns
+from lakebed.merge.rules import MergeRules
+from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.slices.snapshot import Snapshot
+
+_OLD = "_old_partition"
+_MOVES = "_moves"
+_STORED = "_stored_ordering_"
+
+
+class SimpleIndex:
+    """Looks a key up among the stored keys of its own partition path; a key may exist once in every partition.
+
+    Costs the key column of every latest base file of the partitions that the rows name.
+    """
+
+    name: ClassVar[str] = "simple"
+    is_global = False
+    hashes_to_groups = False
+
+    def settings(self) -> Mapping[str, str]:
+        return {"type": self.name}
+
+    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
+        """Rows with the place of their key. They are evaluated twice, so they are persisted: release what you gave."""
+        _require_stored_keys(snapshot)
+        if not snapshot.commits:
+            return engine.derive(rows, _nowhere())
+        rows = engine.persist(rows)
+        found = engine.aggregate(rows, [PARTITION_PATH]).column(PARTITION_PATH)
+        touched = set(found.drop_null().to_pylist()) & set(snapshot.partitions())
+        files = snapshot.base_files(touched)
+        if not files:
+            return engine.derive(rows, _nowhere())
+        stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+        places = engine.derive(stored, _location(), keep=[RECORD_KEY, PARTITION_PATH])
+        return engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
+
+    def update(self, statuses: Sequence[Mapping[str, object]], instant: str) -> None:
+        return None
+
+    def rollback(self, instant: str) -> None:
+        return None
+
+    def explain(self) -> str:
+        return "simple: reads the keys of the base files in the partitions that the rows touch, and joins on them"
+
+
+class GlobalSimpleIndex:
+    """Looks a key up among the stored keys of the whole table, so that a key exists once.
+
+    A row that names another partition path than its key is stored in moves there (it wins over the stored row: deleted
+    at the old place, inserted at the new one), or is written where the key is (`update_partition_path=False`, and every
+    row that loses or is a delete). A key that stands in several file groups, which only an insert can bring about, is
+    written at each. Costs the key column of every latest base file, and with event-time ordering the ordering fields.
+    """
+
+    name: ClassVar[str] = "global_simple"
+    is_global = True
+    hashes_to_groups = False
+
+    def __init__(self, update_partition_path: bool = True) -> None:
+        self.update_partition_path = update_partition_path
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> GlobalSimpleIndex:
+        """The index that `settings()` describes."""
+        return cls(settings.get("update_partition", "true").strip().lower() != "false")
+
+    def settings(self) -> Mapping[str, str]:
+        return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
+
+    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
+        """Rows with the place of their key; `_delete` is there if rows may move, and then the rows are persisted."""
+        _require_stored_keys(snapshot)
+        moving = self.update_partition_path and bool(snapshot.config.partition_fields)
+        files = snapshot.base_files() if snapshot.commits else ()
+        schema = engine.schema(rows)
+        own = [n for n in schema.names if n != PARTITION_PATH]
+        if not files:
+            flag = {DELETE: Flag(False)} if moving and DELETE not in own else {}
+            return engine.derive(rows, _nowhere() | flag)
+        if not moving:
+            joined = engine.join(rows, _stored_places(snapshot, files, engine, {}), [RECORD_KEY], "left")
+            place = {PARTITION_PATH: First((_OLD, PARTITION_PATH)), **_columns(FILE_ID, INSTANT)}
+            return engine.derive(joined, place, keep=own)
+        # a row that carries no ordering value (a delete by key) is not compared
+        fields = rules.ordering if set(rules.ordering) <= set(own) else ()
+        ordering = {name: schema.field(name).type for name in fields}
+        rows = engine.persist(rows)
+        joined = engine.join(rows, _stored_places(snapshot, files, engine, ordering), [RECORD_KEY], "left")
+        return _move(joined, engine, rules, own, len(ordering))
+
+    def update(self, statuses: Sequence[Mapping[str, object]], instant: str) -> None:
+        return None
+
+    def rollback(self, instant: str) -> None:
+        return None
+
+    def explain(self) -> str:
+        where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"
+        return f"global_simple: reads the keys of all base files and joins on them; {where}"
+
+
+def _move(joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], fields: int) -> Rows:
+    """Every row at its place, and for those that move a delete at the old one."""
+    stored = tuple(f"{_STORED}{i}" for i in range(fields))
+    moves = Moves(PARTITION_PATH, _OLD, rules, stored, delete_columns(own, rules))
+    marked = engine.derive(joined, {_MOVES: moves})
+    kept = [n for n in own if n != DELETE]
+    place: dict[str, RowExpression] = {
+        PARTITION_PATH: Unless(_MOVES, First((_OLD, PARTITION_PATH)), Column(PARTITION_PATH)),
+        FILE_ID: Unless(_MOVES, Column(FILE_ID)),
+        INSTANT: Unless(_MOVES, Column(INSTANT)),
+        DELETE: Column(DELETE) if DELETE in own else Flag(False),
+    }
+    old_place: dict[str, RowExpression] = {
+        PARTITION_PATH: Column(_OLD),
+        **_columns(FILE_ID, INSTANT),
+        DELETE: Flag(True),
+    }
+    leaving = engine.filter(marked, Column(_MOVES))
+    return engine.union([engine.derive(marked, place, keep=kept), engine.derive(leaving, old_place, keep=kept)])
+
+
+def _stored_places(
+    snapshot: Snapshot, files: Sequence[BaseFile], engine: Engine, ordering: Mapping[str, pa.DataType]
+) -> Rows:
+    """Key, old partition path, file id, instant and ordering values of every stored row.
+
+    Files whose ordering columns were written with another type are read by themselves and cast.
+    """
+    parts: list[Rows] = []
+    for types, alike in _by_types(snapshot, files, ordering).items():
+        present = [name for name, kind in zip(ordering, types, strict=True) if kind is not None]
+        stored = engine.read_columns(snapshot, alike, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *present])
+        columns: dict[str, RowExpression] = {_OLD: Column(PARTITION_PATH), **_location()}
+        for i, ((name, wanted), kind) in enumerate(zip(ordering.items(), types, strict=True)):
+            columns[f"{_STORED}{i}"] = Column(name) if kind == wanted else Promoted(name, kind, wanted)
+        parts.append(engine.derive(stored, columns, keep=[RECORD_KEY]))
+    return parts[0] if len(parts) == 1 else engine.union(parts)
+
+
+def _by_types(
+    snapshot: Snapshot, files: Sequence[BaseFile], ordering: Mapping[str, pa.DataType]
+) -> dict[tuple[pa.DataType | None, ...], list[BaseFile]]:
+    """Files by the types their ordering columns were written with (None: no such column)."""
+    groups: dict[tuple[pa.DataType | None, ...], list[BaseFile]] = defaultdict(list)
+    for file in files:
+        types: tuple[pa.DataType | None, ...] = ()
+        if ordering:
+            written = {f.name: f.type for f in snapshot.schema_of(file)}
+            types = tuple(written.get(name) for name in ordering)
+        groups[types].append(file)
+    return dict(groups)
+
+
+def _location() -> dict[str, RowExpression]:
+    return {FILE_ID: FileIdOf(), INSTANT: InstantOf()}
+
+
+def _nowhere() -> dict[str, RowExpression]:
+    return {FILE_ID: Constant(None), INSTANT: Constant(None)}
+
+
+def _columns(*names: str) -> dict[str, RowExpression]:
+    return {name: Column(name) for name in names}
+
+
+def _require_stored_keys(snapshot: Snapshot) -> None:
+    if not snapshot.config.populate_meta_fields:
+        raise UnsupportedFeature(
+            f"table {snapshot.config.name!r} stores no record keys (hoodie.populate.meta.fields=false),"
+            " so no stored row can be found",
+            hint="such a table takes insert and bulk_insert only",
+            context={"feature": "no meta fields"},
+        )
