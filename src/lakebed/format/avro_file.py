@@ -9,9 +9,11 @@ from functools import lru_cache
 from typing import Any, cast
 
 import fastavro
-from fastavro.types import Schema
 
 from lakebed.errors import CorruptFile
+from lakebed.format.avro_encoder import encode_bytes, encode_long, encoder_of
+
+_avro: Any = fastavro  # its stubs leave streams and schemas half typed
 
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -28,7 +30,7 @@ def read_avro_file(data: bytes, path: str = "") -> dict[str, Any]:
     Raises `CorruptFile` naming `path` where the bytes are no such file or hold more or less than one record.
     """
     try:
-        records = list(fastavro.reader(io.BytesIO(data)))
+        records = list(_avro.reader(io.BytesIO(data)))
     except Exception as cause:  # fastavro raises whatever the broken bytes lead it to
         raise CorruptFile(
             f"{path or 'this Avro file'} cannot be decoded: {cause}",
@@ -44,8 +46,7 @@ def read_avro_file(data: bytes, path: str = "") -> dict[str, Any]:
 
 def embedded_schema(data: bytes) -> str:
     """The text of the schema inside a container file, exactly as stored."""
-    metadata = cast("dict[str, str]", fastavro.reader(io.BytesIO(data)).metadata)
-    return metadata["avro.schema"]
+    return cast("str", _avro.reader(io.BytesIO(data)).metadata["avro.schema"])
 
 
 def write_avro_file(schema: str | dict[str, Any], record: dict[str, Any]) -> bytes:
@@ -58,36 +59,18 @@ def write_avro_file(schema: str | dict[str, Any], record: dict[str, Any]) -> byt
     {'a': 7}
     """
     text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
-    body = encode_record(text, record)
+    body = encoder_of(text)(record)
     encoded_schema = text.encode()
     sync = hashlib.md5(encoded_schema + body, usedforsecurity=False).digest()[:_SYNC_BYTES]
-    header = [MAGIC, _long(1), _bytes(b"avro.schema"), _bytes(encoded_schema), _long(0), sync]
-    return b"".join([*header, _long(1), _bytes(body), sync])
+    metadata = [encode_long(1), encode_bytes(b"avro.schema"), encode_bytes(encoded_schema), encode_long(0)]
+    return b"".join([MAGIC, *metadata, sync, encode_long(1), encode_bytes(body), sync])
 
 
-def encode_record(schema: str, record: dict[str, Any]) -> bytes:
-    """The bare Avro binary of a record, without a container."""
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, parsed_schema(schema), record)
-    return out.getvalue()
+def decode_record(schema: str, data: bytes) -> dict[str, Any]:
+    """A record from bare Avro binary written with this schema."""
+    return cast("dict[str, Any]", _avro.schemaless_reader(io.BytesIO(data), _parsed(schema), None))
 
 
 @lru_cache(maxsize=64)
-def parsed_schema(schema: str) -> Schema:
-    """The schema in fastavro's form, parsed once for each text."""
-    return fastavro.parse_schema(json.loads(schema))
-
-
-def _long(value: int) -> bytes:
-    """A length or count in Avro's variable-length zigzag form."""
-    rest = value << 1
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def _bytes(value: bytes) -> bytes:
-    return _long(len(value)) + value
+def _parsed(schema: str) -> Any:
+    return _avro.parse_schema(json.loads(schema))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, cast
 
-import fastavro
-
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.avro_file import parsed_schema
+from lakebed.format.avro_file import decode_record
 
 MAGIC = b"#HUDI#"
 _FORMAT_VERSION = 1
@@ -109,12 +106,9 @@ def avro_records(block: LogBlock, path: str = "") -> list[dict[str, Any]]:
 
     Meant for small blocks such as archived instants. Raises `CorruptFile` naming `path` and the block's offset.
     """
-    schema = parsed_schema(block.headers.get(HeaderKey.SCHEMA, ""))
+    schema = block.headers.get(HeaderKey.SCHEMA, "")
     try:
-        return [
-            cast("dict[str, Any]", fastavro.schemaless_reader(io.BytesIO(record), schema, None))
-            for record in raw_records(block.content)
-        ]
+        return [decode_record(schema, record) for record in raw_records(block.content)]
     except (EOFError, ValueError, IndexError, struct.error) as cause:
         raise CorruptFile(
             f"{path or 'log file'}: the data block at offset {block.offset} cannot be decoded: {cause}",

@@ -1,0 +1,149 @@
+"""Names of timeline files and what they say: both layouts, every action, and the times inside the names."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from lakebed.errors import InvalidOption
+from lakebed.model import Action, Instant, State
+
+# From this table version on completed instants carry a completion time and bodies are Avro.
+FIRST_LAYOUT_2_VERSION = 8
+
+_COMPLETED_ACTIONS = {
+    Action.COMMIT,
+    Action.DELTACOMMIT,
+    Action.REPLACECOMMIT,
+    Action.CLEAN,
+    Action.ROLLBACK,
+    Action.RESTORE,
+    Action.SAVEPOINT,
+    Action.INDEXING,
+}
+# Table services complete as the action whose data they rewrite.
+_COMPLETES_AS = {
+    Action.COMPACTION: Action.COMMIT,
+    Action.LOGCOMPACTION: Action.DELTACOMMIT,
+    Action.CLUSTERING: Action.REPLACECOMMIT,
+}
+_NAME = re.compile(r"^(\d+)(?:_(\d+))?\.([a-z]+)(?:\.(requested|inflight))?$")
+_TIME_FORMAT = "%Y%m%d%H%M%S"
+
+
+def completes_as(action: Action) -> Action:
+    """The action under which a completed instant is filed: a compaction is a commit, clustering a replacecommit.
+
+    >>> completes_as(Action.COMPACTION).value
+    'commit'
+    """
+    return _COMPLETES_AS.get(action, action)
+
+
+def has_completion_times(version: int) -> bool:
+    """Whether tables of this version put the completion time into names (version 8 and later)."""
+    return version >= FIRST_LAYOUT_2_VERSION
+
+
+def requested_name(action: Action, time: str, version: int) -> str:
+    """The file that requests an action.
+
+    >>> requested_name(Action.CLUSTERING, "20261121110149683", version=6)
+    '20261121110149683.replacecommit.requested'
+    """
+    return f"{time}.{_pending_word(action, version)}.requested"
+
+
+def inflight_name(action: Action, time: str, version: int) -> str:
+    """The file that says an action has begun; a commit's goes without the action's name."""
+    if action is Action.COMMIT:
+        return f"{time}.inflight"
+    return f"{time}.{_pending_word(action, version)}.inflight"
+
+
+def completed_name(action: Action, time: str, completion_time: str | None, version: int) -> str:
+    """The file that makes an action visible; on version 6 the completion time is no part of it.
+
+    >>> completed_name(Action.COMPACTION, "20261121110149683", "20261121110150908", version=9)
+    '20261121110149683_20261121110150908.commit'
+    """
+    stem = f"{time}_{completion_time}" if has_completion_times(version) else time
+    return f"{stem}.{completes_as(action).value}"
+
+
+def parse_instant_file(name: str, version: int) -> Instant | None:
+    """The instant a file of the timeline folder stands for; None for anything that is no instant file, such as what a
+    writer left between create and rename, checksum side files and folders.
+
+    A completed file without completion time on version 8 and later (left by an upgrade) comes back without one.
+
+    >>> instant = parse_instant_file("20261121110149683_20261121110150908.commit", version=9)
+    >>> instant.time, instant.state.name, instant.completion_time
+    ('20261121110149683', 'COMPLETED', '20261121110150908')
+    """
+    match = _NAME.match(name)
+    if match is None:
+        return None
+    time, completion_time, word, phase = match.groups()
+    if word == "inflight" and phase is None:
+        word, phase = Action.COMMIT.value, "inflight"
+    try:
+        action = Action(word)
+    except ValueError:
+        return None
+    if phase is not None:
+        return None if completion_time else Instant(time, action, State[phase.upper()], None, name)
+    if action not in _COMPLETED_ACTIONS or (completion_time and not has_completion_times(version)):
+        return None
+    return Instant(time, action, State.COMPLETED, completion_time, name)
+
+
+def time_zone(setting: str) -> tzinfo:
+    """The zone of a table's instant times: `UTC`, or for `LOCAL` that of this process."""
+    if setting.upper() == "UTC":
+        return UTC
+    local = datetime.now().astimezone().tzinfo
+    return local if local is not None else UTC
+
+
+def format_time(when: datetime, zone: str) -> str:
+    """An instant time: 17 digits down to the millisecond, in the table's zone (`UTC` or `LOCAL`).
+
+    >>> format_time(datetime(2026, 11, 21, 11, 1, 49, 683000, tzinfo=UTC), "UTC")
+    '20261121110149683'
+    """
+    at = when.astimezone(UTC) if zone.upper() == "UTC" else when.astimezone()
+    return f"{at.strftime(_TIME_FORMAT)}{at.microsecond // 1000:03d}"
+
+
+def format_millis(epoch_millis: int, zone: str) -> str:
+    """The instant time of a moment given in milliseconds since 1970, such as a file's modification time."""
+    return format_time(datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=epoch_millis), zone)
+
+
+def parse_time(text: str, zone: str) -> datetime:
+    """The moment an instant time names, with its zone. Fourteen digits mean the last millisecond of that second;
+    digits beyond seventeen (the metadata table adds some) say nothing about time.
+
+    >>> parse_time("20261121110149", "UTC").isoformat()
+    '2026-11-21T11:01:49.999000+00:00'
+
+    Raises `InvalidOption` for a text that is no instant time.
+    """
+    digits = f"{text}999" if len(text) == 14 else text[:17]
+    try:
+        whole = datetime.strptime(digits[:14], _TIME_FORMAT)
+        millis = int(digits[14:17]) if len(digits) == 17 else -1
+    except ValueError:
+        millis = -1
+        whole = datetime.min
+    if millis < 0:
+        raise InvalidOption(f"{text!r} is not an instant time", hint="Write yyyyMMddHHmmssSSS, e.g. 20261121110149683.")
+    naive = whole.replace(microsecond=millis * 1000)
+    return naive.replace(tzinfo=UTC) if zone.upper() == "UTC" else naive.astimezone()
+
+
+def _pending_word(action: Action, version: int) -> str:
+    if action is Action.CLUSTERING and not has_completion_times(version):
+        return Action.REPLACECOMMIT.value
+    return action.value

@@ -1,0 +1,206 @@
+"""The properties of a new table, key for key as Hudi 1.2.0 writes them for versions 9, 8 and 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.timeline.merge_config import (
+    DEFAULT_PAYLOAD,
+    MODE_NAMES,
+    OVERWRITE_PAYLOAD,
+    PAYLOAD_PACKAGE,
+    PAYLOAD_RULES,
+    STRATEGY_OF_MODE,
+    MergeMode,
+    PayloadRule,
+    mode_of_payload,
+)
+from lakebed.timeline.table_config import (
+    CURRENT_VERSION,
+    MERGE_PROPERTY_PREFIX,
+    SUPPORTED_VERSIONS,
+    default_key_generator,
+    table_checksum,
+)
+
+_EXTRACTOR_PACKAGE = "org.apache.hudi.hive."
+
+
+def new_table_properties(
+    *,
+    name: str,
+    table_type: Literal["cow", "mor"] = "cow",
+    version: int = CURRENT_VERSION,
+    key_fields: Sequence[str] = (),
+    partition_fields: Sequence[str] = (),
+    ordering_fields: Sequence[str] = (),
+    key_generator: str | None = None,
+    partition_types: Sequence[str] = (),
+    merge_mode: MergeMode | None = None,
+    payload: str | None = None,
+    partial_update_mode: str = "",
+    delete_field: str = "",
+    delete_marker: str = "",
+    hive_style: bool = False,
+    url_encode: bool = False,
+    slash_dates: bool = False,
+    drop_partition_columns: bool = False,
+    populate_meta_fields: bool = True,
+    cdc_mode: str = "",
+    database: str = "",
+    create_schema: str = "",
+    timezone: str = "UTC",
+    index_settings: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The content of `hoodie.properties` for a new table without metadata table.
+
+    `key_generator` None is told from the fields; `partition_types` go with CUSTOM. `payload` is a class name, short
+    for those of Hudi's own package. `cdc_mode` empty means no change data capture. Instant times are in UTC unless
+    `timezone` says LOCAL. `index_settings` are kept under `lakebed.index.`; `extra` (such as the settings of a
+    timestamp key generator) is added last.
+
+    Raises `UnsupportedFeature` for another version, `InvalidOption` for a mode that contradicts the payload.
+
+    >>> props = new_table_properties(name="trips", key_fields=["id"], partition_fields=["city"], ordering_fields=["ts"])
+    >>> props["hoodie.record.merge.mode"], props["hoodie.table.keygenerator.type"]
+    ('EVENT_TIME_ORDERING', 'SIMPLE')
+    """
+    if version not in SUPPORTED_VERSIONS:
+        raise UnsupportedFeature(
+            f"tables of version {version} cannot be created", hint="Choose table_version 9, 8 or 6."
+        )
+    generator = key_generator or default_key_generator(tuple(key_fields), tuple(partition_fields))
+    payload = _full_class(payload)
+    rule = PAYLOAD_RULES.get(payload or "", PayloadRule("event_time"))
+    ordering = tuple(ordering_fields) or (rule.ordering_fields if version == CURRENT_VERSION else ())
+    props = _fixed_properties(name, table_type, version)
+    props |= {
+        "hoodie.table.keygenerator.type": generator,
+        "hoodie.table.partition.fields": _partition_text(partition_fields, partition_types, version),
+        "hoodie.table.partition_extractor_class": _extractor(partition_fields, hive_style=hive_style),
+        "hoodie.datasource.write.hive_style_partitioning": _flag(hive_style),
+        "hoodie.datasource.write.partitionpath.urlencode": _flag(url_encode),
+        "hoodie.datasource.write.drop.partition.columns": _flag(drop_partition_columns),
+        "hoodie.populate.meta.fields": _flag(populate_meta_fields),
+        "hoodie.table.cdc.enabled": _flag(bool(cdc_mode)),
+        "hoodie.table.timeline.timezone": timezone.upper(),
+        "hoodie.table.checksum": table_checksum(name, database),
+    }
+    optional = {
+        "hoodie.table.recordkey.fields": ",".join(key_fields),
+        "hoodie.table.ordering.fields": ",".join(ordering),
+        "hoodie.table.cdc.supplemental.logging.mode": cdc_mode.upper(),
+        "hoodie.database.name": database,
+        "hoodie.table.create.schema": create_schema,
+        "hoodie.datasource.write.slash.separated.date.partitioning": _flag(slash_dates) if slash_dates else "",
+        "hoodie.table.partial.update.mode": partial_update_mode,
+    }
+    props |= {key: value for key, value in optional.items() if value}
+    default_mode: MergeMode = "event_time" if ordering else "commit_time"
+    props |= _merge_properties(version, merge_mode, payload, default_mode)
+    props |= _delete_properties(version, delete_field, delete_marker)
+    props |= {f"lakebed.index.{key}": value for key, value in (index_settings or {}).items()}
+    return props | dict(extra or {})
+
+
+def _fixed_properties(name: str, table_type: str, version: int) -> dict[str, str]:
+    props = {
+        "hoodie.table.name": name,
+        "hoodie.table.type": "MERGE_ON_READ" if table_type == "mor" else "COPY_ON_WRITE",
+        "hoodie.table.version": str(version),
+        "hoodie.timeline.layout.version": "1" if version < 8 else "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+        "hoodie.table.format": "native",
+        "hoodie.table.base.file.format": "PARQUET",
+        "hoodie.partition.metafile.use.base.format": "false",
+    }
+    if version >= 8:
+        props["hoodie.table.initial.version"] = str(version)
+        props["hoodie.table.multiple.base.file.formats.enable"] = "false"
+    return props
+
+
+def _merge_properties(
+    version: int, mode: MergeMode | None, payload: str | None, default_mode: MergeMode
+) -> dict[str, str]:
+    """Merge mode, strategy id and payload in the form of the table version."""
+    if version == CURRENT_VERSION:
+        return _merge_properties_v9(mode, payload, default_mode)
+    payload_mode = mode_of_payload(payload) if payload else None
+    _refuse_contradiction(mode, payload_mode, payload)
+    chosen = payload_mode or mode or default_mode
+    payload = payload or (OVERWRITE_PAYLOAD if chosen == "commit_time" else DEFAULT_PAYLOAD)
+    props = {
+        "hoodie.record.merge.strategy.id": STRATEGY_OF_MODE[chosen],
+        "hoodie.compaction.payload.class": payload,
+    }
+    if version >= 8:
+        props["hoodie.record.merge.mode"] = MODE_NAMES[chosen]
+    return props
+
+
+def _merge_properties_v9(mode: MergeMode | None, payload: str | None, default_mode: MergeMode) -> dict[str, str]:
+    if payload is None:
+        return {"hoodie.record.merge.mode": MODE_NAMES[mode or default_mode]}
+    rule = PAYLOAD_RULES.get(payload)
+    if rule is None:
+        _refuse_contradiction(mode, "custom", payload)
+        return {
+            "hoodie.record.merge.mode": MODE_NAMES["custom"],
+            "hoodie.compaction.payload.class": payload,
+            "hoodie.record.merge.strategy.id": STRATEGY_OF_MODE["custom"],
+        }
+    _refuse_contradiction(mode, rule.mode, payload)
+    props = {"hoodie.record.merge.mode": MODE_NAMES[rule.mode], "hoodie.table.legacy.payload.class": payload}
+    if rule.partial_update_mode:
+        props["hoodie.table.partial.update.mode"] = rule.partial_update_mode
+    return props | {MERGE_PROPERTY_PREFIX + key: value for key, value in rule.merge_properties.items()}
+
+
+def _refuse_contradiction(given: MergeMode | None, told: MergeMode | None, payload: str | None) -> None:
+    if given is not None and told is not None and given != told:
+        raise InvalidOption(
+            f"merge mode {given} contradicts the payload {payload}, which means {told}",
+            hint="Give the merge mode or the payload, not both.",
+        )
+
+
+def _delete_properties(version: int, delete_field: str, delete_marker: str) -> dict[str, str]:
+    """Version 9 keeps them as merge properties; older tables have no place for them, so they stand under their own key
+    (Hudi keeps keys it does not know)."""
+    prefix = MERGE_PROPERTY_PREFIX if version == CURRENT_VERSION else ""
+    given = {"hoodie.payload.delete.field": delete_field, "hoodie.payload.delete.marker": delete_marker}
+    return {prefix + key: value for key, value in given.items() if value}
+
+
+def _partition_text(fields: Sequence[str], types: Sequence[str], version: int) -> str:
+    if types and version >= 8:
+        return ",".join(f"{name}:{kind.upper()}" for name, kind in zip(fields, types, strict=True))
+    return ",".join(fields)
+
+
+def _extractor(partition_fields: Sequence[str], *, hive_style: bool) -> str:
+    """The class that catalog synchronisation uses to take a partition path apart."""
+    if not partition_fields:
+        kind = "NonPartitionedExtractor"
+    elif len(partition_fields) > 1:
+        kind = "MultiPartKeysValueExtractor"
+    else:
+        kind = "HiveStylePartitionValueExtractor" if hive_style else "SinglePartPartitionValueExtractor"
+    return _EXTRACTOR_PACKAGE + kind
+
+
+def _full_class(payload: str | None) -> str | None:
+    """A payload's full class name; names of Hudi's own package may be given short."""
+    if not payload:
+        return None
+    return PAYLOAD_PACKAGE + payload if PAYLOAD_PACKAGE + payload in PAYLOAD_RULES else payload
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
