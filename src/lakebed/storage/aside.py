@@ -1,0 +1,214 @@
+"""A file written aside of its final name and published whole, on a local file system.
+
+Where the system can (Linux: `O_TMPFILE` and a link from `/proc/self/fd`), the file has no name until it is published,
+so a writer that dies leaves nothing. Elsewhere it is a hidden neighbour, `.<name>.tmp`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+
+_NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
+_NO_LINK = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
+_TMPFILE: int | None = getattr(os, "O_TMPFILE", None) if os.path.isdir("/proc/self/fd") else None
+
+
+def aside_name(name: str) -> str:
+    """The hidden neighbour of a file. No reader takes it for a data file: it begins with a dot and ends in `.tmp`."""
+    return f".{name}.tmp"
+
+
+def checksum_name(name: str) -> str:
+    """Hadoop's checksum file beside a local file. One that is older than the file makes the JVM refuse it."""
+    return f".{name}.crc"
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(folder: str) -> None:
+    """Create a folder and what is missing above it, durably."""
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        make_folder(os.path.dirname(folder))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+    sync_folder(os.path.dirname(folder))
+
+
+class AsideFile:
+    """An open file that gets its name last. `nameless=False` asks for the hidden neighbour; `shared` for one whose name
+    no other writer of the same path uses."""
+
+    def __init__(self, folder: str, name: str, *, nameless: bool = True, shared: bool = True) -> None:
+        self._name = name
+        self._folder = self._open_folder(folder)
+        self._aside: str | None = None
+        self.size = 0
+        try:
+            self._fd = self._open(folder, nameless, shared)
+        except BaseException:
+            os.close(self._folder)
+            raise
+
+    @staticmethod
+    def _open_folder(folder: str) -> int:
+        for _ in range(3):
+            try:
+                return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                make_folder(folder)
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _open(self, folder: str, nameless: bool, shared: bool) -> int:
+        if nameless and _TMPFILE is not None:
+            try:
+                return os.open(folder, _TMPFILE | os.O_WRONLY, 0o666)
+            except OSError as error:
+                if error.errno not in _NO_TMPFILE:
+                    raise
+        self._aside = aside_name(f"{self._name}.{uuid.uuid4().hex[:8]}" if shared else self._name)
+        if not shared:
+            self._unlink(self._aside)
+        return os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._folder)
+
+    @property
+    def is_nameless(self) -> bool:
+        return self._aside is None
+
+    def write(self, data: memoryview) -> None:
+        while data:
+            written = os.write(self._fd, data)
+            self.size += written
+            data = data[written:]
+
+    def publish_new(self) -> bool:
+        """Give the file its name if nobody has it; False (and nothing left) otherwise."""
+        try:
+            self._sync()
+            self._unlink(checksum_name(self._name))
+            try:
+                self._link(self._name)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINK:
+                    raise
+                if not self._copy_exclusive():
+                    return False
+            self._drop_aside()
+            os.fsync(self._folder)
+            return True
+        finally:
+            self.discard()
+
+    def publish(self) -> None:
+        """Give the file its name, taking it from a file that has it."""
+        try:
+            self._sync()
+            self._unlink(checksum_name(self._name))
+            if self.is_nameless:
+                self._name_nameless()
+            else:
+                self._rename()
+            os.fsync(self._folder)
+        finally:
+            self.discard()
+
+    def _name_nameless(self) -> None:
+        try:
+            self._link(self._name)
+            return
+        except FileExistsError:
+            pass
+        aside = aside_name(self._name)
+        while True:
+            try:
+                self._link(aside)
+                self._aside = aside
+                self._rename()
+                return
+            except FileExistsError:
+                # left by a dead writer, or another one is between its link and its rename: its turn comes again
+                self._unlink(aside)
+            except FileNotFoundError:
+                # the other writer's rename took our link along: our bytes may be gone, so publish them again
+                self._aside = None
+
+    def _rename(self) -> None:
+        assert self._aside is not None
+        os.rename(self._aside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._aside = None
+
+    def _link(self, name: str) -> None:
+        source = self._aside or f"/proc/self/fd/{self._fd}"
+        os.link(
+            source,
+            name,
+            src_dir_fd=self._folder,
+            dst_dir_fd=self._folder,
+            follow_symlinks=self._aside is None,
+        )
+
+    def _copy_exclusive(self) -> bool:
+        """For file systems without links: the name is taken first and the bytes follow."""
+        try:
+            fd = os.open(self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._folder)
+        except FileExistsError:
+            return False
+        source = os.open(self._aside or f"/proc/self/fd/{self._fd}", os.O_RDONLY, dir_fd=self._folder)
+        try:
+            while chunk := os.read(source, 1 << 20):
+                view = memoryview(chunk)
+                while view:
+                    view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(source)
+            os.close(fd)
+        return True
+
+    def _sync(self) -> None:
+        # an empty file has no bytes to lose: syncing the folder brings its inode along
+        if self.size:
+            os.fsync(self._fd)
+
+    def discard(self) -> None:
+        """Close; what has no name by now is gone."""
+        if self._fd < 0:
+            return
+        self._drop_aside()
+        os.close(self._fd)
+        os.close(self._folder)
+        self._fd = -1
+
+    def leave(self) -> None:
+        """Close without tidying up, as a process does that dies here."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            os.close(self._folder)
+            self._fd = -1
+
+    def _drop_aside(self) -> None:
+        if self._aside is not None:
+            self._unlink(self._aside)
+            self._aside = None
+
+    def _unlink(self, name: str) -> bool:
+        try:
+            os.unlink(name, dir_fd=self._folder)
+        except FileNotFoundError:
+            return False
+        return True

@@ -1,0 +1,299 @@
+"""`LocalStorage`: a table on a local disk (or a mounted file system with POSIX renames)."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.storage.aside import AsideFile, aside_name, checksum_name, make_folder, sync_folder
+from lakebed.storage.base import FileInfo, StorageSpec, Versioned
+from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error
+from lakebed.storage.ranges import read_coalesced
+from lakebed.storage.upload import StreamUpload
+
+_GAP_BYTES = 16 << 10
+_WRITE_BUFFER_BYTES = 1 << 20
+
+
+class LocalStorage:
+    """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns.
+
+    Files appear whole: they are written aside and linked or renamed into place. A file's Hadoop checksum neighbour
+    (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str] | None = None, *, nameless: bool = True) -> None:
+        self._root = os.path.abspath(root)
+        self._spec = StorageSpec(self._root, dict(options or {}))
+        self._nameless = nameless
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._root!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (LocalStorage, (self._root, dict(self._spec.options)))
+
+    @property
+    def spec(self) -> StorageSpec:
+        return self._spec
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self._root, check_relative(path))
+
+    def _split(self, path: str) -> tuple[str, str]:
+        return os.path.split(self._full(path))
+
+    @contextlib.contextmanager
+    def _translated(self, doing: str, path: str) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise from_os_error(error, doing, self.url(path)) from error
+
+    def url(self, path: str = "") -> str:
+        return f"file://{self._root}" + (f"/{path}" if path else "")
+
+    # reading
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
+        prefix = check_prefix(prefix)
+        folders = [prefix]
+        while folders:
+            folder = folders.pop()
+            below: list[str] = []
+            for entry in self._scan(folder):
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                try:
+                    if entry.is_dir():
+                        below.append(path)
+                        continue
+                    stat = entry.stat()
+                except FileNotFoundError:  # gone since the folder was read
+                    continue
+                yield FileInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+            if recursive:
+                folders.extend(reversed(below))
+
+    def _scan(self, folder: str) -> builtins.list[os.DirEntry[str]]:
+        with self._translated("list", folder):
+            try:
+                with os.scandir(os.path.join(self._root, folder)) as entries:
+                    return sorted(entries, key=lambda e: e.name)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def list_folders(self, prefix: str = "") -> Sequence[str]:
+        return [entry.name for entry in self._scan(check_prefix(prefix)) if entry.is_dir()]
+
+    def head(self, path: str) -> FileInfo | None:
+        try:
+            with self._translated("look at", path):
+                stat = os.stat(self._full(path))
+        except FileNotFoundError:
+            return None
+        if not _is_file(stat.st_mode):
+            return None
+        return FileInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def read(self, path: str) -> bytes:
+        with self._translated("read", path), open(self._full(path), "rb", buffering=0) as file:
+            return file.readall()
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        with self._translated("read", path):
+            fd = os.open(self._full(path), os.O_RDONLY)
+            try:
+                return read_coalesced(ranges, _GAP_BYTES, lambda o, n: self._pread(fd, path, o, n))
+            finally:
+                os.close(fd)
+
+    def _pread(self, fd: int, path: str, offset: int, length: int) -> bytes:
+        parts: builtins.list[bytes] = []
+        got = 0
+        while got < length:
+            part = os.pread(fd, length - got, offset + got)
+            if not part:
+                raise ends_early(self.url(path), offset, length, got)
+            parts.append(part)
+            got += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        with self._translated("open", path):
+            return pa.OSFile(self._full(path), "rb")
+
+    def read_versioned(self, path: str) -> Versioned:
+        data = self.read(path)
+        return Versioned(data, _version(data))
+
+    # writing
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._translated("write", path):
+            self._aside(path, data).publish()
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        with self._translated("write", path):
+            return self._aside(path, data).publish_new()
+
+    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+        with self._translated("write", path), self._guarded(path):
+            if version is None:
+                return self.put_if_absent(path, data)
+            try:
+                current = self.read(path)
+            except FileNotFoundError:
+                return False
+            if _version(current) != version:
+                return False
+            self.write(path, data)
+            return True
+
+    @contextlib.contextmanager
+    def _guarded(self, path: str) -> Generator[None]:
+        """One conditional replacement of a path at a time, across processes. The side file stays: removing a locked
+        file would let two in."""
+        folder, name = self._split(path)
+        side = os.path.join(folder, f".{name}.guard")
+        try:
+            fd = os.open(side, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            make_folder(folder)
+            fd = os.open(side, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _aside(self, path: str, data: bytes) -> AsideFile:
+        folder, name = self._split(path)
+        file = AsideFile(folder, name, nameless=self._nameless)
+        try:
+            file.write(memoryview(data))
+        except BaseException:
+            file.discard()
+            raise
+        return file
+
+    def create(self, path: str) -> LocalUpload:
+        folder, name = self._split(path)
+        with self._translated("create", path):
+            return LocalUpload(self, path, AsideFile(folder, name, nameless=self._nameless, shared=False))
+
+    def leave_torn(self, path: str, data: bytes) -> None:
+        """What a power cut in the middle of writing `data` to `path` leaves here. For fault tests."""
+        folder, name = self._split(path)
+        file = AsideFile(folder, name, nameless=self._nameless, shared=False)
+        file.write(memoryview(data)[: len(data) // 2])
+        file.leave()
+
+    # deleting
+
+    def delete(self, path: str) -> bool:
+        """Also removes what an unfinished upload of this path left aside."""
+        folder, name = self._split(path)
+        with self._translated("delete", path):
+            gone = [_unlink(os.path.join(folder, n)) for n in (name, aside_name(name), checksum_name(name))]
+            if any(gone):
+                with contextlib.suppress(FileNotFoundError):
+                    sync_folder(folder)
+        return gone[0]
+
+    def delete_folder(self, prefix: str) -> None:
+        prefix = check_prefix(prefix)
+        top = os.path.join(self._root, prefix) if prefix else self._root
+        with self._translated("delete", prefix), contextlib.suppress(FileNotFoundError):
+            _remove_tree(top)
+            sync_folder(os.path.dirname(top))
+
+
+class LocalUpload(StreamUpload):
+    """A large local file on its way: gathered in blocks, synced once at the end."""
+
+    def __init__(self, storage: LocalStorage, path: str, file: AsideFile) -> None:
+        super().__init__(path)
+        self._storage = storage
+        self._file = file
+        self._buffer = bytearray()
+
+    def _append(self, data: memoryview) -> None:
+        if len(self._buffer) + data.nbytes < _WRITE_BUFFER_BYTES:
+            self._buffer += data
+            return
+        self._spill()
+        if data.nbytes < _WRITE_BUFFER_BYTES:
+            self._buffer += data
+        else:
+            self._to_disk(data)
+
+    def _spill(self) -> None:
+        if self._buffer:
+            self._to_disk(memoryview(self._buffer))
+            self._buffer = bytearray()
+
+    def _to_disk(self, data: memoryview) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise from_os_error(error, "write", self._storage.url(self._path)) from error
+
+    def _finish(self) -> None:
+        self._spill()
+        try:
+            self._file.publish()
+        except OSError as error:
+            raise from_os_error(error, "write", self._storage.url(self._path)) from error
+
+    def _discard(self) -> None:
+        self._file.discard()
+
+    def leave(self) -> None:
+        """Let go of the file without tidying up, as a process does that dies here. For fault tests."""
+        self._closed = True
+        self._file.leave()
+
+
+def _version(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _is_file(mode: int) -> bool:
+    return mode & 0o170000 == 0o100000
+
+
+def _unlink(full: str) -> bool:
+    try:
+        os.unlink(full)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return False
+    return True
+
+
+def _remove_tree(folder: str) -> None:
+    """Delete a folder with all in it, also while others add to it or take from it."""
+    for _ in range(5):
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda e: e.name)
+        for entry in found:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    _remove_tree(entry.path)
+                else:
+                    os.unlink(entry.path)
+        try:
+            os.rmdir(folder)
+        except OSError as error:
+            if os.path.isdir(folder) and os.listdir(folder):
+                continue
+            if isinstance(error, FileNotFoundError):
+                return
+            raise
+        return

@@ -1,0 +1,298 @@
+"""`ObjectStorage`: a table on S3, Google Cloud Storage or Azure Blob Storage, through obstore."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from lakebed.errors import InvalidOption
+from lakebed.storage.base import FileInfo, StorageSpec, Versioned
+from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found
+from lakebed.storage.object_errors import from_store_error, judge, redact
+from lakebed.storage.object_options import ObjectSettings, object_settings
+from lakebed.storage.ranges import BLOCK_BYTES, CACHE_BLOCKS, RangeFile
+from lakebed.storage.upload import StreamUpload
+from lakebed.storage.uri import Location
+
+_PART_BYTES = 8 << 20
+_GAP_BYTES = 1 << 20
+_DELETE_AT_ONCE = 1000
+_PAUSES = (0.1, 0.4, 1.6)
+_REFUSED = (BaseError, ValueError, OSError)
+_T = TypeVar("_T")
+
+
+class ObjectStorage:
+    """Objects under `<scheme>://<bucket>/<prefix>`.
+
+    Plain requests are retried by obstore; conditional ones are sent once, since a retry after a lost answer would
+    see its own object as someone else's. Error texts never hold credentials.
+    """
+
+    def __init__(self, location: Location, options: Mapping[str, str] | None = None) -> None:
+        self._location = location
+        self._spec = StorageSpec(location.uri, dict(options or {}))
+        self._settings = object_settings(location, self._spec.options)
+        own = self._settings.own
+        self._store = self._connect(own.get("max_retries", 10))
+        self._once = self._connect(0)
+        self._block = own.get("read_block", BLOCK_BYTES)
+        self._blocks = max(1, own.get("read_cache", CACHE_BLOCKS * BLOCK_BYTES) // self._block)
+        self._part = own.get("upload_part", _PART_BYTES)
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self._location.uri!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ObjectStorage, (self._location, dict(self._spec.options)))
+
+    def _connect(self, retries: int) -> Any:
+        settings = self._settings
+        retry = {
+            "max_retries": retries,
+            "retry_timeout": timedelta(seconds=settings.own.get("retry_timeout", 180)),
+            "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
+        }
+        stores: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+        try:
+            return stores[settings.kind](
+                settings.bucket,
+                prefix=settings.prefix or None,
+                config=_with_defaults(settings),
+                client_options=dict(settings.client) or None,
+                retry_config=retry,
+            )
+        except _REFUSED as error:
+            raise InvalidOption(
+                f"cannot open {self._location.uri}: {redact(str(error), settings.secrets)}",
+                hint="check the storage options",
+            ) from None
+
+    @property
+    def spec(self) -> StorageSpec:
+        return self._spec
+
+    def url(self, path: str = "") -> str:
+        """`s3a://` for S3, as Hadoop's own client is called; `abfss://` for Azure, once the account is known."""
+        place = self._location
+        scheme, authority = place.scheme, place.authority
+        if scheme == "s3":
+            scheme = "s3a"
+        elif scheme == "az" and self._settings.account:
+            scheme, authority = "abfss", f"{authority}@{self._settings.account}.dfs.core.windows.net"
+        return "/".join(part for part in (f"{scheme}://{authority}", place.path, path) if part)
+
+    def _do(self, doing: str, path: str, call: Callable[[], _T]) -> _T:
+        try:
+            return call()
+        except FileNotFoundError:
+            raise not_found(self.url(path)) from None
+        except _REFUSED as error:
+            raise from_store_error(error, doing, self.url(path), self._settings.secrets) from None
+
+    # reading
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
+        prefix = check_prefix(prefix)
+        if not recursive:
+            found = self._do("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
+            yield from self._infos(prefix, found["objects"])
+            return
+        stream = self._do("list", prefix, lambda: iter(obstore.list(self._store, prefix or None, chunk_size=1000)))
+        while (chunk := self._do("list", prefix, lambda: next(stream, None))) is not None:
+            yield from self._infos(prefix, chunk)
+
+    def _infos(self, prefix: str, objects: Sequence[Any]) -> Iterator[FileInfo]:
+        for entry in objects:
+            path = entry["path"]
+            # Hadoop's folder markers are empty objects that end in a slash, which obstore shows without it
+            if path == prefix or (not entry["size"] and path.endswith("/")):
+                continue
+            yield FileInfo(path, entry["size"], _millis(entry))
+
+    def list_folders(self, prefix: str = "") -> Sequence[str]:
+        prefix = check_prefix(prefix)
+        found = self._do("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
+        return sorted(folder.rstrip("/").rsplit("/", 1)[-1] for folder in found["common_prefixes"])
+
+    def head(self, path: str) -> FileInfo | None:
+        check_relative(path)
+        try:
+            meta = self._do("look at", path, lambda: obstore.head(self._store, path))
+        except FileNotFoundError:
+            return None
+        return FileInfo(path, meta["size"], _millis(meta))
+
+    def read(self, path: str) -> bytes:
+        check_relative(path)
+        return self._do("read", path, lambda: bytes(obstore.get(self._store, path).bytes()))
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        check_relative(path)
+        wanted = [i for i, (_, length) in enumerate(ranges) if length > 0]
+        out = [b""] * len(ranges)
+        if not wanted:
+            return out
+        got = self._do(
+            "read",
+            path,
+            lambda: obstore.get_ranges(
+                self._store,
+                path,
+                starts=[ranges[i][0] for i in wanted],
+                lengths=[ranges[i][1] for i in wanted],
+                coalesce=_GAP_BYTES,
+            ),
+        )
+        for i, data in zip(wanted, got, strict=True):
+            out[i] = self._whole(path, *ranges[i], bytes(data))
+        return out
+
+    def _whole(self, path: str, offset: int, length: int, data: bytes) -> bytes:
+        if len(data) != length:
+            raise ends_early(self.url(path), offset, length, len(data))
+        return data
+
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        check_relative(path)
+        if size is None:
+            info = self.head(path)
+            if info is None:
+                raise not_found(self.url(path))
+            size = info.size
+
+        def fetch(offset: int, length: int) -> bytes:
+            get = obstore.get_range
+            data = self._do("read", path, lambda: bytes(get(self._store, path, start=offset, length=length)))
+            return self._whole(path, offset, length, data)
+
+        return pa.PythonFile(RangeFile(fetch, size, block=self._block, blocks=self._blocks), mode="r")
+
+    def read_versioned(self, path: str) -> Versioned:
+        check_relative(path)
+
+        def get() -> Versioned:
+            result = obstore.get(self._store, path)
+            return Versioned(bytes(result.bytes()), _version(result.meta))
+
+        return self._do("read", path, get)
+
+    # writing
+
+    def write(self, path: str, data: bytes) -> None:
+        check_relative(path)
+        self._do("write", path, lambda: obstore.put(self._store, path, data, use_multipart=False))
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return self._put_once(path, data, "create", lambda: self.head(path) is None)
+
+    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+        if version is None:
+            return self.put_if_absent(path, data)
+        return self._put_once(path, data, json.loads(version), lambda: self._still(path, version))
+
+    def _still(self, path: str, version: str) -> bool:
+        try:
+            meta = self._do("look at", path, lambda: obstore.head(self._store, path))
+        except FileNotFoundError:
+            return False
+        return _version(meta) == version
+
+    def _put_once(self, path: str, data: bytes, mode: Any, still_open: Callable[[], bool]) -> bool:
+        """A conditional put. It is sent again only when the one before certainly did nothing."""
+        check_relative(path)
+        for pause in (*_PAUSES, None):
+            try:
+                obstore.put(self._once, path, data, mode=mode, use_multipart=False)
+                return True
+            except (PreconditionError, NotModifiedError):
+                return False
+            except AlreadyExistsError:
+                # also S3's answer to two conditional writes at the same moment (409): then nobody may have won
+                if pause is None or not still_open():
+                    return False
+            except FileNotFoundError:
+                return False
+            except _REFUSED as error:
+                verdict = judge(error)
+                if pause is None or not (verdict.undone and verdict.retryable):
+                    raise from_store_error(
+                        error, "write", self.url(path), self._settings.secrets, conditional=True
+                    ) from None
+            time.sleep(pause)
+        return False
+
+    def create(self, path: str) -> ObjectUpload:
+        check_relative(path)
+        writer = self._do("create", path, lambda: obstore.open_writer(self._store, path, buffer_size=self._part))
+        return ObjectUpload(path, writer, lambda call: self._do("write", path, call))
+
+    # deleting
+
+    def delete(self, path: str) -> bool:
+        if self.head(path) is None:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            self._do("delete", path, lambda: obstore.delete(self._store, path))
+        return True
+
+    def delete_folder(self, prefix: str) -> None:
+        prefix = check_prefix(prefix)
+        found = self._do("list", prefix, lambda: obstore.list(self._store, prefix or None).collect())
+        paths = [entry["path"] for entry in found]
+        for start in range(0, len(paths), _DELETE_AT_ONCE):
+            some = paths[start : start + _DELETE_AT_ONCE]
+            with contextlib.suppress(FileNotFoundError):
+                self._do("delete", prefix, lambda some=some: obstore.delete(self._store, some))
+
+
+class ObjectUpload(StreamUpload):
+    """An object sent in parts. Nothing is visible before `close`; parts of a dead writer are the bucket's lifecycle
+    rules' to remove (there is no call that would)."""
+
+    def __init__(self, path: str, writer: Any, do: Callable[[Callable[[], Any]], Any]) -> None:
+        super().__init__(path)
+        self._writer: Any = writer
+        self._do = do
+
+    def _append(self, data: memoryview) -> None:
+        self._do(lambda: self._writer.write(bytes(data)))
+
+    def _finish(self) -> None:
+        self._do(self._writer.close)
+        self._writer = None
+
+    def _discard(self) -> None:
+        self._writer = None
+
+
+def _with_defaults(settings: ObjectSettings) -> dict[str, Any]:
+    config: dict[str, Any] = dict(settings.store)
+    if settings.kind == "s3" and not (
+        {"region"} & config.keys() or _from_environment("AWS_REGION", "AWS_DEFAULT_REGION")
+    ):
+        config["region"] = "us-east-1"
+    return config
+
+
+def _from_environment(*names: str) -> bool:
+    return any(os.environ.get(name) for name in names)
+
+
+def _version(meta: Any) -> str:
+    return json.dumps({"e_tag": meta.get("e_tag"), "version": meta.get("version")})
+
+
+def _millis(meta: Any) -> int:
+    return int(meta["last_modified"].timestamp() * 1000)

@@ -1,0 +1,77 @@
+"""`open_storage`: from a URI and options to the storage that serves it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING
+
+from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.local import LocalStorage
+from lakebed.storage.memory import MemoryStorage
+from lakebed.storage.uri import Location, parse_uri
+
+if TYPE_CHECKING:
+    from lakebed.storage.object_store import ObjectStorage
+
+_wrappers: list[Callable[[Storage], Storage]] = []
+_stores: dict[tuple[int, str, tuple[tuple[str, str], ...]], ObjectStorage] = {}
+_stores_lock = threading.Lock()
+_MAX_STORES = 64
+
+
+def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
+    """The storage of the table at `uri`.
+
+    `options` are an object store's settings by their obstore, fsspec, PyArrow or Hadoop names (`endpoint_url`,
+    `aws_access_key_id`, `fs.s3a.endpoint`, ...); what is not given comes from the environment. Nothing is contacted.
+    Raises `InvalidOption` for unknown schemes and options.
+    """
+    location = parse_uri(os.fspath(uri))
+    storage = _open(location, dict(options or {}))
+    for wrap in _wrappers:
+        storage = wrap(storage)
+    return storage
+
+
+def open_storage_spec(spec: StorageSpec) -> Storage:
+    """The same storage as the one that gave this spec, e.g. on another machine."""
+    return open_storage(spec.uri, spec.options)
+
+
+@contextlib.contextmanager
+def wrapping(wrap: Callable[[Storage], Storage]) -> Generator[None]:
+    """While the block runs, every storage that this process opens goes through `wrap`. For fault and cost tests."""
+    _wrappers.append(wrap)
+    try:
+        yield
+    finally:
+        _wrappers.remove(wrap)
+
+
+def _open(location: Location, options: dict[str, str]) -> Storage:
+    if location.scheme == "file":
+        return LocalStorage(location.path, options)
+    if location.scheme == "memory":
+        return MemoryStorage(location.authority, location.path, options)
+    if location.scheme == "hdfs":
+        from lakebed.storage.hdfs import HdfsStorage
+
+        return HdfsStorage(location, options)
+    return _object_storage(location, options)
+
+
+def _object_storage(location: Location, options: dict[str, str]) -> ObjectStorage:
+    """Stores are kept, since each has its connections; not across a fork, which those do not survive."""
+    from lakebed.storage.object_store import ObjectStorage
+
+    key = (os.getpid(), location.uri, tuple(sorted(options.items())))
+    with _stores_lock:
+        store = _stores.get(key)
+        if store is None:
+            while len(_stores) >= _MAX_STORES:
+                del _stores[next(iter(_stores))]
+            store = _stores[key] = ObjectStorage(location, options)
+        return store

@@ -1,0 +1,162 @@
+"""Ranges of a file: merging near ones into one request, and a seekable file over a store that only reads ranges."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+BLOCK_BYTES = 1 << 20
+CACHE_BLOCKS = 24
+AHEAD_BLOCKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request for `length` bytes at `offset`; `members` are the positions of the asked ranges it answers."""
+
+    offset: int
+    length: int
+    members: tuple[int, ...]
+
+
+def coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[Request]:
+    """Merge ranges that lie at most `gap` bytes apart. Empty ranges need no request.
+
+    >>> [(r.offset, r.length, r.members) for r in coalesce([(100, 10), (0, 4), (6, 4)], gap=8)]
+    [(0, 10, (1, 2)), (100, 10, (0,))]
+    """
+    order = sorted((i for i, (_, length) in enumerate(ranges) if length > 0), key=lambda i: ranges[i])
+    requests: list[Request] = []
+    members: list[int] = []
+    start = end = 0
+    for i in order:
+        offset, length = ranges[i]
+        if members and offset - end > gap:
+            requests.append(Request(start, end - start, tuple(members)))
+            members = []
+        if not members:
+            start, end = offset, offset
+        members.append(i)
+        end = max(end, offset + length)
+    if members:
+        requests.append(Request(start, end - start, tuple(members)))
+    return requests
+
+
+def read_coalesced(ranges: Sequence[tuple[int, int]], gap: int, fetch: Callable[[int, int], bytes]) -> list[bytes]:
+    """The bytes of each range, with one `fetch(offset, length)` for near ones."""
+    out = [b""] * len(ranges)
+    for request in coalesce(ranges, gap):
+        data = fetch(request.offset, request.length)
+        for i in request.members:
+            offset, length = ranges[i]
+            out[i] = data[offset - request.offset : offset - request.offset + length]
+    return out
+
+
+class RangeFile(io.RawIOBase):
+    """A seekable file over `fetch(offset, length)`, for `pyarrow.PythonFile`.
+
+    Reads go through blocks of `block` bytes, of which the last used `blocks` are kept: Parquet reads one slow stream
+    per column, so each stream finds its own block again. A miss right behind a kept block counts as sequential and
+    fetches some blocks ahead in the same request. Reads of more than the cache's quarter go straight to the store.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[int, int], bytes],
+        size: int,
+        *,
+        block: int = BLOCK_BYTES,
+        blocks: int = CACHE_BLOCKS,
+    ) -> None:
+        super().__init__()
+        self._fetch = fetch
+        self._size = size
+        self._block = block
+        self._limit = max(blocks, AHEAD_BLOCKS + 1)
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._position = 0
+        self._lock = threading.Lock()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        with self._lock:
+            left = max(0, self._size - self._position)
+            length = left if size is None or size < 0 else min(size, left)
+            data = self._read_at(self._position, length)
+            self._position += len(data)
+            return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def close(self) -> None:
+        self._cache.clear()
+        super().close()
+
+    def _read_at(self, offset: int, length: int) -> bytes:
+        if length == 0:
+            return b""
+        if length > self._block * (self._limit // 4):
+            return self._fetch(offset, length)
+        first, last = offset // self._block, (offset + length - 1) // self._block
+        self._load(first, last)
+        parts = [self._cache[i] for i in range(first, last + 1)]
+        start = offset - first * self._block
+        if len(parts) == 1:
+            return parts[0][start : start + length]
+        return b"".join(parts)[start : start + length]
+
+    def _load(self, first: int, last: int) -> None:
+        """Have the blocks first..last in the cache, with one request for each gap."""
+        missing = [i for i in range(first, last + 1) if i not in self._cache]
+        for i in range(first, last + 1):
+            if i in self._cache:
+                self._cache.move_to_end(i)
+        while missing:
+            start = missing[0]
+            end = start
+            while end + 1 in missing:
+                end += 1
+            missing = [i for i in missing if i > end]
+            if start - 1 in self._cache and end == last:
+                end = self._ahead(end)
+            self._fill(start, end)
+        while len(self._cache) > max(self._limit, last - first + 1 + AHEAD_BLOCKS):
+            self._cache.popitem(last=False)
+
+    def _ahead(self, end: int) -> int:
+        final = (self._size - 1) // self._block
+        for _ in range(AHEAD_BLOCKS - 1):
+            if end + 1 > final or end + 1 in self._cache:
+                break
+            end += 1
+        return end
+
+    def _fill(self, start: int, end: int) -> None:
+        offset = start * self._block
+        length = min((end + 1) * self._block, self._size) - offset
+        data = self._fetch(offset, length)
+        for i in range(start, end + 1):
+            at = (i - start) * self._block
+            self._cache[i] = data[at : at + self._block]
