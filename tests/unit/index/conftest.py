@@ -1,0 +1,121 @@
+"""Tables for index tests: real Parquet files in memory behind what an index asks of a snapshot, and golden tables."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakebed.format.file_names import base_file_name, new_file_id
+from lakebed.model import META_COLUMNS, BaseFile, FileSlice
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.base import Storage
+
+INSTANT = "20240102030405006"
+
+
+@dataclass
+class StoredTable:
+    """Stands in for a `Snapshot`: files are real, the timeline is one commit."""
+
+    storage: Storage
+    config: Any
+    files: list[BaseFile] = field(default_factory=list)
+    schemas: dict[str, pa.Schema] = field(default_factory=dict)
+
+    @property
+    def commits(self) -> Sequence[str]:
+        return [INSTANT] if self.files else []
+
+    def partitions(self) -> tuple[str, ...]:
+        return tuple(sorted({f.partition for f in self.files}))
+
+    def base_files(self, partitions: Collection[str] | None = None) -> tuple[BaseFile, ...]:
+        return tuple(f for f in self.files if partitions is None or f.partition in partitions)
+
+    def file_slices(self, partitions: Collection[str] | None = None) -> tuple[FileSlice, ...]:
+        return tuple(FileSlice(f.partition, f.file_id, f.instant, f) for f in self.base_files(partitions))
+
+    def schema_of(self, base_file: BaseFile) -> pa.Schema:
+        return self.schemas[base_file.path]
+
+    def add(self, partition: str, rows: pa.Table, *, key: str = "key", file_id: str | None = None) -> BaseFile:
+        """Write a base file of these rows; `key` is the column with the record key."""
+        file_id = file_id or new_file_id(INSTANT, partition, len(self.files))
+        name = base_file_name(file_id, f"{len(self.files)}-0-1", INSTANT)
+        meta = {
+            "_hoodie_commit_time": [INSTANT] * rows.num_rows,
+            "_hoodie_commit_seqno": [f"{INSTANT}_0_{i}" for i in range(rows.num_rows)],
+            "_hoodie_record_key": rows.column(key).to_pylist(),
+            "_hoodie_partition_path": [partition] * rows.num_rows,
+            "_hoodie_file_name": [name] * rows.num_rows,
+        }
+        stored = pa.table(
+            [*(pa.array(meta[m], pa.string()) for m in META_COLUMNS), *rows.columns],
+            names=[*META_COLUMNS, *rows.column_names],
+        )
+        sink = pa.BufferOutputStream()
+        pq.write_table(stored, sink)
+        data = sink.getvalue().to_pybytes()
+        file = BaseFile(partition, file_id, f"{len(self.files)}-0-1", INSTANT, name, len(data))
+        self.storage.write(file.path, data)
+        self.files.append(file)
+        self.schemas[file.path] = rows.schema
+        return file
+
+
+def _stored_table(
+    key_fields: Iterable[str] = ("key",),
+    *,
+    partition_fields: Iterable[str] = ("region",),
+    settings: Mapping[str, str] | None = None,
+    meta_fields: bool = True,
+    metadata_partitions: Iterable[str] = (),
+) -> StoredTable:
+    config = SimpleNamespace(
+        name="trips",
+        key_fields=tuple(key_fields),
+        partition_fields=tuple(partition_fields),
+        populate_meta_fields=meta_fields,
+        metadata_partitions=tuple(metadata_partitions),
+        index_settings=dict(settings or {}),
+    )
+    return StoredTable(open_storage(f"memory://{uuid.uuid4().hex}"), config)
+
+
+@pytest.fixture
+def new_table() -> Callable[..., StoredTable]:
+    return _stored_table
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Callable[[str], Snapshot]:
+    """A golden table by name, unpacked, as a snapshot of its own."""
+    folder = _golden_folder()
+
+    def unpack(name: str) -> Snapshot:
+        archive = folder / f"{name}.zip" if folder else None
+        if archive is None or not archive.exists():
+            pytest.skip(f"no golden table {name}: set LAKEBED_GOLDEN to the folder that has them")
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(tmp_path / name)
+        return open_snapshot(open_storage(str(tmp_path / name)))
+
+    return unpack
+
+
+def _golden_folder() -> Path | None:
+    root = Path(__file__).resolve().parents[3]
+    named = os.environ.get("LAKEBED_GOLDEN")
+    places = [Path(named)] if named else [root.parent / "shared" / "golden", root / "tests" / "golden"]
+    return next((p for p in places if p.is_dir()), None)
