@@ -1,0 +1,75 @@
+"""What the layers share: where the golden tables are, one Spark session, one real Hudi."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_LAYERS_WITH_A_JVM = ("spark", "interop")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark by folder, so that nobody forgets a marker."""
+    here = Path(__file__).parent
+    for item in items:
+        layer = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        if layer in _LAYERS_WITH_A_JVM:
+            item.add_marker(layer)
+
+
+def unavailable(reason: str) -> None:
+    """Skip with a reason; fail instead where LAKEBED_REQUIRE_ORACLE=1 says that everything must be there."""
+    if os.environ.get("LAKEBED_REQUIRE_ORACLE") == "1":
+        pytest.fail(f"required here: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """One small Spark session for the whole run, UTC, ANSI as the version has it."""
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        unavailable("no Java on this machine")
+    pyspark = pytest.importorskip("pyspark")
+    assert pyspark
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("lakebed-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder} -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """Real Hudi 1.2.0: one process for the whole run (`oracle.client.HudiOracle`)."""
+    from oracle.client import HudiOracle
+    from oracle.environment import Unavailable, oracle_environment
+
+    try:
+        hudi = HudiOracle(oracle_environment(), tmp_path_factory.mktemp("oracle") / "oracle.log")
+    except Unavailable as reason:
+        unavailable(str(reason))
+        return
+    yield hudi
+    hudi.close()

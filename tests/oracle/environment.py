@@ -1,0 +1,102 @@
+"""The oracle's own environment: fetched once into a cache outside the checkout.
+
+    python tests/oracle/environment.py        fetches it and prints where it is
+
+LAKEBED_TEST_CACHE names the cache (default `~/.cache/lakebed-tests`). HUDI_BUNDLE_JAR and LAKEBED_ORACLE_PYTHON name
+a bundle and an interpreter that are there already.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+PACKAGES = ("pyspark==3.5.9", "pyarrow>=18,<28", "numpy>=1.26,<3", "setuptools<82")
+
+
+class Unavailable(Exception):
+    """Why there is no oracle here."""
+
+
+@dataclass(frozen=True)
+class OracleEnvironment:
+    """An interpreter with PySpark 3.5, and the bundle: a jar, or None where Spark is to resolve it itself."""
+
+    python: Path
+    bundle: Path | None
+    ivy: Path
+
+    def command(self) -> list[str]:
+        script = Path(__file__).with_name("hudi_oracle.py")
+        bundle = ["--bundle", str(self.bundle)] if self.bundle else ["--packages", BUNDLE, "--ivy", str(self.ivy)]
+        return [str(self.python), str(script), *bundle]
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("LAKEBED_TEST_CACHE") or Path.home() / ".cache" / "lakebed-tests")
+
+
+def oracle_environment() -> OracleEnvironment:
+    """The environment, fetched where it is not there yet. Raises Unavailable with the reason."""
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise Unavailable("no Java on this machine")
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    return OracleEnvironment(_python(cache), _bundle(cache), cache / "ivy")
+
+
+def _python(cache: Path) -> Path:
+    named = os.environ.get("LAKEBED_ORACLE_PYTHON")
+    if named:
+        return Path(named)
+    home = cache / "oracle-venv"
+    python = home / "bin" / "python"
+    if (home / "complete").exists():
+        return python
+    venv.create(home, with_pip=True, clear=True)
+    _run(
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], "pip cannot install"
+    )
+    (home / "complete").touch()
+    return python
+
+
+def _bundle(cache: Path) -> Path | None:
+    named = os.environ.get("HUDI_BUNDLE_JAR")
+    if named:
+        return Path(named)
+    _, artifact, version = BUNDLE.split(":")
+    jar = cache / "jars" / f"{artifact}-{version}.jar"
+    if jar.exists():
+        return jar
+    maven = shutil.which("mvn")
+    if maven is None:
+        return None
+    # A folder of its own until it is whole: a broken download must not be taken for the jar.
+    part = cache / f"jars.part.{os.getpid()}"
+    copy = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={BUNDLE}", f"-DoutputDirectory={part}"]
+    _run(copy, "mvn cannot fetch the Hudi bundle")
+    jar.parent.mkdir(exist_ok=True)
+    (part / jar.name).replace(jar)
+    shutil.rmtree(part, ignore_errors=True)
+    return jar
+
+
+def _run(command: list[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise Unavailable(f"{what}: {said[-1] if said else done.returncode}")
+
+
+if __name__ == "__main__":
+    try:
+        print(*oracle_environment().command())
+    except Unavailable as reason:
+        sys.exit(str(reason))
