@@ -149,5 +149,9 @@ def _walk(schema: pa.Schema, path: str) -> tuple[tuple[str, ...], pa.DataType]:
 def _missing(schema: pa.Schema, path: str) -> SchemaConflict:
     near = difflib.get_close_matches(path.lower(), [name.lower() for name in schema.names], n=1)
     named = [name for name in schema.names if near and name.lower() == near[0]]
-    hint = f"Did you mean `{named[0]}`? Names are case-sensitive" if named else f"The columns are: {', '.join(schema.names)}"
+    hint = (
+        f"Did you mean `{named[0]}`? Names are case-sensitive"
+        if named
+        else f"The columns are: {', '.join(schema.names)}"
+    )
     return SchemaConflict(f"there is no column `{path}` in the data", hint=hint, context={"column": path})

@@ -1,0 +1,172 @@
+"""Java's string hash and the bucket of a record key, in plain Spark SQL and in Arrow.
+
+The bucket is defined on the key's text as Hudi's index parses it. In SQL most rows need no parsing: the hash is taken of the field
+values. Rows whose text that parser could read differently (a comma and a colon inside a value) are parsed in SQL as well, by
+a branch that costs the other rows nothing but a search for the two characters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption
+from lakebed.expressions.base import Constant, RowExpression, sql_literal
+from lakebed.expressions.key_generators import KeyGenerator
+from lakebed.expressions.key_text import KeyText
+from lakebed.expressions.record_keys import EMPTY_VALUE, NULL_VALUE, CompositeKey, SingleKey
+from lakebed.format.hashes import bucket_ids, java_hash
+
+_LOW_32_BITS = "4294967295L"
+_NO_SIGN = "2147483647L"
+# A comma that begins a field in Hudi's reading of a composite key: no comma or colon between it and the next colon.
+_FIELD_BORDER = ",(?=[^,:]*:)"
+
+
+def java_hash_sql(text: str) -> str:
+    """Java's `String.hashCode` of a Spark SQL string expression as bigint; null gives 0."""
+    return f"CAST(java_method('java.util.Objects', 'hashCode', {text}) AS BIGINT)"
+
+
+@dataclass(frozen=True, slots=True)
+class JavaHash:
+    """Java's `String.hashCode` of a text column or expression, int32; null gives 0."""
+
+    text: RowExpression
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.text.columns
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"CAST({java_hash_sql(self.text.sql(schema))} AS INT)"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pa.array(java_hash(self.text.arrow(batch)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The bucket (int32, 0 to `buckets` - 1) of each row's record key under Hudi's simple bucket index; a row without a key gets one too.
+
+    `fields` are the hash fields, a subset of the key fields (empty: all); their order does not matter.
+    """
+
+    keys: KeyGenerator
+    fields: tuple[str, ...]
+    buckets: int
+
+    def __post_init__(self) -> None:
+        strange = [name for name in self.fields if name not in self.keys.key_fields]
+        if strange:
+            raise InvalidOption(
+                f"bucket hash fields that are no key fields: {', '.join(strange)}",
+                hint=f"Choose among the key fields: {', '.join(self.keys.key_fields) or 'none, the keys are generated'}",
+            )
+        if self.buckets < 1:
+            raise InvalidOption(f"{self.buckets} buckets", hint="The number of buckets is at least 1")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.keys.record_key.columns
+
+    @property
+    def hash_fields(self) -> tuple[str, ...]:
+        """The hash fields in the order in which their values are hashed, that of the key."""
+        wanted = self.fields or self.keys.key_fields
+        return tuple(name for name in self.keys.key_fields if name in wanted)
+
+    def needs_exact(self, schema: pa.Schema) -> bool:
+        """Whether columns of these types can make a key that Hudi's parser reads differently from its parts."""
+        return self.confusing_sql(schema) != "FALSE"
+
+    def confusing_sql(self, schema: pa.Schema) -> str:
+        """Spark SQL predicate: rows whose key must be parsed as Hudi parses it; `FALSE` when no row can be one."""
+        key = self.keys.record_key
+        texts = _texts_of(key)
+        if any("," in text.column or ":" in text.column for text in texts if isinstance(key, CompositeKey)):
+            return "TRUE"
+        values = [text.sql(schema) for text in texts if text.is_free_text(schema)]
+        # with its name before it (`id:a,b`) a single field is confused by a comma alone
+        named_alone = isinstance(key, CompositeKey) and len(texts) == 1
+        tests = [f"contains({v}, ',')" + ("" if named_alone else f" AND contains({v}, ':')") for v in values]
+        return " OR ".join(f"coalesce({test}, FALSE)" for test in tests) or "FALSE"
+
+    def formula_sql(self, schema: pa.Schema) -> str:
+        """Spark SQL of the list hash (bigint, low 31 bits count) out of the field values, right for rows that cannot confuse."""
+        key = self.keys.record_key
+        texts = _texts_of(key)
+        if not isinstance(key, CompositeKey) or len(texts) == 1:
+            return f"(31L + {java_hash_sql(key.sql(schema))})"
+        total = "1L"
+        for text in texts:
+            if text.column in self.hash_fields:
+                total = f"((31L * {total} + {_value_hash_sql(text, schema)}) & {_LOW_32_BITS})"
+        return total
+
+    def exact_sql(self, schema: pa.Schema) -> str:
+        """Spark SQL of the list hash by Hudi's parsing of the key text: any key, several times the cost of the formula."""
+        return exact_hash_sql(self.keys.record_key.sql(schema), self.hash_fields)
+
+    def sql(self, schema: pa.Schema) -> str:
+        confusing = self.confusing_sql(schema)
+        total = self.formula_sql(schema)
+        if confusing != "FALSE":
+            total = f"CASE WHEN {confusing} THEN {self.exact_sql(schema)} ELSE {total} END"
+        return f"CAST(({total} & {_NO_SIGN}) % {self.buckets}L AS INT)"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return self.exact_arrow(self.keys.record_key.arrow(batch))
+
+    def exact_arrow(self, keys: pa.Array) -> pa.Array:
+        """The buckets of record key texts."""
+        return pa.array(bucket_ids(keys, self.hash_fields, self.buckets))
+
+
+def exact_hash_sql(key: str, hash_fields: tuple[str, ...]) -> str:
+    """Spark SQL of the list hash of a composite key's text, parsed as Hudi's bucket index does.
+
+    The text up to the first colon names the first field. From there on a field begins behind each comma that has no other
+    comma and no colon between it and the next colon.
+    """
+    first = f"substring_index({key}, ':', 1)"
+    rest = f"substr({key}, length({first}) + 2)"
+    parts = f"transform(split({rest}, {sql_literal(_FIELD_BORDER)}), (lb_part, lb_at) -> CASE WHEN lb_at = 0 THEN concat({first}, ':', lb_part) ELSE lb_part END)"
+    name = "substring_index(lb_part, ':', 1)"
+    wanted = " OR ".join(f"{name} = {sql_literal(field)}" for field in hash_fields)
+    value = f"substr(lb_part, length({name}) + 2)"
+    step = (
+        f"(31L * coalesce(lb_sum, 1L) + CASE WHEN {value} IN ('{NULL_VALUE}', '{EMPTY_VALUE}') THEN 0L "
+        f"ELSE {java_hash_sql(value)} END) & {_LOW_32_BITS}"
+    )
+    parsed = (
+        f"aggregate(filter({parts}, lb_part -> {wanted or 'TRUE'}), CAST(NULL AS BIGINT), (lb_sum, lb_part) -> {step})"
+    )
+    whole = f"31L + {java_hash_sql(key)}"
+    # text that is no list of fields, or names none of the hash fields, counts as a whole
+    return f"coalesce(CASE WHEN contains({key}, ',') AND contains({key}, ':') THEN {parsed} END, {whole})"
+
+
+def _texts_of(key: RowExpression) -> tuple[KeyText, ...]:
+    match key:
+        case SingleKey(text):
+            return (text,)
+        case CompositeKey(texts):
+            return texts
+        case Constant():
+            raise InvalidOption(
+                "a bucket index needs key fields, this table's keys are generated",
+                hint="Name the key fields, or choose another index",
+            )
+        case _:
+            raise TypeError(f"no bucket of a {type(key).__name__}")
+
+
+def _value_hash_sql(text: KeyText, schema: pa.Schema) -> str:
+    value = text.sql(schema)
+    hashed = java_hash_sql(value)
+    if not text.is_free_text(schema):
+        return hashed
+    # these two texts stand for null and for the empty string, which hash to 0 by themselves
+    return f"CASE WHEN {value} IN ('{NULL_VALUE}', '{EMPTY_VALUE}') THEN 0L ELSE {hashed} END"

@@ -1,0 +1,219 @@
+"""Printing wall-clock time by a Joda pattern: Spark SQL out of date functions and arithmetic, Arrow out of NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.expressions.base import sql_literal
+from lakebed.expressions.civil import DAY_MILLIS, Int64s, civil_of_days, day_of_week, days_of_civil, iso_week
+from lakebed.expressions.joda import MONTHS, WEEKDAYS, Token, tokens
+
+# The name of wall-clock milliseconds inside the SQL text; a lambda variable, so it hides no column outside.
+_LOCAL = "lb_local"
+_DAY = f"date_from_unix_date(CAST((lb_local - pmod(lb_local, {DAY_MILLIS}L)) DIV {DAY_MILLIS}L AS INT))"
+_OF_DAY = f"pmod(lb_local, {DAY_MILLIS}L)"
+_HOUR = f"({_OF_DAY} DIV 3600000L)"
+
+_SQL_NUMBERS: dict[str, str] = {
+    "y": f"year({_DAY})",
+    "Y": f"CASE WHEN year({_DAY}) > 0 THEN year({_DAY}) ELSE 1 - year({_DAY}) END",
+    "C": f"(CASE WHEN year({_DAY}) > 0 THEN year({_DAY}) ELSE 1 - year({_DAY}) END) DIV 100",
+    "x": f"extract(YEAROFWEEK FROM {_DAY})",
+    "w": f"weekofyear({_DAY})",
+    "M": f"month({_DAY})",
+    "d": f"day({_DAY})",
+    "D": f"dayofyear({_DAY})",
+    "e": f"(weekday({_DAY}) + 1)",
+    "H": _HOUR,
+    "k": f"(pmod({_HOUR} - 1L, 24L) + 1L)",
+    "K": f"pmod({_HOUR}, 12L)",
+    "h": f"(pmod({_HOUR} - 1L, 12L) + 1L)",
+    "m": f"pmod({_OF_DAY} DIV 60000L, 60L)",
+    "s": f"pmod({_OF_DAY} DIV 1000L, 60L)",
+}
+
+_NUMBERS: dict[str, Callable[[Fields], Int64s]] = {
+    "y": lambda f: f.year,
+    "Y": lambda f: f.year_of_era,
+    "C": lambda f: f.year_of_era // 100,
+    "x": lambda f: f.week[0],
+    "w": lambda f: f.week[1],
+    "M": lambda f: f.civil[1],
+    "d": lambda f: f.civil[2],
+    "D": lambda f: f.days - days_of_civil(f.year, np.ones_like(f.year), np.ones_like(f.year)) + 1,
+    "e": lambda f: day_of_week(f.days),
+    "H": lambda f: f.hour,
+    "k": lambda f: (f.hour - 1) % 24 + 1,
+    "K": lambda f: f.hour % 12,
+    "h": lambda f: (f.hour - 1) % 12 + 1,
+    "m": lambda f: f.of_day // 60_000 % 60,
+    "s": lambda f: f.of_day // 1000 % 60,
+}
+
+
+class Fields:
+    """Calendar fields of wall-clock milliseconds, computed once each."""
+
+    def __init__(self, local: Int64s) -> None:
+        self.days = local // DAY_MILLIS
+        self.of_day = local - self.days * DAY_MILLIS
+        self.hour = self.of_day // 3_600_000
+
+    @cached_property
+    def civil(self) -> tuple[Int64s, Int64s, Int64s]:
+        return civil_of_days(self.days)
+
+    @cached_property
+    def week(self) -> tuple[Int64s, Int64s]:
+        return iso_week(self.days)
+
+    @property
+    def year(self) -> Int64s:
+        return self.civil[0]
+
+    @property
+    def year_of_era(self) -> Int64s:
+        return np.where(self.year > 0, self.year, 1 - self.year)
+
+
+@dataclass(frozen=True, slots=True)
+class PrintPattern:
+    """A Joda pattern to print by. `sql` and `arrow` take wall-clock milliseconds and, for `Z`, the offset from UTC."""
+
+    pattern: str
+    tokens: tuple[Token, ...]
+
+    @property
+    def slashes(self) -> int:
+        """How many `/` every printed text has."""
+        return sum(token.text.count("/") for token in self.tokens)
+
+    @property
+    def needs_offset(self) -> bool:
+        return any(token.letter == "Z" for token in self.tokens)
+
+    def sql(self, local: str, offset: str = "0L", zone_id: str | None = None) -> str:
+        """Spark SQL text; `local` (bigint) is evaluated once for each row. `zone_id` is what `ZZZ` prints, else the offset."""
+        parts = [_token_sql(token, offset, zone_id) for token in self.tokens] or ["''"]
+        text = f"concat({', '.join(parts)})"
+        return bind_sql(_LOCAL, local, text) if any(t.letter for t in self.tokens) else text
+
+    def arrow(self, local: pa.Array, offsets: pa.Array | None = None, zone_id: str | None = None) -> pa.Array:
+        """The printed texts; null stays null."""
+        fields = Fields(np.asarray(pc.fill_null(local, 0)))
+        moved = None if offsets is None else np.asarray(pc.fill_null(offsets, 0))
+        parts = [_token_arrow(token, fields, moved, zone_id) for token in self.tokens] or [""]
+        parts.append(pc.if_else(pc.is_valid(local), "", pa.scalar(None, pa.string())))
+        return pc.binary_join_element_wise(*parts, "")
+
+
+@lru_cache
+def print_pattern(pattern: str) -> PrintPattern:
+    """The pattern ready to print by; UnsupportedFeature for letters lakebed does not have."""
+    return PrintPattern(pattern, tokens(pattern))
+
+
+def bind_sql(name: str, value: str, body: str) -> str:
+    """`body` with `name` standing for `value`: Spark SQL has no LET, a lambda over one element evaluates the value once."""
+    return f"element_at(transform(array({value}), {name} -> {body}), 1)"
+
+
+def _token_sql(token: Token, offset: str, zone_id: str | None) -> str:
+    match token.letter:
+        case "":
+            return sql_literal(token.text)
+        case "S":
+            return _fraction_sql(token.count)
+        case "a":
+            return f"CASE WHEN {_HOUR} < 12L THEN 'AM' ELSE 'PM' END"
+        case "E":
+            return _name_sql(WEEKDAYS, f"(weekday({_DAY}) + 1)", short=token.count < 4)
+        case "M" if token.count >= 3:
+            return _name_sql(MONTHS, f"month({_DAY})", short=token.count < 4)
+        case "Z" if token.count >= 3 and zone_id is not None:
+            return sql_literal(zone_id)
+        case "Z":
+            return _offset_sql(offset, token.count)
+        case "y" | "Y" | "x" if token.count == 2:
+            return _padded_sql(f"abs({_SQL_NUMBERS[token.letter]}) % 100", 2)
+        case letter:
+            return _padded_sql(_SQL_NUMBERS[letter], token.count, signed=letter in "yx")
+
+
+def _padded_sql(number: str, width: int, *, signed: bool = False) -> str:
+    if width <= 1:
+        return f"CAST({number} AS STRING)"
+    digits = f"CAST(abs({number}) AS STRING)"
+    if width > 2:
+        padded = f"lpad({digits}, greatest({width}, length({digits})), '0')"
+    else:
+        padded = f"lpad({digits}, 2, '0')"
+    return f"concat(CASE WHEN {number} < 0 THEN '-' ELSE '' END, {padded})" if signed else padded
+
+
+def _fraction_sql(count: int) -> str:
+    millis = "lpad(CAST(pmod(lb_local, 1000L) AS STRING), 3, '0')"
+    return f"rpad({millis}, {count}, '0')"
+
+
+def _name_sql(names: tuple[str, ...], number: str, *, short: bool) -> str:
+    texts = ", ".join(f"'{name[:3] if short else name}'" for name in names)
+    return f"element_at(array({texts}), {number})"
+
+
+def _offset_sql(offset: str, count: int) -> str:
+    minutes = f"(abs({offset}) DIV 60000L)"
+    colon = "''" if count == 1 else "':'"
+    text = (
+        f"concat(CASE WHEN {offset} < 0 THEN '-' ELSE '+' END, lpad(CAST({minutes} DIV 60L AS STRING), 2, '0'), "
+        f"{colon}, lpad(CAST({minutes} % 60L AS STRING), 2, '0'))"
+    )
+    return text if count < 3 else f"CASE WHEN {offset} = 0 THEN 'UTC' ELSE {text} END"
+
+
+def _token_arrow(token: Token, fields: Fields, offsets: Int64s | None, zone_id: str | None) -> pa.Array | str:
+    match token.letter:
+        case "":
+            return token.text
+        case "S":
+            millis = pc.utf8_lpad(pa.array(fields.of_day % 1000).cast(pa.string()), 3, "0")
+            return pc.utf8_slice_codeunits(pc.utf8_rpad(millis, token.count, "0"), 0, token.count)
+        case "a":
+            return pc.if_else(pa.array(fields.hour < 12), "AM", "PM")
+        case "E":
+            return _names_arrow(WEEKDAYS, day_of_week(fields.days), short=token.count < 4)
+        case "M" if token.count >= 3:
+            return _names_arrow(MONTHS, fields.civil[1], short=token.count < 4)
+        case "Z" if token.count >= 3 and zone_id is not None:
+            return zone_id
+        case "Z":
+            return _offset_arrow(np.zeros_like(fields.days) if offsets is None else offsets, token.count)
+        case "y" | "Y" | "x" if token.count == 2:
+            return _padded_arrow(np.abs(_NUMBERS[token.letter](fields)) % 100, 2)
+        case letter:
+            return _padded_arrow(_NUMBERS[letter](fields), token.count)
+
+
+def _padded_arrow(numbers: Int64s, width: int) -> pa.Array:
+    text = pc.utf8_lpad(pa.array(np.abs(numbers)).cast(pa.string()), max(width, 1), "0")
+    if not (numbers < 0).any():
+        return text
+    return pc.binary_join_element_wise(pc.if_else(pa.array(numbers < 0), "-", ""), text, "")
+
+
+def _names_arrow(names: tuple[str, ...], numbers: Int64s, *, short: bool) -> pa.Array:
+    return pa.array([name[:3] if short else name for name in names]).take(pa.array(numbers - 1))
+
+
+def _offset_arrow(offsets: Int64s, count: int) -> pa.Array:
+    minutes = np.abs(offsets) // 60_000
+    sign = pc.if_else(pa.array(offsets < 0), "-", "+")
+    parts = (_padded_arrow(minutes // 60, 2), "" if count == 1 else ":", _padded_arrow(minutes % 60, 2))
+    text = pc.binary_join_element_wise(sign, *parts, "")
+    return text if count < 3 else pc.if_else(pa.array(offsets == 0), "UTC", text)

@@ -1,0 +1,239 @@
+"""Hudi's key generators: how a row's record key and partition path come from its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.expressions.base import Column, Constant, RowExpression
+from lakebed.expressions.key_text import KeyText
+from lakebed.expressions.partition_paths import PartitionPath, PathPart, ValuePart
+from lakebed.expressions.record_keys import CompositeKey, SingleKey
+from lakebed.expressions.timestamp import TimestampPart, TimestampSettings
+from lakebed.expressions.zones import java_zone
+
+SIMPLE, COMPLEX, NON_PARTITION = "SIMPLE", "COMPLEX", "NON_PARTITION"
+TIMESTAMP, CUSTOM, GLOBAL_DELETE = "TIMESTAMP", "CUSTOM", "GLOBAL_DELETE"
+
+# Class names without the package and without Avro in them.
+_KINDS_OF_CLASSES = {
+    "SimpleKeyGenerator": SIMPLE,
+    "ComplexKeyGenerator": COMPLEX,
+    "NonpartitionedKeyGenerator": NON_PARTITION,
+    "TimestampBasedKeyGenerator": TIMESTAMP,
+    "CustomKeyGenerator": CUSTOM,
+    "GlobalDeleteKeyGenerator": GLOBAL_DELETE,
+    "GlobalKeyGenerator": GLOBAL_DELETE,
+}
+_PACKAGES = ("org.apache.hudi.keygen.", "com.uber.hoodie.", "")
+_ONE_PARTITION_FIELD = (SIMPLE, TIMESTAMP)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGeneratorSpec:
+    """What a table's settings say about keys.
+
+    `kind` is Hudi's enum text (SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE) or a class name of Hudi's; empty: inferred
+    as Hudi infers it. No `key_fields`: keys are generated. `partition_types` (SIMPLE or TIMESTAMP, one for each partition field)
+    belongs to CUSTOM. `timestamp` holds the `hoodie.keygen.timebased.*` settings without that prefix.
+    `complex_single_field_prefix`: COMPLEX with one field writes `f:v`, not `v` (always so on version 9).
+    `timezone` stands for the JVM's default zone wherever Hudi would use that.
+    """
+
+    kind: str
+    key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...] = ()
+    partition_types: tuple[str, ...] = ()
+    hive_style: bool = False
+    url_encode: bool = False
+    slash_dates: bool = False
+    timestamp: Mapping[str, str] = field(default_factory=dict)
+    consistent_logical_timestamp: bool = False
+    complex_single_field_prefix: bool = True
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGenerator:
+    """The two expressions of a key generator, and what follows from them."""
+
+    kind: str
+    key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    record_key: RowExpression
+    partition_path: PartitionPath
+
+    @property
+    def auto_keys(self) -> bool:
+        """Whether the writer makes the keys (`<instant>_<task partition>_<row>`); `record_key` is then null for every row."""
+        return not self.key_fields
+
+    def key_text_of(self, values: Any, schema: pa.Schema | None = None) -> pa.StringArray:
+        """Record key texts of given key-field values, as the generator would make them of rows.
+
+        `values` is a table or batch with the key columns (nested fields under their dotted names), or, for a single key field, an
+        array, a chunked array or a list. With the table's `schema` values are first cast to its types; what cannot be cast is
+        InvalidOption. A row that has no key gives null.
+
+        >>> key_generator(KeyGeneratorSpec("COMPLEX", ("a", "b"))).key_text_of(pa.table({"b": ["x"], "a": [1]})).to_pylist()
+        ['a:1,b:x']
+        """
+        table = _key_table(values, self.key_fields, schema).combine_chunks()
+        texts = [self.record_key.arrow(batch) for batch in table.to_batches()]
+        return pa.concat_arrays(texts) if texts else pa.array([], pa.string())
+
+    def partition_values(self, path: str) -> dict[str, str | None]:
+        """Texts of the partition fields in a path, decoded; null for the default partition.
+
+        Empty when the path does not tell where a field ends. A timestamp field's text is the printed time.
+
+        >>> spec = KeyGeneratorSpec("SIMPLE", ("id",), ("city",), hive_style=True)
+        >>> key_generator(spec).partition_values("city=__HIVE_DEFAULT_PARTITION__")
+        {'city': None}
+        """
+        return self.partition_path.values(path)
+
+
+def key_generator(config: KeyGeneratorSpec) -> KeyGenerator:
+    """The key generator a table's settings name; UnsupportedFeature for a class that is none of Hudi's."""
+    kind = kind_of(config.kind) or infer_kind(config.key_fields, config.partition_fields)
+    partition_path = _partition_path(kind, config)
+    texts = tuple(_text(config, name) for name in config.key_fields)
+    return KeyGenerator(
+        kind=kind,
+        key_fields=config.key_fields,
+        partition_fields=tuple(part.field for part in partition_path.parts),
+        record_key=_record_key(kind, texts, config.complex_single_field_prefix),
+        partition_path=partition_path,
+    )
+
+
+def kind_of(name: str) -> str:
+    """Hudi's enum text for a key generator's type or class name; empty stays empty.
+
+    >>> kind_of("org.apache.hudi.keygen.TimestampBasedAvroKeyGenerator")
+    'TIMESTAMP'
+    """
+    kinds = set(_KINDS_OF_CLASSES.values())
+    if not name or name.upper() in kinds:
+        return name.upper()
+    for package in _PACKAGES:
+        short = name.removeprefix(package)
+        for plain in (short.replace("Avro", "", 1), short):
+            if plain in _KINDS_OF_CLASSES:
+                return _KINDS_OF_CLASSES[plain]
+    raise UnsupportedFeature(
+        f"the table's key generator is {name}",
+        hint=f"lakebed knows {', '.join(sorted(kinds))}; a class of your own can only run in the JVM",
+        context={"key_generator": name},
+    )
+
+
+def infer_kind(key_fields: tuple[str, ...], partition_fields: tuple[str, ...]) -> str:
+    """The key generator Hudi takes when none is named.
+
+    >>> infer_kind(("a", "b"), ("p",))
+    'COMPLEX'
+    """
+    if not partition_fields:
+        return NON_PARTITION
+    if ":" in partition_fields[0]:
+        return CUSTOM
+    return SIMPLE if len(partition_fields) == 1 and len(key_fields) <= 1 else COMPLEX
+
+
+def _text(config: KeyGeneratorSpec, name: str) -> KeyText:
+    return KeyText(name, config.consistent_logical_timestamp, java_zone(config.timezone))
+
+
+def _record_key(kind: str, texts: tuple[KeyText, ...], prefix_of_one: bool) -> RowExpression:
+    if not texts:
+        return Constant(None)
+    if len(texts) > 1 and kind in _ONE_PARTITION_FIELD:
+        raise InvalidOption(
+            f"the key generator {kind} takes one key field, the settings name {len(texts)}: {', '.join(t.column for t in texts)}",
+            hint="Use COMPLEX or CUSTOM for several key fields",
+        )
+    if len(texts) > 1 or (kind == COMPLEX and prefix_of_one):
+        return CompositeKey(texts)
+    return SingleKey(texts[0])
+
+
+def _partition_path(kind: str, config: KeyGeneratorSpec) -> PartitionPath:
+    if kind in (NON_PARTITION, GLOBAL_DELETE):
+        return PartitionPath((), config.hive_style)
+    fields, types = config.partition_fields, config.partition_types
+    if kind == CUSTOM:
+        fields, types = _custom_fields(fields, types)
+    if kind in _ONE_PARTITION_FIELD and len(fields) != 1:
+        raise InvalidOption(
+            f"the key generator {kind} takes one partition field, the settings name {len(fields)}: {', '.join(fields) or 'none'}",
+            hint="Use COMPLEX or CUSTOM for several partition fields, NON_PARTITION for none",
+        )
+    stamps = {TIMESTAMP: (True,), CUSTOM: tuple(t.upper() == TIMESTAMP for t in types)}.get(
+        kind, (False,) * len(fields)
+    )
+    parts = [_part(config, name, is_stamp) for name, is_stamp in zip(fields, stamps, strict=True)]
+    return PartitionPath(tuple(parts), config.hive_style)
+
+
+def _custom_fields(fields: tuple[str, ...], types: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and types of a CUSTOM generator's fields, from `f:TYPE` or from two lists."""
+    if not types:
+        split = [name.rpartition(":") if ":" in name else (name, "", "") for name in fields]
+        fields, types = tuple(name for name, _, _ in split), tuple(kind for _, _, kind in split)
+    wrong = [name for name, kind in zip(fields, types, strict=False) if kind.upper() not in (SIMPLE, TIMESTAMP)]
+    if wrong or len(fields) != len(types):
+        raise InvalidOption(
+            f"partition fields of a custom key generator without a type: {', '.join(wrong or fields)}",
+            hint="Write each as name:SIMPLE or name:TIMESTAMP",
+        )
+    return fields, types
+
+
+def _part(config: KeyGeneratorSpec, name: str, is_stamp: bool) -> PathPart:
+    if is_stamp:
+        settings = TimestampSettings.of(config.timestamp, config.timezone)
+        return TimestampPart(name, settings, config.hive_style, config.url_encode, config.consistent_logical_timestamp)
+    slash_dates = config.slash_dates and len(config.partition_fields) == 1
+    return ValuePart(_text(config, name), config.hive_style, config.url_encode, slash_dates)
+
+
+def _key_table(values: Any, key_fields: tuple[str, ...], schema: pa.Schema | None) -> pa.Table:
+    if isinstance(values, pa.RecordBatch):
+        values = pa.Table.from_batches([values])
+    if not isinstance(values, pa.Table):
+        if len(key_fields) != 1:
+            raise InvalidOption(
+                f"plain key values given, but the key is made of {', '.join(key_fields) or 'generated values'}",
+                hint="Give a table with one column for each key field",
+            )
+        column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+        values = pa.table({key_fields[0]: column})
+    missing = [name for name in key_fields if name not in values.column_names]
+    if missing and not all(name.partition(".")[0] in values.column_names for name in missing):
+        raise InvalidOption(
+            f"key columns missing: {', '.join(missing)}",
+            hint=f"The key is made of {', '.join(key_fields)}",
+        )
+    return values if schema is None else _cast(values, schema, key_fields)
+
+
+def _cast(table: pa.Table, schema: pa.Schema, key_fields: tuple[str, ...]) -> pa.Table:
+    for name in key_fields:
+        at = table.schema.get_field_index(name)
+        if at < 0:
+            continue
+        kind = Column(name).type_in(schema)
+        try:
+            table = table.set_column(at, name, table.column(at).cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidOption(
+                f"values of type {table.schema.field(at).type} do not fit the key column `{name}` of type {kind}",
+                hint=str(error),
+            ) from error
+    return table

@@ -1,0 +1,212 @@
+"""Hudi's string form of a column: what a value looks like inside a record key or a partition path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import SchemaConflict
+from lakebed.expressions.base import Column
+from lakebed.expressions.joda_print import bind_sql, print_pattern
+from lakebed.expressions.zones import UTC_ZONE, Zone
+
+# BigDecimal leaves plain notation below 1E-6 only: a column of this scale never needs help.
+_PLAIN_SCALE = 6
+_MICROS_A_MILLI = 1000
+# What java.sql.Timestamp prints, but for its fraction's trailing zeros.
+_TIMESTAMP_TEXT = print_pattern("yyyy-MM-dd HH:mm:ss.SSS")
+_TRAILING_ZEROS = "0{1,2}$"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyText:
+    """The text of a column in keys and paths; null stays null.
+
+    Numbers and booleans as Java prints them, decimals plain with their full scale, dates `2024-02-03`, binary as lower-case
+    hex, timestamps as epoch micros (without a zone: of the local time). With `consistent_timestamp` (Hudi's consistent logical
+    timestamp) a timestamp is `yyyy-MM-dd HH:mm:ss.f` in `zone`, at most three fraction digits and at least one.
+
+    >>> from decimal import Decimal
+    >>> batch = pa.record_batch({"d": pa.array([Decimal("0.0000001")], pa.decimal128(10, 7))})
+    >>> KeyText("d").arrow(batch).to_pylist()
+    ['0.0000001']
+    """
+
+    column: str
+    consistent_timestamp: bool = False
+    zone: Zone = UTC_ZONE
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def can_be_empty(self, schema: pa.Schema) -> bool:
+        """Whether a value's text can be an empty string."""
+        kind = Column(self.column).type_in(schema)
+        return _is_text(kind) or _is_binary(kind)
+
+    def is_free_text(self, schema: pa.Schema) -> bool:
+        """Whether a value's text can hold any character (a string column)."""
+        return _is_text(Column(self.column).type_in(schema))
+
+    def sql(self, schema: pa.Schema) -> str:
+        column = Column(self.column)
+        kind, name = column.type_in(schema), column.sql(schema)
+        if _is_text(kind):
+            return name
+        if _is_binary(kind):
+            return f"lower(hex({name}))"
+        if pa.types.is_timestamp(kind):
+            return self._timestamp_sql(kind, name)
+        if pa.types.is_decimal(kind) and kind.scale > _PLAIN_SCALE:
+            # CAST gives 1E-7 or 0.0000001, as the session's ANSI setting has it
+            return f"format_number({name}, '0.{'0' * kind.scale}')"
+        if _is_castable(kind):
+            return f"CAST({name} AS STRING)"
+        raise self._refuse(kind)
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        values = Column(self.column).arrow(batch)
+        kind = values.type
+        if pa.types.is_dictionary(kind):
+            values = values.dictionary_decode()
+            kind = values.type
+        if _is_text(kind):
+            return values.cast(pa.string())
+        if _is_binary(kind):
+            return hex_text(values)
+        if pa.types.is_timestamp(kind):
+            return self._timestamp_arrow(values)
+        if pa.types.is_decimal(kind):
+            return plain_decimal_text(values)
+        if pa.types.is_floating(kind):
+            from lakebed.schema.java_text import to_java_text
+
+            return to_java_text(values)
+        if pa.types.is_date(kind):
+            return date_text(values)
+        if _is_castable(kind):
+            return values.cast(pa.string())
+        raise self._refuse(kind)
+
+    def _timestamp_sql(self, kind: pa.DataType, name: str) -> str:
+        micros = f"unix_micros({name})" if kind.tz else ntz_micros_sql(name)
+        if not self.consistent_timestamp:
+            return f"CAST({micros} AS STRING)"
+        zone = self.zone if kind.tz else UTC_ZONE
+        millis = f"(({micros} - pmod({micros}, {_MICROS_A_MILLI}L)) DIV {_MICROS_A_MILLI}L)"
+        text = _TIMESTAMP_TEXT.sql(bind_sql("lb_millis", millis, zone.local_sql("lb_millis")))
+        return f"regexp_replace({text}, '{_TRAILING_ZEROS}', '')"
+
+    def _timestamp_arrow(self, values: pa.Array) -> pa.Array:
+        micros = timestamp_micros(values)
+        if not self.consistent_timestamp:
+            return micros.cast(pa.string())
+        zone = self.zone if values.type.tz else UTC_ZONE
+        local = zone.local_millis(floor_millis(micros))
+        return pc.replace_substring_regex(_TIMESTAMP_TEXT.arrow(local), _TRAILING_ZEROS, "")
+
+    def _refuse(self, kind: pa.DataType) -> SchemaConflict:
+        return SchemaConflict(
+            f"column `{self.column}` of type {kind} cannot be part of a record key or partition path",
+            hint="Use a string, number, boolean, date, timestamp, decimal or binary column",
+            context={"column": self.column, "type": str(kind)},
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_castable(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+    )
+
+
+def timestamp_micros(values: pa.Array) -> pa.Array:
+    """Timestamps of any unit as epoch micros (int64), rounded down."""
+    micros = pa.timestamp("us", values.type.tz)
+    if values.type.unit == "ns":
+        values = pc.floor_temporal(values, unit="microsecond")
+    return values.cast(micros).cast(pa.int64())
+
+
+def floor_millis(micros: pa.Array) -> pa.Array:
+    """Epoch micros as epoch milliseconds, rounded down."""
+    down = pc.if_else(pc.less(micros, 0), _MICROS_A_MILLI - 1, 0)
+    return pc.divide(pc.subtract(micros, down), _MICROS_A_MILLI)
+
+
+def ntz_micros_sql(name: str) -> str:
+    """Micros of a TIMESTAMP_NTZ column since 1970-01-01 00:00 of its own local time, with no session zone between."""
+    days = f"CAST(unix_date(CAST({name} AS DATE)) AS BIGINT) * 86400000000L"
+    hours = f"hour({name}) * 3600000000L + minute({name}) * 60000000L"
+    return f"({days} + {hours} + CAST(extract(SECOND FROM {name}) * 1000000 AS BIGINT))"
+
+
+def hex_text(values: pa.Array) -> pa.Array:
+    """Binary values as lower-case hex digits, by one table look-up over the whole buffer.
+
+    >>> hex_text(pa.array([b"bb", b"", None])).to_pylist()
+    ['6262', '', None]
+    """
+    values = values.cast(pa.large_binary())
+    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
+    data = values.buffers()[2]
+    used = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    text = np.empty(2 * len(used), np.uint8)
+    text[0::2], text[1::2] = digits[used >> 4], digits[used & 15]
+    ends = ((offsets - offsets[0]) * 2).astype(np.int64)
+    valid = None
+    if values.null_count:
+        valid = pa.array(values.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
+    whole = pa.Array.from_buffers(
+        pa.large_string(), len(values), [valid, pa.py_buffer(ends), pa.py_buffer(text)], values.null_count
+    )
+    return whole.cast(pa.string())
+
+
+def plain_decimal_text(values: pa.Array) -> pa.Array:
+    """Decimals in plain notation with all digits of their scale.
+
+    >>> from decimal import Decimal
+    >>> plain_decimal_text(pa.array([Decimal("-0.00000010")], pa.decimal128(12, 8))).to_pylist()
+    ['-0.00000010']
+    """
+    text = values.cast(pa.string())
+    scale = values.type.scale
+    if scale <= _PLAIN_SCALE:
+        return text
+    # only small values come in scientific notation: -1.23E-9 has unscaled digits 123
+    short = pc.match_substring(text, "E")
+    if not pc.any(short).as_py():
+        return text
+    digits = pc.replace_substring_regex(text, "[-.]|E.*", "")
+    plain = pc.binary_join_element_wise(
+        pc.if_else(pc.starts_with(text, "-"), "-0.", "0."), pc.utf8_lpad(digits, scale, "0"), ""
+    )
+    return pc.if_else(short, plain, text)
+
+
+def date_text(values: pa.Array) -> pa.Array:
+    """Dates as Java's LocalDate prints them: ISO, years beyond 9999 with a plus sign."""
+    text = values.cast(pa.date32()).cast(pa.string())
+    return pc.replace_substring_regex(text, r"^(\d{5,})", r"+\1")

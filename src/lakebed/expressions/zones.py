@@ -1,0 +1,146 @@
+"""Time zones by their Java names, and the wall-clock time in them, in Spark SQL and in Arrow."""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidOption
+from lakebed.expressions.civil import Int64s
+
+# Names that Java resolves and the tz database does not hold.
+_SHORT_IDS = {
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
+_FIXED_IDS = {"UTC": 0, "GMT": 0, "Z": 0, "UCT": 0, "EST": -5, "MST": -7, "HST": -10}
+_GMT_OFFSET = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?")
+
+# Offsets are looked up within years 1 to 9999; beyond them the nearest one holds.
+_FIRST_MILLI, _LAST_MILLI = -62_135_596_800_000, 253_402_300_799_999
+# The system's tz files list transitions up to 2037 only; what comes later follows from a rule Arrow does not read.
+_LAST_LISTED_MILLI = 2_114_380_800_000
+_QUARTER_HOUR = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A time zone: a name of the tz database, or a fixed offset in milliseconds when `name` is None."""
+
+    name: str | None
+    offset: int = 0
+
+    @property
+    def id(self) -> str:
+        """The name as Joda prints it: `America/New_York`, `+08:00`, `UTC`."""
+        if self.name is not None:
+            return self.name
+        sign, minutes = ("-" if self.offset < 0 else "+"), abs(self.offset) // 60_000
+        return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if self.offset else "UTC"
+
+    def local_millis(self, millis: pa.Array) -> pa.Array:
+        """Wall-clock milliseconds of instants (int64 epoch milliseconds)."""
+        return pc.add(millis, self.offsets(millis))
+
+    def offsets(self, millis: pa.Array) -> pa.Array:
+        """The zone's offset from UTC at instants, in milliseconds."""
+        if self.name is None:
+            return pc.multiply(millis, 0) if not self.offset else pc.add(pc.multiply(millis, 0), self.offset)
+        at = pc.min_element_wise(pc.max_element_wise(millis, _FIRST_MILLI), _LAST_MILLI)
+        at = pc.if_else(pc.is_valid(millis), at, pa.scalar(None, pa.int64()))
+        stamps = at.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms", self.name))
+        offsets = pc.subtract(pc.local_timestamp(stamps).cast(pa.int64()), at)
+        late = pc.fill_null(pc.greater(at, _LAST_LISTED_MILLI), False)
+        if pc.any(late).as_py():
+            offsets = pc.replace_with_mask(offsets, late, _offsets_by_rule(self.name, at.filter(late)))
+        return offsets
+
+    def utc_millis(self, local: pa.Array) -> pa.Array:
+        """Instants of wall-clock milliseconds: the earlier one where clocks go back, null where they skip."""
+        # the offset before any change on that day and the one after it: one of the two is right
+        before = pc.subtract(local, self.offsets(pc.subtract(local, 86_400_000)))
+        after = pc.subtract(local, self.offsets(pc.add(local, 86_400_000)))
+        fits = [pc.equal(self.local_millis(candidate), local) for candidate in (before, after)]
+        missing = pa.scalar(None, pa.int64())
+        return pc.if_else(fits[0], before, pc.if_else(fits[1], after, missing))
+
+    def offsets_sql(self, millis: str) -> str:
+        """`offsets` over a Spark SQL bigint expression, which is repeated in the text."""
+        if self.name is None:
+            return f"{self.offset}L"
+        at = f"greatest(least({millis}, {_LAST_MILLI}L), {_FIRST_MILLI}L)"
+        return f"(unix_micros(from_utc_timestamp(timestamp_micros({at} * 1000L), '{self.name}')) DIV 1000L - {at})"
+
+    def local_sql(self, millis: str) -> str:
+        """`local_millis` over a Spark SQL bigint expression, which is repeated in the text."""
+        return f"({millis} + {self.offsets_sql(millis)})"
+
+    def utc_sql(self, local: str) -> str:
+        """`utc_millis` over a Spark SQL bigint expression, which is repeated in the text."""
+        if self.name is None:
+            return f"({local} - {self.offset}L)"
+        before = f"({local} - {self.offsets_sql(f'({local} - 86400000L)')})"
+        after = f"({local} - {self.offsets_sql(f'({local} + 86400000L)')})"
+        return (
+            f"CASE WHEN {self.local_sql(before)} = {local} THEN {before} "
+            f"WHEN {self.local_sql(after)} = {local} THEN {after} END"
+        )
+
+
+UTC_ZONE = Zone(None)
+
+
+@lru_cache
+def java_zone(text: str) -> Zone:
+    """The zone Java means by a name: `UTC`, `GMT+8:00`, `America/New_York`, `PST`.
+
+    Java takes a name it does not know (`+08:00`, `UTC+8`) for GMT without a word; here that is InvalidOption.
+
+    >>> java_zone("GMT+8:00").offset, java_zone("PST").name
+    (28800000, 'America/Los_Angeles')
+    """
+    name = text.strip()
+    if name in _FIXED_IDS:
+        return Zone(None, _FIXED_IDS[name] * 3_600_000)
+    matched = _GMT_OFFSET.fullmatch(name)
+    if matched:
+        minutes = int(matched[2]) * 60 + int(matched[3] or 0)
+        if int(matched[2]) < 24 and int(matched[3] or 0) < 60:
+            return Zone(None, (-minutes if matched[1] == "-" else minutes) * 60_000)
+    known = _SHORT_IDS.get(name, name)
+    try:
+        zoneinfo.ZoneInfo(known)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidOption(
+            f"unknown time zone {text!r}",
+            hint="Name it as the tz database does (America/New_York) or as an offset like GMT+8:00 (Hudi would take this one for GMT)",
+            context={"zone": text},
+        ) from error
+    return UTC_ZONE if known in ("Etc/UTC", "Etc/GMT", "Zulu", "Universal", "Greenwich") else Zone(known)
+
+
+def _offsets_by_rule(name: str, millis: pa.Array) -> pa.Array:
+    """Offsets of late instants, one look-up for each quarter of an hour that occurs."""
+    quarters: Int64s = millis.to_numpy(zero_copy_only=False) // _QUARTER_HOUR
+    distinct, places = np.unique(quarters, return_inverse=True)
+    zone, epoch = zoneinfo.ZoneInfo(name), datetime(1970, 1, 1, tzinfo=UTC)
+    last = datetime(9999, 12, 30, tzinfo=UTC)
+    offsets = [_offset_at(min(epoch + timedelta(minutes=15 * int(q)), last), zone) for q in distinct]
+    return pa.array(np.array(offsets, np.int64)[places])
+
+
+def _offset_at(moment: datetime, zone: zoneinfo.ZoneInfo) -> int:
+    offset = moment.astimezone(zone).utcoffset()
+    return 0 if offset is None else round(offset.total_seconds() * 1000)
