@@ -13,7 +13,6 @@ from lakebed.errors import (
     CommitConflict,
     CorruptFile,
     LakebedError,
-    StorageError,
     TableExists,
     TableNotFound,
     UnsupportedFeature,
@@ -21,6 +20,7 @@ from lakebed.errors import (
 from lakebed.format.properties import dump_properties, parse_properties
 from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
+from lakebed.timeline.creation import put_once
 from lakebed.timeline.merge_config import MergeMode, merge_mode_of
 
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
@@ -291,14 +291,7 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
     now = datetime.now(UTC)
     body = dump_properties(properties, f"Properties saved on {_iso(now)}", now)
     config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
-    try:
-        created = storage.put_if_absent(PROPERTIES_PATH, body)
-    except StorageError as cause:
-        if not cause.context.get("doubtful"):
-            raise
-        created = False
-    # A put that was not acknowledged may have taken effect all the same.
-    if not created and _read_or_none(storage, PROPERTIES_PATH) != body:
+    if not put_once(storage, PROPERTIES_PATH, body):
         raise exists
     return config
 

@@ -1,0 +1,145 @@
+"""Plans and bodies of the other actions: decoded with Hudi's field names, encoded where lakebed writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from lakebed.errors import CorruptFile
+from lakebed.format.avro_file import is_avro_file, read_avro_file, write_avro_file
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.model import Instant
+from lakebed.timeline.avro_schemas import schema_text
+
+FileGroup = tuple[str, str]
+
+
+def decode_action(data: bytes, path: str = "") -> dict[str, Any]:
+    """Any timeline file's body as a record with Hudi's field names; empty where the file is.
+
+    Which record it is follows from the action and state: `HoodieCleanerPlan` for a requested clean, and so on. Raises
+    `CorruptFile` naming `path`.
+    """
+    if not data:
+        return {}
+    if is_avro_file(data):
+        return read_avro_file(data, path)
+    try:
+        record = json.loads(data)
+    except ValueError as cause:
+        raise CorruptFile(f"{path or 'instant body'} is neither Avro nor JSON", context={"path": path}) from cause
+    return cast("dict[str, Any]", record)
+
+
+def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroup]:
+    """(partition, file id) of the file groups that a clustering plan replaces; empty for other plans."""
+    return frozenset(
+        (piece.get("partitionPath") or "", piece.get("fileId") or "")
+        for group in (plan.get("clusteringPlan") or {}).get("inputGroups") or []
+        for piece in group.get("slices") or []
+    )
+
+
+def compaction_groups(plan: Mapping[str, Any]) -> frozenset[FileGroup]:
+    """(partition, file id) of the file groups a compaction plan works on."""
+    return frozenset(
+        (operation.get("partitionPath") or "", operation.get("fileId") or "")
+        for operation in plan.get("operations") or []
+    )
+
+
+def rollback_target(plan: Mapping[str, Any]) -> str:
+    """The requested time of the instant that a rollback plan undoes."""
+    return str((plan.get("instantToRollback") or {}).get("commitTime") or "")
+
+
+def rollback_files(plan: Mapping[str, Any]) -> list[str]:
+    """The files a rollback plan deletes, relative to the table.
+
+    Plans hold absolute paths in the spelling of whoever wrote them, so only partition path and name are taken.
+    """
+    return [
+        _join(request.get("partitionPath") or "", file.rpartition("/")[2])
+        for request in plan.get("RollbackRequests") or []
+        for file in request.get("filesToBeDeleted") or []
+    ]
+
+
+def encode_requested_replace(operation: str | None = None) -> bytes:
+    """The requested body of a replacecommit without clustering plan. Hudi leaves the operation out for insert
+    overwrite and names it for DELETE_PARTITION."""
+    record = {"operationType": operation, "version": 1 if operation else None}
+    return write_avro_file(schema_text("HoodieRequestedReplaceMetadata"), record)
+
+
+def encode_rollback_plan(root: str, target: Instant, files: Sequence[str]) -> bytes:
+    """The requested body of a rollback that deletes these files, given relative to the table at `root`."""
+    requests = [
+        {
+            "partitionPath": partition,
+            "fileId": _file_id(partition, name),
+            "latestBaseInstant": target.time,
+            "filesToBeDeleted": [_join(_plain(root), _join(partition, name))],
+            "logBlocksToBeDeleted": {},
+        }
+        for partition, name in map(_split, files)
+    ]
+    record = {"instantToRollback": _instant_info(target), "RollbackRequests": requests, "version": 1}
+    return write_avro_file(schema_text("HoodieRollbackPlan"), record)
+
+
+def encode_rollback_metadata(
+    root: str, target: Instant, instant: str, files: Sequence[str], deleted: Sequence[str], millis: int
+) -> bytes:
+    """The completed body of a rollback: `files` of the plan are gone, `deleted` of them were there."""
+    record = {
+        "startRollbackTime": instant,
+        "timeTakenInMillis": millis,
+        "totalFilesDeleted": len(deleted),
+        "commitsRollback": [target.time],
+        "partitionMetadata": dict(_rolled_back(_plain(root), files)),
+        "version": 1,
+        "instantsRollback": [_instant_info(target)],
+    }
+    return write_avro_file(schema_text("HoodieRollbackMetadata"), record)
+
+
+def _rolled_back(root: str, files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    groups: dict[str, list[str]] = {}
+    for partition, name in map(_split, files):
+        groups.setdefault(partition, []).append(_join(root, _join(partition, name)))
+    for partition, gone in groups.items():
+        yield (
+            partition,
+            {
+                "partitionPath": partition,
+                "successDeleteFiles": gone,
+                "failedDeleteFiles": [],
+                "rollbackLogFiles": {},
+                "logFilesFromFailedCommit": {},
+            },
+        )
+
+
+def _instant_info(instant: Instant) -> dict[str, str]:
+    return {"commitTime": instant.time, "action": instant.action.value}
+
+
+def _file_id(partition: str, name: str) -> str:
+    file = parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)
+    return file.file_id if file else ""
+
+
+def _split(path: str) -> tuple[str, str]:
+    partition, _, name = path.rpartition("/")
+    return partition, name
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _plain(root: str) -> str:
+    """The table's URL without the slash at its end; local paths go without a scheme, as Hudi writes them."""
+    return root.removeprefix("file://").rstrip("/")

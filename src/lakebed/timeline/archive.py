@@ -1,0 +1,228 @@
+"""The archived timeline: the LSM history of version 8 and later, the log archive of version 6. Read when asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakebed.errors import CorruptFile
+from lakebed.format.log_file import BlockType, avro_records, read_blocks
+from lakebed.model import Action, CommitMetadata, Instant, State
+from lakebed.storage.base import Storage
+from lakebed.timeline.actions import decode_action
+from lakebed.timeline.commit_metadata import commit_from_record, decode_commit
+from lakebed.timeline.instants import completes_as
+from lakebed.timeline.table_config import TableConfig
+
+_LSM_FILE = re.compile(r"^(\d+)_(\d+)_(\d)\.parquet$")
+_LOG_FILE = re.compile(r"^\.commits_\.archive\.(\d+)")
+_MANIFEST_ATTEMPTS = 3
+_TIME_COLUMNS = ["instantTime", "completionTime", "action"]
+_COMMIT_ACTIONS = tuple(a.value for a in (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT))
+_ACTIONS = {action.value: action for action in Action}
+# Fields of a version 6 archive entry that hold a commit's body, and a plan.
+_ENTRY_COMMITS = ("hoodieCommitMetadata", "hoodieReplaceCommitMetadata")
+_ENTRY_PLANS = ("hoodieCompactionPlan", "hoodieCleanerPlan", "hoodieRequestedReplaceMetadata")
+
+
+@dataclass(frozen=True, slots=True)
+class LsmFile:
+    """A file of the history and the range of instants in it."""
+
+    name: str
+    size: int
+    first: str
+    last: str
+
+
+class ArchivedTimeline:
+    """The instants archival took off the active timeline; on versions 8 and later files are opened by their range of
+    instants and only the columns that a question needs are read."""
+
+    def __init__(self, storage: Storage, config: TableConfig) -> None:
+        self._source = LsmHistory(storage, config) if config.layout == 2 else LogArchive(storage, config)
+
+    @property
+    def instants(self) -> tuple[Instant, ...]:
+        """All archived instants in order, each in its highest state."""
+        return self._source.instants
+
+    def completion_time(self, time: str) -> str | None:
+        """When an archived instant completed; None for an unknown one and on version 6."""
+        return self._source.completion_time(time)
+
+    def commit_metadata(self, time: str) -> CommitMetadata:
+        """The body of an archived commit. Raises `FileNotFoundError` where the instant is not archived."""
+        return self._source.commit_metadata(time)
+
+    def plan(self, time: str) -> dict[str, Any]:
+        """The plan of an archived compaction, clustering or clean; empty where there is none."""
+        return self._source.plan(time)
+
+
+@dataclass(frozen=True, eq=False)
+class LsmHistory:
+    """History files named by the newest manifest."""
+
+    storage: Storage
+    config: TableConfig
+    _times: dict[str, dict[tuple[str, str], str | None]] = field(
+        default_factory=dict[str, dict[tuple[str, str], "str | None"]]
+    )
+
+    @cached_property
+    def files(self) -> tuple[LsmFile, ...]:
+        """The files that count, by the manifest of the current version; others are leftovers."""
+        for attempt in range(_MANIFEST_ATTEMPTS):
+            version = self._version()
+            if version is None:
+                return ()
+            path = f"{self.config.archive_folder}/manifest_{version}"
+            try:
+                return _manifest_files(self.storage.read(path), path)
+            except FileNotFoundError:
+                # A writer took a newer version meanwhile and removed this one.
+                if attempt == _MANIFEST_ATTEMPTS - 1:
+                    raise
+        return ()
+
+    @cached_property
+    def instants(self) -> tuple[Instant, ...]:
+        found: set[Instant] = set()
+        for file in self.files:
+            for (time, action), completed in self._times_of(file).items():
+                if action in _ACTIONS:
+                    found.add(Instant(time, _ACTIONS[action], State.COMPLETED, completed))
+        return tuple(sorted(found, key=lambda i: (i.time, i.action.value)))
+
+    def completion_time(self, time: str) -> str | None:
+        """A commit's completion time, else that of another action of this requested time."""
+        for file in self._holding(time):
+            times = {action: done for (at, action), done in self._times_of(file).items() if at == time}
+            known = [times[a] for a in _COMMIT_ACTIONS if a in times] or list(times.values())
+            if known:
+                return known[0]
+        return None
+
+    def commit_metadata(self, time: str) -> CommitMetadata:
+        path, body = self._column(time, "metadata")
+        return decode_commit(body, path)
+
+    def plan(self, time: str) -> dict[str, Any]:
+        path, body = self._column(time, "plan")
+        return decode_action(body, path)
+
+    def _version(self) -> str | None:
+        """The version to read; where the version file is missing (it is deleted, then written anew) the highest."""
+        try:
+            return self.storage.read(f"{self.config.archive_folder}/_version_").decode().strip()
+        except FileNotFoundError:
+            names = [f.path.rpartition("/")[2] for f in self.storage.list(self.config.archive_folder, recursive=False)]
+            versions = [int(n.removeprefix("manifest_")) for n in names if re.fullmatch(r"manifest_\d+", n)]
+            return str(max(versions)) if versions else None
+
+    def _holding(self, time: str) -> list[LsmFile]:
+        return [file for file in self.files if file.first <= time <= file.last]
+
+    def _times_of(self, file: LsmFile) -> dict[tuple[str, str], str | None]:
+        if file.name not in self._times:
+            table = self._read(file, _TIME_COLUMNS)
+            times, completed, actions = (table.column(name).to_pylist() for name in _TIME_COLUMNS)
+            self._times[file.name] = dict(zip(zip(times, actions, strict=True), completed, strict=True))
+        return self._times[file.name]
+
+    def _column(self, time: str, column: str) -> tuple[str, bytes]:
+        """The file a commit's row is in, and the row's bytes in this column (empty for null)."""
+        for file in self._holding(time):
+            table = self._read(file, ["instantTime", "action", column])
+            rows = table.filter(pc.field("instantTime") == time)
+            commits = rows.filter(pc.field("action").isin(list(_COMMIT_ACTIONS)))
+            rows = commits if commits.num_rows or column == "metadata" else rows
+            if rows.num_rows:
+                return f"{self.config.archive_folder}/{file.name}", rows[column][0].as_py() or b""
+        raise FileNotFoundError(f"instant {time} is not in the archived timeline of {self.storage.url()}")
+
+    def _read(self, file: LsmFile, columns: list[str]) -> pa.Table:
+        path = f"{self.config.archive_folder}/{file.name}"
+        try:
+            with self.storage.open_input(path, file.size) as source:
+                return pq.read_table(source, columns=columns)
+        except pa.ArrowInvalid as cause:
+            raise CorruptFile(f"{path} cannot be read: {cause}", context={"path": path}) from cause
+
+
+@dataclass(frozen=True, eq=False)
+class LogArchive:
+    """The version 6 archive: log files of entries, one for each state an instant went through."""
+
+    storage: Storage
+    config: TableConfig
+
+    @cached_property
+    def instants(self) -> tuple[Instant, ...]:
+        highest: dict[tuple[str, Action], Instant] = {}
+        for entry in self._entries:
+            action = _ACTIONS.get(entry.get("actionType") or "")
+            if action is None:
+                continue
+            state = State[entry.get("actionState") or "COMPLETED"]
+            instant = Instant(entry.get("commitTime") or "", action, state)
+            key = instant.time, completes_as(instant.action)
+            if key not in highest or highest[key].state < state:
+                highest[key] = instant
+        return tuple(sorted(highest.values(), key=lambda i: (i.time, i.action.value)))
+
+    def completion_time(self, time: str) -> str | None:
+        """Version 6 has no completion times."""
+        return None
+
+    def commit_metadata(self, time: str) -> CommitMetadata:
+        return commit_from_record(self._body(time, _ENTRY_COMMITS, completed=True))
+
+    def plan(self, time: str) -> dict[str, Any]:
+        try:
+            return dict(self._body(time, _ENTRY_PLANS, completed=False))
+        except FileNotFoundError:
+            return {}
+
+    def _body(self, time: str, names: tuple[str, ...], *, completed: bool) -> Mapping[str, Any]:
+        for entry in self._entries:
+            done = (entry.get("actionState") or "COMPLETED") == "COMPLETED"
+            if entry.get("commitTime") == time and done == completed:
+                body = next((entry[name] for name in names if entry.get(name)), None)
+                if body is not None:
+                    return body
+        raise FileNotFoundError(f"instant {time} is not in the archived timeline of {self.storage.url()}")
+
+    @cached_property
+    def _entries(self) -> list[dict[str, Any]]:
+        files = [
+            (int(match[1]), info.path)
+            for info in self.storage.list(self.config.archive_folder, recursive=False)
+            if (match := _LOG_FILE.match(info.path.rpartition("/")[2]))
+        ]
+        return [
+            entry
+            for _, path in sorted(files)
+            for block in read_blocks(self.storage.read(path), path)
+            if block.type is BlockType.AVRO_DATA
+            for entry in avro_records(block, path)
+        ]
+
+
+def _manifest_files(body: bytes, path: str) -> tuple[LsmFile, ...]:
+    try:
+        entries = json.loads(body)["files"]
+        sizes = {entry["fileName"]: int(entry["fileLen"]) for entry in entries}
+    except (ValueError, KeyError, TypeError) as cause:
+        raise CorruptFile(f"{path} is no manifest of the archived timeline", context={"path": path}) from cause
+    matches = [(name, _LSM_FILE.match(name)) for name in sizes]
+    return tuple(LsmFile(name, sizes[name], match[1], match[2]) for name, match in matches if match)

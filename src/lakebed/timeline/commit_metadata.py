@@ -1,0 +1,213 @@
+"""Bodies of commits, delta commits and replace commits: Avro on version 8 and later, JSON on version 6."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from lakebed.errors import CorruptFile
+from lakebed.format.avro_file import is_avro_file, read_avro_file, write_avro_file
+from lakebed.model import Action, CommitMetadata, WriteStat
+from lakebed.timeline.avro_schemas import schema_text
+from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.pretty_json import pretty_json
+
+UNKNOWN_OPERATION = "UNKNOWN"
+NEW_FILE = "null"
+
+# Version 6 JSON: the stat's keys in the order of Hudi's class, with the values of a stat that says nothing else.
+_EMPTY_STAT: dict[str, Any] = {
+    "numInserts": 0,
+    "numUpdates": 0,
+    "numDeletes": 0,
+    "totalLogReadTimeMs": 0,
+    "totalLogRecords": 0,
+    "totalLogFilesCompacted": 0,
+    "totalLogSizeCompacted": 0,
+    "totalUpdatedRecordsCompacted": 0,
+    "totalLogBlocks": 0,
+    "totalValidLogBlocks": 0,
+    "totalLogBlocksSize": 0,
+    "totalLogBlocksScanTimeMs": 0,
+    "totalCorruptLogBlock": 0,
+    "totalRollbackBlocks": 0,
+    "fileId": "",
+    "path": None,
+    "cdcStats": None,
+    "prevCommit": NEW_FILE,
+    "numWrites": 0,
+    "numUpdateWrites": 0,
+    "totalWriteBytes": 0,
+    "totalWriteErrors": 0,
+    "tempPath": None,
+    "partitionPath": None,
+    "fileSizeInBytes": 0,
+    "minEventTime": None,
+    "maxEventTime": None,
+    "prevBaseFile": None,
+    "runtimeStats": None,
+}
+# Only stats of log files have these.
+_LOG_FIELDS = ("logVersion", "logOffset", "baseFile", "logFiles")
+_RUNTIME_ORDER = ("totalScanTime", "totalUpsertTime", "totalCreateTime")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProfile:
+    """What a write is going to do in a partition: rows for new file groups, and rows for each existing file group as
+    (file id, instant of its base file, updates)."""
+
+    partition: str
+    inserts: int
+    updates: Sequence[tuple[str, str, int]] = ()
+
+
+def decode_commit(data: bytes, path: str = "") -> CommitMetadata:
+    """The metadata in a commit's body, whichever form it has; an empty body says operation UNKNOWN and no files.
+
+    Missing fields and nulls read as zero or empty. Raises `CorruptFile` naming `path`.
+    """
+    if not data:
+        return CommitMetadata(UNKNOWN_OPERATION)
+    if is_avro_file(data):
+        return commit_from_record(read_avro_file(data, path))
+    try:
+        record = json.loads(data)
+    except ValueError as cause:
+        raise CorruptFile(
+            f"{path or 'commit body'} is neither Avro nor JSON: {cause}", context={"path": path}
+        ) from cause
+    if not isinstance(record, dict):
+        raise CorruptFile(f"{path or 'commit body'} is no JSON object", context={"path": path})
+    return commit_from_record(cast("dict[str, Any]", record))
+
+
+def commit_from_record(record: Mapping[str, Any]) -> CommitMetadata:
+    """The metadata in a decoded body (Avro field names)."""
+    stats: dict[str, list[dict[str, Any]]] = record.get("partitionToWriteStats") or {}
+    replaced: dict[str, list[str]] = record.get("partitionToReplaceFileIds") or {}
+    extra: dict[str, str | None] = record.get("extraMetadata") or {}
+    return CommitMetadata(
+        operation=record.get("operationType") or UNKNOWN_OPERATION,
+        stats={partition: tuple(_stat(partition, stat) for stat in group or ()) for partition, group in stats.items()},
+        replaced={partition: tuple(ids or ()) for partition, ids in replaced.items()},
+        extra={key: value or "" for key, value in extra.items()},
+        raw=dict(record),
+    )
+
+
+def encode_commit(meta: CommitMetadata, version: int, action: Action) -> bytes:
+    """A completed body in the form of the table version: what Hudi 1.2.0 writes for the same facts.
+
+    Fields that `CommitMetadata` does not name are taken from `meta.raw` where it was decoded from a body.
+
+    >>> body = encode_commit(CommitMetadata("UPSERT", extra={"schema": ""}), 9, Action.COMMIT)
+    >>> decode_commit(body).operation
+    'UPSERT'
+    """
+    raw_stats = cast("dict[str, list[dict[str, Any]]]", meta.raw.get("partitionToWriteStats") or {})
+    stats = {partition: _stat_records(group, raw_stats.get(partition) or []) for partition, group in meta.stats.items()}
+    replaced: dict[str, list[str]] | None = None
+    if completes_as(action) is Action.REPLACECOMMIT:
+        replaced = {partition: list(ids) for partition, ids in meta.replaced.items()}
+    compacted = bool(meta.raw.get("compacted") or action in (Action.COMPACTION, Action.LOGCOMPACTION))
+    return _body(stats, meta.operation, meta.extra, compacted, replaced, version)
+
+
+def encode_inflight(operation: str, profile: Sequence[PartitionProfile], version: int) -> bytes:
+    """The inflight body with the plan of a write. An empty one (`b""`) is as good where nothing is known yet."""
+    stats = {part.partition: _profile_records(part) for part in profile}
+    return _body(stats, operation, {}, False, None, version)
+
+
+def _body(
+    stats: dict[str, list[dict[str, Any]]],
+    operation: str,
+    extra: Mapping[str, str],
+    compacted: bool,
+    replaced: dict[str, list[str]] | None,
+    version: int,
+) -> bytes:
+    record: dict[str, Any] = {
+        "partitionToWriteStats": stats,
+        "compacted": compacted,
+        "extraMetadata": dict(extra),
+        "operationType": operation,
+    }
+    if replaced is not None:
+        record["partitionToReplaceFileIds"] = replaced
+    if has_completion_times(version):
+        name = "HoodieCommitMetadata" if replaced is None else "HoodieReplaceCommitMetadata"
+        return write_avro_file(schema_text(name), record)
+    return pretty_json(record).encode()
+
+
+def _stat(partition: str, record: Mapping[str, Any]) -> WriteStat:
+    get = record.get
+    runtime: dict[str, int | None] = get("runtimeStats") or {}
+    return WriteStat(
+        file_id=get("fileId") or "",
+        path=get("path") or "",
+        partition=partition,
+        prev_commit=get("prevCommit") or NEW_FILE,
+        num_writes=get("numWrites") or 0,
+        num_inserts=get("numInserts") or 0,
+        num_updates=get("numUpdateWrites") or 0,
+        num_deletes=get("numDeletes") or 0,
+        file_size=get("fileSizeInBytes") or 0,
+        prev_base_file=get("prevBaseFile"),
+        create_millis=runtime.get("totalCreateTime") or 0,
+        upsert_millis=runtime.get("totalUpsertTime") or 0,
+    )
+
+
+def _stat_records(stats: Sequence[WriteStat], raw: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The stats as records; one that was decoded and not changed since goes back as it came."""
+    if not raw:
+        return [_stat_record(stat) for stat in stats]
+    known = {(record.get("fileId"), record.get("path")): record for record in raw}
+    records: list[dict[str, Any]] = []
+    for stat in stats:
+        old = known.get((stat.file_id, stat.path or None)) or known.get((stat.file_id, stat.path))
+        if old is None:
+            records.append(_stat_record(stat))
+        elif _stat(stat.partition, old) == stat:
+            records.append(old)
+        else:
+            records.append({**old, **_facts(stat)})
+    return records
+
+
+def _stat_record(stat: WriteStat) -> dict[str, Any]:
+    return {**_EMPTY_STAT, **_facts(stat)}
+
+
+def _facts(stat: WriteStat) -> dict[str, Any]:
+    return {
+        "fileId": stat.file_id,
+        "path": stat.path,
+        "prevCommit": stat.prev_commit,
+        "numWrites": stat.num_writes,
+        "numInserts": stat.num_inserts,
+        "numUpdateWrites": stat.num_updates,
+        "numDeletes": stat.num_deletes,
+        "totalWriteBytes": stat.file_size,
+        "fileSizeInBytes": stat.file_size,
+        "partitionPath": stat.partition,
+        "prevBaseFile": stat.prev_base_file,
+        "runtimeStats": {
+            "totalScanTime": 0,
+            "totalUpsertTime": stat.upsert_millis,
+            "totalCreateTime": stat.create_millis,
+        },
+    }
+
+
+def _profile_records(part: PartitionProfile) -> list[dict[str, Any]]:
+    groups = [("", NEW_FILE, part.inserts, 0), *((f, base, 0, updates) for f, base, updates in part.updates)]
+    return [
+        {**_EMPTY_STAT, "fileId": file_id, "prevCommit": base, "numInserts": inserts, "numUpdateWrites": updates}
+        for file_id, base, inserts, updates in groups
+    ]

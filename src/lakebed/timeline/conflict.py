@@ -1,0 +1,163 @@
+"""Whether a write may commit after what others committed since it began: pure rules over two views of the timeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakebed.errors import CommitConflict
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.model import Action, CommitMetadata, Instant
+from lakebed.timeline.actions import FileGroup, rollback_target
+from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.timeline import Timeline
+
+COMPACT_OPERATION = "COMPACT"
+# Operations whose commits carry a schema that is not the table's word on it.
+_NO_SCHEMA_CHANGE = {"CLUSTER", COMPACT_OPERATION, "LOG_COMPACT", "INDEX"}
+
+
+@dataclass(frozen=True, slots=True)
+class StartedAt:
+    """What the timeline showed when a write began."""
+
+    last_completed: str
+    pending: frozenset[tuple[str, Action]]
+    timeline: Timeline
+
+    @staticmethod
+    def of(timeline: Timeline) -> StartedAt:
+        last = timeline.last_completed
+        pending = frozenset((i.time, completes_as(i.action)) for i in timeline.pending)
+        return StartedAt(last.time if last else "", pending, timeline)
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedFiles:
+    """The file groups a write has written or replaced, as (partition, file id), or (partition, bucket) where two file
+    ids of one bucket mean the same group."""
+
+    groups: frozenset[FileGroup]
+    by_bucket: bool = False
+
+    @staticmethod
+    def of(metadata: CommitMetadata, *, by_bucket: bool = False) -> TouchedFiles:
+        return TouchedFiles(frozenset(_groups(metadata)), by_bucket)
+
+    def overlap(self, others: frozenset[FileGroup]) -> list[FileGroup]:
+        """The groups of `others` that are touched here as well, sorted."""
+        if not self.by_bucket:
+            return sorted(self.groups & others)
+        ours = {_bucket(group) for group in self.groups}
+        return sorted(group for group in others if _bucket(group) in ours)
+
+
+def check_conflicts(
+    ours: TouchedFiles, timeline_now: Timeline, started: StartedAt, *, schema: str = "", instant: str = ""
+) -> str:
+    """Raise `CommitConflict` if another writer has touched the same file groups since this write began.
+
+    Looked at are commits that completed since, by requested time or because they were pending at the start, and
+    pending clusterings (on version 6 pending compactions, too). A compaction requested before this write is none.
+    `instant` is the write's own: a pending rollback of it is a conflict as well.
+
+    Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
+    """
+    for other in _candidates(timeline_now, started):
+        meta = timeline_now.commit_metadata(other)
+        if meta.operation == COMPACT_OPERATION and instant and other.time < instant:
+            continue
+        _refuse_overlap(ours, frozenset(_groups(meta)), other, meta.operation)
+    _check_pending(ours, timeline_now, instant)
+    return resolve_schema(schema, started.timeline, timeline_now)
+
+
+def resolve_schema(ours: str, at_start: Timeline, now: Timeline) -> str:
+    """The schema to commit, given the table's schema when the write began and now.
+
+    Raises `CommitConflict` if this write and another one changed it in different ways.
+    """
+    if not ours or at_start.last_completed == now.last_completed:
+        return ours
+    current = table_schema(now)
+    before = table_schema(at_start)
+    if not current or _same(ours, current) or _same(before, current):
+        return ours
+    if _same(ours, before):
+        return current
+    raise CommitConflict(
+        "another writer has changed the table's schema since this write began, and this write changes it as well",
+        hint="Run the write again: it will start from the new schema.",
+        context={"schema": current},
+    )
+
+
+def table_schema(timeline: Timeline) -> str:
+    """The Avro schema of the newest commit that says what the table's is, else the one given at creation, or empty."""
+    for instant in reversed(timeline.commits):
+        meta = timeline.commit_metadata(instant)
+        if meta.schema and meta.operation not in _NO_SCHEMA_CHANGE:
+            return meta.schema
+    return timeline.config.create_schema
+
+
+def _candidates(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
+    """Commits that completed after the write began. On version 8 and later compactions of a merge-on-read table do not
+    disturb writers: log files find their file slice by completion time."""
+    skips_compactions = has_completion_times(timeline.config.version) and timeline.config.table_type == "mor"
+    for instant in timeline.commits:
+        if skips_compactions and instant.action is Action.COMMIT:
+            continue
+        if instant.time > started.last_completed or (instant.time, instant.action) in started.pending:
+            yield instant
+
+
+def _check_pending(ours: TouchedFiles, timeline: Timeline, instant: str) -> None:
+    pending = [timeline.pending_clustering()]
+    if not has_completion_times(timeline.config.version):
+        pending.append(timeline.pending_compaction())
+    for groups in pending:
+        for group in ours.overlap(frozenset(groups)):
+            _refuse(group, groups[group], f"a pending {groups[group].action.value}")
+    for rollback in timeline.pending:
+        if instant and rollback.action is Action.ROLLBACK and rollback_target(timeline.plan(rollback)) == instant:
+            raise CommitConflict(
+                f"instant {instant} is being rolled back by another writer (instant {rollback.time})",
+                hint="Run the write again.",
+                context={"instant": instant},
+            )
+
+
+def _refuse_overlap(ours: TouchedFiles, theirs: frozenset[FileGroup], other: Instant, operation: str) -> None:
+    for group in ours.overlap(theirs):
+        _refuse(group, other, f"another writer ({operation})")
+
+
+def _refuse(group: FileGroup, other: Instant, who: str) -> None:
+    partition, file_id = group
+    raise CommitConflict(
+        f"file group {file_id} in partition {partition!r} was changed by {who} at instant {other.time} as well",
+        hint="Nothing of this write is visible; run it again.",
+        context={"partition": partition, "file_id": file_id, "instant": other.time},
+    )
+
+
+def _groups(metadata: CommitMetadata) -> Iterator[FileGroup]:
+    for partition, stats in metadata.stats.items():
+        for stat in stats:
+            yield partition, stat.file_id
+    for partition, file_ids in metadata.replaced.items():
+        for file_id in file_ids:
+            yield partition, file_id
+
+
+def _bucket(group: FileGroup) -> tuple[str, int | str]:
+    partition, file_id = group
+    number = bucket_of_file_id(file_id)
+    return partition, file_id if number is None else number
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two schema texts mean the same; spacing and the order of keys do not count."""
+    return one == other or (bool(one) and bool(other) and json.loads(one) == json.loads(other))

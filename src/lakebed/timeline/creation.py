@@ -1,0 +1,44 @@
+"""Creating a small file exactly once, also when storage does not say whether it did."""
+
+from __future__ import annotations
+
+from lakebed.errors import StorageError
+from lakebed.storage.base import Storage
+
+_ATTEMPTS = 3
+
+
+def put_once(storage: Storage, path: str, data: bytes) -> bool:
+    """Create a file that must not exist. True if it now holds our bytes by our doing, False if it is someone else's.
+
+    An answer in doubt is settled by reading back and comparing bytes, and by asking again while nothing is there. For an
+    empty file equal bytes prove nothing, so one that was there before any doubt counts as someone else's. Raises
+    `StorageError`; with `{"doubtful": True}` in its context the file may or may not be there.
+    """
+    doubt: StorageError | None = None
+    for _ in range(_ATTEMPTS):
+        try:
+            if storage.put_if_absent(path, data):
+                return True
+            # A client that retries by itself is told that the file exists when its first try had worked.
+            return (bool(data) or doubt is not None) and storage.read(path) == data
+        except FileNotFoundError:
+            # It was there and is gone again: deleted between the two calls, so ask again.
+            continue
+        except StorageError as cause:
+            if doubt is None and not cause.context.get("doubtful"):
+                raise
+            doubt = doubt or cause
+        found = _read_if_possible(storage, path)
+        if found is not None:
+            return found == data
+    if doubt is not None:
+        raise doubt
+    return False
+
+
+def _read_if_possible(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except (FileNotFoundError, StorageError):
+        return None

@@ -1,0 +1,220 @@
+"""`Timeline`: all instants of a table at one moment, in order, with the metadata behind them read when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from lakebed.model import Action, CommitMetadata, Instant, State
+from lakebed.storage.base import FileInfo, Storage
+from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_groups, decode_action
+from lakebed.timeline.archive import ArchivedTimeline
+from lakebed.timeline.commit_metadata import decode_commit
+from lakebed.timeline.instants import completes_as, format_millis, has_completion_times, parse_instant_file
+from lakebed.timeline.metadata_cache import COMMIT_BODIES
+from lakebed.timeline.table_config import TableConfig
+
+_COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+_READERS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The active timeline as one listing showed it: `instants` has each action once, in its highest state, by requested
+    time. It never changes; `load_timeline` gives the next one.
+    """
+
+    storage: Storage = field(repr=False)
+    config: TableConfig = field(repr=False)
+    instants: tuple[Instant, ...]
+    files: Mapping[str, FileInfo] = field(repr=False)
+    requested: Mapping[tuple[str, Action], str] = field(repr=False)
+
+    @cached_property
+    def completed(self) -> tuple[Instant, ...]:
+        return tuple(i for i in self.instants if i.is_completed)
+
+    @cached_property
+    def pending(self) -> tuple[Instant, ...]:
+        """Requested and inflight instants."""
+        return tuple(i for i in self.instants if not i.is_completed)
+
+    @cached_property
+    def commits(self) -> tuple[Instant, ...]:
+        """Completed commits, delta commits and replace commits (compactions and clusterings among them)."""
+        return tuple(i for i in self.completed if i.action in _COMMITS)
+
+    @property
+    def last_completed(self) -> Instant | None:
+        """The completed commit with the greatest requested time."""
+        return self.commits[-1] if self.commits else None
+
+    @cached_property
+    def start(self) -> str | None:
+        """The first instant that wrote data; what is older and not listed is archived.
+
+        Savepointed commits are left out: archival may have gone past them.
+        """
+        saved = {i.time for i in self.instants if i.action is Action.SAVEPOINT}
+        return next((i.time for i in self.instants if _writes(i) and i.time not in saved), None)
+
+    @cached_property
+    def greatest_time(self) -> str:
+        """The greatest requested or completion time there is, empty on a new table; new times go beyond it."""
+        return max((max(i.time, i.completion_time or "") for i in self.instants), default="")
+
+    def is_completed(self, time: str) -> bool:
+        """Whether data written by this instant is committed by an instant on the active timeline."""
+        return time in self._completed_times
+
+    def is_committed(self, time: str) -> bool:
+        """Whether data written by this instant is visible: committed, or older than the timeline and thus archived."""
+        if time in self._completed_times:
+            return True
+        return time not in self._pending_times and self.start is not None and time < self.start
+
+    def completion_time(self, time: str) -> str | None:
+        """When the instant completed, from the active or the archived timeline; None while pending and on version 6."""
+        known = self._completion_times.get(time)
+        if known is not None or not has_completion_times(self.config.version) or time in self._pending_times:
+            return known
+        if self.start is not None and time > self.start:
+            return None
+        return self.archived().completion_time(time)
+
+    def commit_metadata(self, instant: Instant) -> CommitMetadata:
+        """The body of a completed commit. Kept in a cache that all timelines of the process share.
+
+        Raises `CorruptFile`, and `FileNotFoundError` where the instant is gone (archived or rolled back) since.
+        """
+        if not instant.file_name:
+            return self.archived().commit_metadata(instant.time)
+        path = self._path(instant.file_name)
+        info = self.files.get(instant.file_name)
+        key = (self.storage.url(path), info.size, info.modified) if info else None
+        known = COMMIT_BODIES.get(key) if key else None
+        if known is None:
+            body = self.storage.read(path)
+            known = decode_commit(body, path)
+            if key:
+                COMMIT_BODIES.put(key, known, len(body))
+        return known
+
+    def commits_metadata(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
+        """The bodies of several commits in the given order, read side by side."""
+        wanted = list(instants)
+        if len(wanted) < 2:
+            return [self.commit_metadata(i) for i in wanted]
+        with ThreadPoolExecutor(min(_READERS, len(wanted)), thread_name_prefix="lakebed-timeline") as pool:
+            return list(pool.map(self.commit_metadata, wanted))
+
+    def plan(self, instant: Instant) -> dict[str, Any]:
+        """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing."""
+        name = self.requested.get((instant.time, completes_as(instant.action)))
+        return self._body(name) if name else {}
+
+    def metadata(self, instant: Instant) -> dict[str, Any]:
+        """The body of the file that proves the instant's state, with Hudi's field names."""
+        return self._body(instant.file_name)
+
+    def replaced_files(self) -> Mapping[FileGroup, Instant]:
+        """(partition, file id) of every file group that a completed instant replaced, with the (first) one that did."""
+        return self._replaced
+
+    def pending_clustering(self) -> Mapping[FileGroup, Instant]:
+        """(partition, file id) of the file groups that a pending clustering is about to replace."""
+        return self._pending_clustering
+
+    def pending_compaction(self) -> Mapping[FileGroup, Instant]:
+        """(partition, file id) of the file groups in a pending compaction or log compaction."""
+        return self._pending_compaction
+
+    def is_pending_clustering(self, instant: Instant) -> bool:
+        """Whether a pending instant is a clustering; on version 6 only the plan of a replacecommit tells."""
+        if instant.is_completed or instant.action is Action.CLUSTERING:
+            return not instant.is_completed
+        return instant.action is Action.REPLACECOMMIT and bool(self.plan(instant).get("clusteringPlan"))
+
+    def archived(self) -> ArchivedTimeline:
+        """The instants that are not on the active timeline any more; nothing is read before it is asked."""
+        return self._archived
+
+    @cached_property
+    def _archived(self) -> ArchivedTimeline:
+        return ArchivedTimeline(self.storage, self.config)
+
+    @cached_property
+    def _completed_times(self) -> frozenset[str]:
+        return frozenset(i.time for i in self.commits)
+
+    @cached_property
+    def _pending_times(self) -> frozenset[str]:
+        return frozenset(i.time for i in self.pending if _writes(i))
+
+    @cached_property
+    def _completion_times(self) -> dict[str, str]:
+        """By requested time; a commit's before those of a savepoint or clean of the same time."""
+        others = {i.time: i.completion_time for i in self.completed if i.completion_time}
+        return others | {i.time: i.completion_time for i in self.commits if i.completion_time}
+
+    @cached_property
+    def _replaced(self) -> dict[FileGroup, Instant]:
+        replaced: dict[FileGroup, Instant] = {}
+        instants = [i for i in self.commits if i.action is Action.REPLACECOMMIT]
+        for instant, meta in zip(instants, self.commits_metadata(instants), strict=True):
+            for partition, file_ids in meta.replaced.items():
+                for file_id in file_ids:
+                    replaced.setdefault((partition, file_id), instant)
+        return replaced
+
+    @cached_property
+    def _pending_clustering(self) -> dict[FileGroup, Instant]:
+        kinds = (Action.CLUSTERING, Action.REPLACECOMMIT)
+        return {group: i for i in self.pending if i.action in kinds for group in clustering_groups(self.plan(i))}
+
+    @cached_property
+    def _pending_compaction(self) -> dict[FileGroup, Instant]:
+        kinds = (Action.COMPACTION, Action.LOGCOMPACTION)
+        return {group: i for i in self.pending if i.action in kinds for group in compaction_groups(self.plan(i))}
+
+    def _body(self, name: str) -> dict[str, Any]:
+        path = self._path(name)
+        return decode_action(self.storage.read(path), path)
+
+    def _path(self, name: str) -> str:
+        return f"{self.config.timeline_path}/{name}"
+
+
+def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
+    """The active timeline: one listing, no file is read."""
+    files: dict[str, FileInfo] = {}
+    requested: dict[tuple[str, Action], str] = {}
+    highest: dict[tuple[str, Action], Instant] = {}
+    for info in storage.list(config.timeline_path, recursive=False):
+        name = info.path.rpartition("/")[2]
+        instant = parse_instant_file(name, config.version)
+        if instant is None:
+            continue
+        files[name] = info
+        key = instant.time, completes_as(instant.action)
+        if instant.state is State.REQUESTED:
+            requested[key] = name
+        known = highest.get(key)
+        if known is None or known.state < instant.state:
+            highest[key] = _with_completion_time(instant, info, config)
+    ordered = sorted(highest, key=lambda key: (key[0], key[1].value))
+    return Timeline(storage, config, tuple(highest[key] for key in ordered), files, requested)
+
+
+def _with_completion_time(instant: Instant, info: FileInfo, config: TableConfig) -> Instant:
+    """Completed files that an upgrade left without completion time completed when they were last modified."""
+    if not instant.is_completed or instant.completion_time or not has_completion_times(config.version):
+        return instant
+    return replace(instant, completion_time=format_millis(info.modified, config.timezone))
+
+
+def _writes(instant: Instant) -> bool:
+    return completes_as(instant.action) in _COMMITS

@@ -1,0 +1,83 @@
+"""Moving an instant on: requested, inflight, completed. Each step creates one file that must not exist yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
+from lakebed.model import Action, Instant, State
+from lakebed.storage.base import Storage
+from lakebed.timeline.creation import put_once
+from lakebed.timeline.instants import completed_name, completes_as, has_completion_times, inflight_name, requested_name
+from lakebed.timeline.table_config import TableConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineWriter:
+    """Writes instant files of one table. Callers hold the table lock for `request` and `complete`."""
+
+    storage: Storage
+    config: TableConfig
+
+    def request(self, action: Action, time: str, body: bytes = b"") -> Instant:
+        """Claim the time for an action. Raises `CommitConflict` if another writer has it already."""
+        name = requested_name(action, time, self.config.version)
+        self._create(name, body, time)
+        return Instant(time, action, State.REQUESTED, None, name)
+
+    def inflight(self, action: Action, time: str, body: bytes = b"") -> Instant:
+        """Show that the action has begun."""
+        name = inflight_name(action, time, self.config.version)
+        self._create(name, body, time)
+        return Instant(time, action, State.INFLIGHT, None, name)
+
+    def complete(self, action: Action, time: str, completion_time: str | None, body: bytes) -> Instant:
+        """Make the action visible; `completion_time` is left out of the name on version 6.
+
+        The body must be this writer's alone (commits carry a writer id), so that reading back tells whose file it is.
+        Raises `CommitConflict` if the inflight file is gone (another writer took this one for dead and rolled it back)
+        or the instant is completed by someone else, and `CommitStateUnknown` if storage does not tell whether the file
+        was created: then nothing may be cleaned up.
+        """
+        version = self.config.version
+        if self.storage.head(self._path(inflight_name(action, time, version))) is None:
+            raise CommitConflict(
+                f"instant {time} is not inflight any more: another writer took this one for dead and rolled it back",
+                hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
+                context={"instant": time},
+            )
+        name = completed_name(action, time, completion_time, version)
+        try:
+            self._create(name, body, time)
+        except StorageError as cause:
+            if not cause.context.get("doubtful"):
+                raise
+            raise CommitStateUnknown(
+                f"storage did not tell whether instant {time} of {self.storage.url()} was committed",
+                hint="Nothing was cleaned up. Look at the timeline when storage answers again: if the instant is "
+                "completed the write is done, otherwise run it again.",
+                context={"instant": time, "path": self._path(name)},
+                instant=time,
+            ) from cause
+        shown = completion_time if has_completion_times(version) else None
+        return Instant(time, completes_as(action), State.COMPLETED, shown, name)
+
+    def remove_pending(self, instant: Instant) -> None:
+        """Delete the inflight and then the requested file of an instant, whichever exist."""
+        version = self.config.version
+        for name in (
+            inflight_name(instant.action, instant.time, version),
+            requested_name(instant.action, instant.time, version),
+        ):
+            self.storage.delete(self._path(name))
+
+    def _create(self, name: str, body: bytes, time: str) -> None:
+        if not put_once(self.storage, self._path(name), body):
+            raise CommitConflict(
+                f"another writer has created {name} already",
+                hint="Run the write again; writers of one table must share its lock.",
+                context={"instant": time, "path": self._path(name)},
+            )
+
+    def _path(self, name: str) -> str:
+        return f"{self.config.timeline_path}/{name}"
