@@ -1,1 +1,64 @@
-"""lakebed: upserts, deletes, indexes and incremental reads on tables in Apache Hudi's format."""
+"""lakebed: upserts, deletes, indexes and incremental reads on tables in Apache Hudi's format.
+
+>>> import lakebed, pyarrow as pa
+>>> trips = pa.table({"id": [1, 2], "city": ["rome", "oslo"], "fare": [9.5, 12.0], "ts": [1, 1]})
+>>> t = lakebed.create("memory://readme/trips", trips, key="id", ordering="ts", index="bucket")
+>>> t.upsert(trips).inserted
+2
+>>> t.get([2]).column("fare").to_pylist()
+[12.0]
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from lakebed import errors
+from lakebed.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    CorruptFile,
+    IndexInconsistent,
+    InvalidOption,
+    InvalidRecord,
+    LakebedError,
+    LockTimeout,
+    SchemaConflict,
+    StorageError,
+    TableExists,
+    TableNotFound,
+    UnsupportedFeature,
+)
+from lakebed.opening import create, open, write
+from lakebed.read.keys import KeyText
+from lakebed.table import Table
+from lakebed.write.result import WriteResult
+
+try:
+    __version__ = version("lakebed")
+except PackageNotFoundError:  # a checkout that is not installed
+    __version__ = "0.0.0"
+
+__all__ = [
+    "CommitConflict",
+    "CommitStateUnknown",
+    "CorruptFile",
+    "IndexInconsistent",
+    "InvalidOption",
+    "InvalidRecord",
+    "KeyText",
+    "LakebedError",
+    "LockTimeout",
+    "SchemaConflict",
+    "StorageError",
+    "Table",
+    "TableExists",
+    "TableNotFound",
+    "UnsupportedFeature",
+    "WriteResult",
+    "__version__",
+    "create",
+    "errors",
+    "open",
+    "write",
+]

@@ -63,15 +63,25 @@ class Engine(Protocol):
 
     def schema(self, rows: Rows) -> pa.Schema: ...
 
-    def derive(
-        self, rows: Rows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None
-    ) -> Rows:
+    def derive(self, rows: Rows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None) -> Rows:
         """Put derived columns in front of the rows' own (or of `keep`, a selection of them), no shuffle."""
         ...
 
     def filter(self, rows: Rows, predicate: RowExpression) -> Rows: ...
 
     def map(self, rows: Rows, fn: MapFunction, schema: pa.Schema) -> Rows: ...
+
+    def map_by_key(self, rows: Rows, key: str, fn: MapFunction) -> Rows:
+        """One shuffle by a column: `fn` sees all rows of a value together, and gives rows of the same schema."""
+        ...
+
+    def head(self, rows: Rows, count: int) -> Rows:
+        """Some rows, for a sample."""
+        ...
+
+    def sort(self, rows: Rows, by: Sequence[str], scope: Literal["task", "table"]) -> Rows:
+        """Sorted within each task (no shuffle) or over all."""
+        ...
 
     def group_map(
         self,
@@ -102,6 +112,10 @@ class Engine(Protocol):
         ...
 
     def join(self, rows: Rows, others: Rows, on: Sequence[str], how: Literal["left", "inner"]) -> Rows: ...
+
+    def distinct(self, rows: Rows) -> Rows:
+        """Each row once."""
+        ...
 
     def union(self, parts: Sequence[Rows]) -> Rows: ...
 

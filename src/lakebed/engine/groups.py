@@ -40,9 +40,9 @@ class _Cursor:
 
 
 def _run_length(batch: pa.RecordBatch, partition: str, number: int) -> int:
-    same = pc.and_(
-        pc.equal(batch.column(PARTITION_PATH), partition), pc.equal(batch.column(GROUP), number)
-    ).to_numpy(zero_copy_only=False)
+    same = pc.and_(pc.equal(batch.column(PARTITION_PATH), partition), pc.equal(batch.column(GROUP), number)).to_numpy(
+        zero_copy_only=False
+    )
     return batch.num_rows if same.all() else int(np.argmin(same))
 
 

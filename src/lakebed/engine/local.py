@@ -74,6 +74,15 @@ class LocalEngine:
         task = Task(attempt=next(_attempts))
         return LocalRows(pa.Table.from_batches(fn(iter(rows.table.to_batches()), task), schema))
 
+    def map_by_key(self, rows: LocalRows, key: str, fn: MapFunction) -> LocalRows:
+        return self.map(rows, fn, rows.table.schema)
+
+    def head(self, rows: LocalRows, count: int) -> LocalRows:
+        return LocalRows(rows.table.slice(0, count))
+
+    def sort(self, rows: LocalRows, by: Sequence[str], scope: Literal["task", "table"]) -> LocalRows:
+        return LocalRows(rows.table.sort_by([(name, "ascending") for name in by]))
+
     def group_map(
         self,
         rows: LocalRows,
@@ -87,16 +96,12 @@ class LocalEngine:
 
         def run(numbered: tuple[int, tuple[str, int, pa.Table]]) -> list[pa.RecordBatch]:
             at, (partition, group, part) = numbered
-            return list(
-                fn(partition, group, iter(part.to_batches(max_chunksize=1 << 16)), Task(at, 0, attempt))
-            )
+            return list(fn(partition, group, iter(part.to_batches(max_chunksize=1 << 16)), Task(at, 0, attempt)))
 
         results = self._parallel(run, list(enumerate(_split(rows.table))))
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
-    def read_columns(
-        self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]
-    ) -> LocalRows:
+    def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> LocalRows:
         def run(file: BaseFile) -> list[pa.RecordBatch]:
             return list(read_base_file(snapshot.storage, file.path, file.size, columns))
 
@@ -106,14 +111,10 @@ class LocalEngine:
         plain = [normalise_batch(b, batches[0].schema) for b in batches]
         return LocalRows(pa.Table.from_batches(plain).unify_dictionaries())
 
-    def join(
-        self, rows: LocalRows, others: LocalRows, on: Sequence[str], how: Literal["left", "inner"]
-    ) -> LocalRows:
+    def join(self, rows: LocalRows, others: LocalRows, on: Sequence[str], how: Literal["left", "inner"]) -> LocalRows:
         # Arrow's join takes no nested columns: join on the keys with row numbers, then take.
         left = rows.table.select(list(on)).append_column("_left", pa.array(np.arange(rows.table.num_rows)))
-        right = others.table.select(list(on)).append_column(
-            "_right", pa.array(np.arange(others.table.num_rows))
-        )
+        right = others.table.select(list(on)).append_column("_right", pa.array(np.arange(others.table.num_rows)))
         kind = "left outer" if how == "left" else "inner"
         joined = left.join(right, keys=list(on), join_type=kind, use_threads=False).sort_by("_left")
         result = rows.table.take(joined.column("_left"))
@@ -121,6 +122,10 @@ class LocalEngine:
             if name not in on:
                 result = result.append_column(name, others.table.column(name).take(joined.column("_right")))
         return LocalRows(result)
+
+    def distinct(self, rows: LocalRows) -> LocalRows:
+        names = rows.table.column_names
+        return LocalRows(rows.table.group_by(names, use_threads=False).aggregate([]).select(names))
 
     def union(self, parts: Sequence[LocalRows]) -> LocalRows:
         names = parts[0].table.column_names

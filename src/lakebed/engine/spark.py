@@ -79,6 +79,18 @@ class SparkEngine:
     def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
         return rows.mapInArrow(partial(_run_map, fn), arrow_to_spark_ddl(schema))
 
+    def map_by_key(self, rows: DataFrame, key: str, fn: MapFunction) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        placed = rows.repartition(parallelism(self.spark) * _TASKS_PER_CORE, F.col(quoted(key)))
+        return placed.mapInArrow(partial(_run_map, fn), arrow_to_spark_ddl(self.schema(rows)))
+
+    def head(self, rows: DataFrame, count: int) -> DataFrame:
+        return rows.limit(count)
+
+    def sort(self, rows: DataFrame, by: Sequence[str], scope: Literal["task", "table"]) -> DataFrame:
+        return rows.sortWithinPartitions(*by) if scope == "task" else rows.orderBy(*by)
+
     def group_map(
         self,
         rows: DataFrame,
@@ -99,9 +111,7 @@ class SparkEngine:
             placed = placed.sortWithinPartitions(PARTITION_PATH, GROUP)
         return placed.mapInArrow(partial(_run_groups, fn), arrow_to_spark_ddl(schema))
 
-    def read_columns(
-        self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]
-    ) -> DataFrame:
+    def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, files, columns)
         ddl = arrow_to_spark_ddl(fields)
         if not files:
@@ -111,15 +121,14 @@ class SparkEngine:
         if can_open(self.spark, snapshot.storage.url()):
             return read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], ddl)
         listed = pa.table({"path": [f.path for f in files], "size": [f.size for f in files]})
-        spread = self.from_arrow(listed).repartition(
-            min(len(files), parallelism(self.spark) * _TASKS_PER_CORE)
-        )
+        spread = self.from_arrow(listed).repartition(min(len(files), parallelism(self.spark) * _TASKS_PER_CORE))
         return spread.mapInArrow(partial(_run_read, snapshot.storage.spec, list(columns), fields), ddl)
 
-    def join(
-        self, rows: DataFrame, others: DataFrame, on: Sequence[str], how: Literal["left", "inner"]
-    ) -> DataFrame:
+    def join(self, rows: DataFrame, others: DataFrame, on: Sequence[str], how: Literal["left", "inner"]) -> DataFrame:
         return rows.join(others, list(on), how)
+
+    def distinct(self, rows: DataFrame) -> DataFrame:
+        return rows.distinct()
 
     def union(self, parts: Sequence[DataFrame]) -> DataFrame:
         whole = parts[0]

@@ -46,8 +46,8 @@ class Index(Protocol):
         """
         ...
 
-    def update(self, statuses: Sequence[Mapping[str, object]], instant: str) -> None:
-        """Called under the lock before the commit completes, with the rows of the written files' statuses."""
+    def update(self, statuses: Sequence[object], instant: str) -> None:
+        """Called under the lock before the commit completes, with the write statuses of all file groups."""
         ...
 
     def rollback(self, instant: str) -> None:

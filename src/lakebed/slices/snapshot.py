@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import read_footer
-from lakebed.model import Action, BaseFile, FileSlice, Instant, State
+from lakebed.model import BaseFile, FileSlice, Instant
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
 from lakebed.slices.file_slices import by_group, latest_slice
@@ -153,12 +153,7 @@ class Snapshot:
 
     @cached_property
     def _pending_compactions(self) -> dict[tuple[str, str], str]:
-        pending: dict[tuple[str, str], str] = {}
-        for instant in self.timeline.pending:
-            if instant.action is Action.COMPACTION:
-                for op in self.timeline.plan(instant).get("operations") or []:
-                    pending[op["partitionPath"], op["fileId"]] = instant.time
-        return pending
+        return {group: instant.time for group, instant in self.timeline.pending_compaction().items()}
 
 
 def open_snapshot(storage: Storage, config: TableConfig | None = None, as_of: str | None = None) -> Snapshot:
@@ -171,7 +166,3 @@ def open_snapshot(storage: Storage, config: TableConfig | None = None, as_of: st
             context={"feature": "base file format", "format": config.base_format},
         )
     return Snapshot(storage, config, load_timeline(storage, config), as_of)
-
-
-def is_pending(instant: Instant) -> bool:
-    return instant.state is not State.COMPLETED

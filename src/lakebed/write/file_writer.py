@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
@@ -22,8 +20,7 @@ from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PA
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
 from lakebed.timeline.markers import write_marker
-
-CONSTANT = pa.dictionary(pa.int32(), pa.string())
+from lakebed.write.meta_columns import constant, sequence_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +44,6 @@ class FileFormat:
         if s.bloom_type == "SIMPLE":
             return BloomFilter.simple(s.bloom_entries, s.bloom_fpp)
         return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.bloom_max_entries)
-
-
-def constant(value: str, rows: int) -> pa.DictionaryArray:
-    """A column that says the same in every row, without a string per row."""
-    return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), pa.array([value]))
-
-
-def sequence_numbers(instant: str, task: Task, rows: int) -> pa.Array:
-    """Unique `_hoodie_commit_seqno` values: instant, task partition, running number."""
-    first = task.take(rows)
-    numbers = pa.array(np.arange(first, first + rows)).cast(pa.string())
-    return pc.binary_join_element_wise(f"{instant}_{task.partition}", numbers, "_")
 
 
 @dataclass(slots=True)
@@ -105,7 +90,9 @@ class FileWriter:
                 if self.bloom is not None:
                     self.bloom.add(added)
         at = self.format.schema.get_field_index(FILE_NAME)
-        name = constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
+        name = (
+            constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
+        )
         columns = [name if i == at else batch.column(f.name) for i, f in enumerate(self.format.schema)]
         self._writer.write(pa.RecordBatch.from_arrays(columns, names=self.format.schema.names))
         self.rows += batch.num_rows
@@ -161,6 +148,6 @@ def write_partition_metadata(storage: Storage, partition: str, instant: str) -> 
     """Make the folder a partition for Hudi's readers; does nothing where it is one."""
     depth = len(partition.split("/")) if partition else 0
     body = dump_properties(
-        {"commitTime": instant, "partitionDepth": str(depth)}, "partition metadata", datetime.now(timezone.utc)
+        {"commitTime": instant, "partitionDepth": str(depth)}, "partition metadata", datetime.now(UTC)
     )
     storage.put_if_absent(f"{partition}/{PARTITION_METADATA}" if partition else PARTITION_METADATA, body)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
 from lakebed.write.file_writer import FileFormat, FileWriter, with_meta, write_partition_metadata
 from lakebed.write.incoming import Incoming, Intake
-from lakebed.write.merge_file import FileMerge
+from lakebed.write.merge_file import FileMerge, Matching
 from lakebed.write.status import WriteStatus, to_batch
 from lakebed.write.targets import Target, Targets
 
@@ -31,7 +30,7 @@ _CHUNK = 1 << 16
 class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
-    `matching` "keys" merges by record key, "none" adds every row beside the old ones (insert that allows duplicates).
+    `matching` says what happens to a stored row of the same key.
     An error of the rows comes back in the status, so that the driver can raise it as it was.
     """
 
@@ -40,7 +39,7 @@ class GroupWriter:
     format: FileFormat
     intake: Intake
     targets: Targets
-    matching: Literal["keys", "none"]
+    matching: Matching
     max_file_size: int
     known_partitions: frozenset[str]
 
@@ -53,13 +52,11 @@ class GroupWriter:
             statuses = [WriteStatus(partition, error=error.to_json())]
         yield to_batch(statuses)
 
-    def write(
-        self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
-    ) -> list[WriteStatus]:
+    def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
         storage = open_storage_spec(self.storage) if isinstance(self.storage, StorageSpec) else self.storage
         target = self.targets.of(partition, group)
         with Spill(self.intake.memory) as spill:
-            incoming = self.intake.collect(batches, spill)
+            incoming = self.intake.collect(batches, spill, task)
             files = _Files(self, storage, partition, group, target, task)
             if target.base is None:
                 return files.create(incoming)
@@ -84,7 +81,10 @@ class _Files:
     def create(self, incoming: Incoming) -> list[WriteStatus]:
         alive = pa.array(~incoming.deletes)
         skipped = WriteStatus(
-            self._partition, self._target.file_id, rows_in=incoming.received, num_unchanged=incoming.rows - incoming.alive
+            self._partition,
+            self._target.file_id,
+            rows_in=incoming.received,
+            num_unchanged=incoming.rows - incoming.alive,
         )
         if incoming.alive == 0:
             return [skipped]
@@ -94,7 +94,12 @@ class _Files:
         self._prepare_partition()
         rows = (
             with_meta(
-                data.slice(at, _CHUNK), keys.slice(at, _CHUNK), self._to.format, self._to.instant, self._partition, self._task
+                data.slice(at, _CHUNK),
+                keys.slice(at, _CHUNK),
+                self._to.format,
+                self._to.instant,
+                self._partition,
+                self._task,
             )
             for at in range(0, len(keys), _CHUNK)
         )
@@ -112,14 +117,10 @@ class _Files:
             self._to.format,
             self._to.instant,
             self._task,
-            match_keys=self._to.matching == "keys",
+            matching=self._to.matching,
         )
         if not merge.changes_anything():
-            return [
-                WriteStatus(
-                    self._partition, base.file_id, rows_in=incoming.received, num_unchanged=incoming.rows
-                )
-            ]
+            return [WriteStatus(self._partition, base.file_id, rows_in=incoming.received, num_unchanged=incoming.rows)]
         writer = self._writer(base.file_id, "MERGE", *self._known_keys(base))
         try:
             rest = merge.run(writer)

@@ -10,12 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.engine.base import Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import InvalidRecord
 from lakebed.index.base import DELETE
 from lakebed.merge.rules import MergeRules, combine
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.schema.evolution import project
+from lakebed.write.meta_columns import sequence_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,17 @@ class Intake:
     combine: bool
     all_deletes: bool
     memory: int
+    auto_keys: str | None = None
 
-    def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """Batches reduced to key, delete flag and the table's columns in the table's types."""
         for batch in batches:
+            if self.auto_keys is not None:
+                batch = batch.set_column(
+                    batch.schema.get_field_index(RECORD_KEY),
+                    RECORD_KEY,
+                    sequence_numbers(self.auto_keys, task, batch.num_rows),
+                )
             keys = batch.column(RECORD_KEY)
             if keys.null_count:
                 raise null_key(batch)
@@ -69,9 +78,9 @@ class Intake:
                 [*(batch.column(c) for c in carried), *(data.column(n) for n in names)], names=[*carried, *names]
             )
 
-    def collect(self, batches: Iterator[pa.RecordBatch], spill: Spill) -> Incoming:
+    def collect(self, batches: Iterator[pa.RecordBatch], spill: Spill, task: Task) -> Incoming:
         """All rows of the group; beyond the memory bound they lie in a mapped file."""
-        spill.extend(self.checked(batches))
+        spill.extend(self.checked(batches, task))
         table = spill.table()
         received = table.num_rows
         if self.combine:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Task
+from lakebed.errors import InvalidRecord
 from lakebed.format.base_file import read_base_file
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.schema.evolution import project
 from lakebed.storage.base import Storage
-from lakebed.write.file_writer import FileFormat, FileWriter, constant, sequence_numbers, with_meta
+from lakebed.write.file_writer import FileFormat, FileWriter, with_meta
 from lakebed.write.incoming import Incoming
+from lakebed.write.meta_columns import constant, sequence_numbers
 
 # Meta columns with few different values: read and written as dictionaries.
 DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 Positions = npt.NDArray[np.int64]
+Matching = Literal["keys", "none", "skip", "fail"]
+"""A stored row of the same key is: replaced by the merge rules; not looked for (duplicates stay); kept while the incoming
+row is dropped; an error."""
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ class FileMerge:
     format: FileFormat
     instant: str
     task: Task
-    match_keys: bool = True
+    matching: Matching = "keys"
     counts: Counts = field(default_factory=Counts)
     _seen: npt.NDArray[np.bool_] = field(init=False)
 
@@ -69,22 +75,22 @@ class FileMerge:
 
         Costs nothing when that is certain; otherwise reads those columns until the first change is met.
         """
-        alive = self.incoming.alive
-        if alive and (not self.rules.ordering or not self.match_keys):
+        if self.incoming.alive and (self.matching == "none" or (self.matching == "keys" and not self.rules.ordering)):
             return True
         seen = np.zeros(self.incoming.rows, dtype=bool)
         for batch in self._read([RECORD_KEY, *self.rules.ordering]):
             positions = self._positions(batch)
-            if len(self._winners(batch, positions).stored):
+            if self.matching == "keys" and len(self._winners(batch, positions).stored):
                 return True
             seen[positions[positions >= 0]] = True
+            self._refuse_known(seen)
         return bool((~seen & ~self.incoming.deletes).any())
 
     def run(self, writer: FileWriter) -> Iterator[pa.RecordBatch]:
         """Write the merged old rows; yields the incoming rows that matched none, in the file's schema, to be added."""
         for batch in self._read(None):
             stored = self._as_stored(batch)
-            match = self._winners(stored, self._positions(stored)) if self.match_keys else _NO_MATCH
+            match = self._match(stored)
             self.counts.unchanged += match.lost
             writer.write(self._replace(stored, match), new_keys=_NO_KEYS)
         fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
@@ -111,6 +117,25 @@ class FileMerge:
         """For each old row the incoming row with its key, -1 for none."""
         found = pc.index_in(batch.column(RECORD_KEY), value_set=self.incoming.keys)
         return pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def _match(self, batch: pa.RecordBatch) -> Match:
+        if self.matching == "none":
+            return _NO_MATCH
+        positions = self._positions(batch)
+        if self.matching == "keys":
+            return self._winners(batch, positions)
+        known = positions[positions >= 0]
+        self._seen[known] = True
+        return Match(_NO_MATCH.stored, _NO_MATCH.incoming, len(known))
+
+    def _refuse_known(self, seen: npt.NDArray[np.bool_]) -> None:
+        if self.matching == "fail" and seen.any():
+            key = self.incoming.keys[int(np.argmax(seen))].as_py()
+            raise InvalidRecord(
+                f"record key {key!r} is in the table already (partition {self.base.partition!r})",
+                hint="upsert it, or insert with drop_duplicates to leave known keys out",
+                context={"record_key": key, "partition": self.base.partition},
+            )
 
     def _winners(self, batch: pa.RecordBatch, positions: Positions) -> Match:
         stored = np.flatnonzero(positions >= 0)

@@ -1,0 +1,136 @@
+"""`lakebed.create`, `lakebed.open`, `lakebed.write`: the ways to get hold of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebed.config.options import resolve_options
+from lakebed.config.settings import TableSettings
+from lakebed.errors import InvalidOption
+from lakebed.index.base import Index
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.timeline.table_config import load_table_config
+from lakebed.write import job
+from lakebed.write.create import create as create_table
+from lakebed.write.create import schema_of_data
+from lakebed.write.job import Mode, choose_engine
+from lakebed.write.result import WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Names = str | Sequence[str] | None
+
+
+def create(
+    uri: str,
+    schema_or_data: Any,
+    *,
+    key: Names = None,
+    partition_by: Names = None,
+    ordering: Names = None,
+    type: Literal["cow", "mor"] = "cow",
+    index: str | Index = "auto",
+    buckets: int | None = None,
+    hash_fields: Names = None,
+    merge: str | None = None,
+    table_version: int = 9,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    properties: Mapping[str, Any] | None = None,
+) -> Table:
+    """Make an empty table at a path or URL, and give it.
+
+    `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record key
+    column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s),
+    `ordering` the column(s) that decide which of two rows with one key is newer. `merge` is `event_time` (the default
+    with an ordering column) or `commit_time`. `index` is "auto", "bucket", "simple", "global_simple" or an index object;
+    `buckets` and `hash_fields` belong to the bucket index. `properties` are Hudi's own keys for everything else, such as
+    `hoodie.datasource.write.hive_style_partitioning`.
+
+    Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
+
+    >>> import pyarrow as pa
+    >>> t = create("memory://docs/orders", pa.schema([("id", pa.int64()), ("at", pa.int64())]), key="id", ordering="at")
+    >>> t.name, t.schema.names
+    ('orders', ['id', 'at'])
+    """
+    storage = open_storage(uri, storage_options)
+    options = resolve_options(properties)
+    settings = _table_settings(
+        options.table,
+        type=type,
+        version=table_version,
+        key_fields=_names(key),
+        partition_fields=_names(partition_by),
+        ordering_fields=_names(ordering),
+        merge_mode=merge,
+    )
+    said = options.index
+    config = create_table(
+        storage,
+        schema_of_data(schema_or_data, lambda data: _schema(data, spark)),
+        settings=settings,
+        index=said.type or index,
+        buckets=buckets if buckets is not None else said.buckets,
+        hash_fields=_names(hash_fields) or said.fields or (),
+        update_partition_path=said.update_partition,
+        properties={},
+    )
+    return Table(storage, config, spark)
+
+
+def open(uri: str, *, spark: SparkSession | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
+    """Open the table at a path or URL.
+
+    Raises `TableNotFound`, `CorruptFile` for unreadable properties, `UnsupportedFeature` for another table version.
+
+    >>> open("memory://docs/nothing-here")
+    Traceback (most recent call last):
+    lakebed.errors.TableNotFound: ...
+    """
+    storage = open_storage(uri, storage_options)
+    return Table(storage, load_table_config(storage), spark)
+
+
+def write(
+    df: Any,
+    uri: str,
+    options: Mapping[str, Any],
+    mode: Mode = "append",
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> WriteResult | None:
+    """Run a Hudi job's write with its options dict unchanged; makes the table where there is none.
+
+    `mode` is Spark's: `append`, `overwrite` (the whole table is replaced), `errorifexists`, `ignore` (gives None where
+    there is a table). Unknown options raise `InvalidOption` with the nearest name, those lakebed does not do
+    `UnsupportedFeature`.
+    """
+    return job.write(df, uri, options, mode, storage_options=storage_options)
+
+
+def _schema(data: Any, spark: Any) -> Any:
+    engine = choose_engine(data, spark)
+    return engine.schema(engine.rows(data))
+
+
+def _names(names: Names) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _table_settings(said: TableSettings, **given: Any) -> TableSettings:
+    """Arguments before properties; the same thing said twice in two ways is an error."""
+    values: dict[str, Any] = {name: getattr(said, name) for name in TableSettings.__slots__}
+    for name, value in given.items():
+        if value in (None, ()):
+            continue
+        other = values.get(name)
+        if other not in (None, ()) and other != value and name not in ("type", "version"):
+            raise InvalidOption(f"create() says {name} {value!r}, its properties say {other!r}", hint="say it once")
+        values[name] = value
+    return TableSettings(**values)

@@ -1,0 +1,196 @@
+"""The one public object: a table. Every method hands over to the room that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from lakebed.config.options import resolve_options
+from lakebed.read import lookup
+from lakebed.read.incremental import Changes
+from lakebed.read.scan import Scan
+from lakebed.read.time_travel import resolve_as_of
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage.base import Storage
+from lakebed.table_views import FilesView, IndexesView, TimelineView, table_html
+from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.write.bulk import bulk_insert
+from lakebed.write.context import WriteContext
+from lakebed.write.delete import delete
+from lakebed.write.job import choose_engine, write_context
+from lakebed.write.overwrite import delete_partitions, insert_overwrite
+from lakebed.write.plan import WritePlan
+from lakebed.write.result import WriteResult
+from lakebed.write.upsert import explain_upsert, insert, upsert
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Query = Literal["snapshot", "read_optimized"]
+When = str | datetime | date
+
+
+class Table:
+    """A keyed table in Hudi's format. Made by `lakebed.create` and `lakebed.open`.
+
+    Rows go in and come out as Spark DataFrames or as anything with the Arrow stream protocol. Every write verb takes
+    `options`, a dict of `hoodie.*` or `lakebed.*` keys, and gives a `WriteResult`.
+    """
+
+    def __init__(self, storage: Storage, config: TableConfig, spark: SparkSession | None = None) -> None:
+        self._storage = storage
+        self._config = config
+        self._spark = spark
+
+    # -- what it is
+
+    @property
+    def uri(self) -> str:
+        return self._storage.spec.uri
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns now, Hudi's meta columns left out."""
+        return self._snapshot().schema
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Everything in `hoodie.properties`."""
+        return dict(self._config.properties)
+
+    @property
+    def timeline(self) -> TimelineView:
+        """The instants of the active timeline: iterable, and a table to look at."""
+        return TimelineView(self._snapshot().timeline)
+
+    @property
+    def files(self) -> FilesView:
+        """The latest file slices: iterable, `.to_arrow()`, and a table to look at."""
+        return FilesView(self._snapshot())
+
+    @property
+    def indexes(self) -> IndexesView:
+        """The table's index, and `adopt` to tell it where real Hudi left no trace."""
+        return IndexesView(self)
+
+    # -- writing
+
+    def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Insert rows with new keys, and replace rows of known keys by the table's merge mode."""
+        return upsert(self._context(data, options), data)
+
+    def insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Add rows without looking for their keys.
+
+        With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` known keys are left out.
+        """
+        return insert(self._context(data, options), data)
+
+    def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Load many rows into new file groups, without looking for keys and without filling small files."""
+        return bulk_insert(self._context(data, options), data)
+
+    def delete(self, keys_or_predicate: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Delete rows by key or by a SQL predicate.
+
+        Keys: a list of values of a single key field, of tuples, `lakebed.KeyText([...])`, or a table with the key
+        columns (and partition columns, where known). Keys without their partition are looked for in all partitions.
+        """
+        return delete(self._context(keys_or_predicate, options), keys_or_predicate)
+
+    def insert_overwrite(
+        self,
+        data: Any,
+        scope: Literal["partitions", "table"] = "partitions",
+        *,
+        options: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
+        """Replace all rows of the partitions that the data falls into, or of the whole table."""
+        return insert_overwrite(self._context(data, options), data, scope)
+
+    def delete_partitions(self, partitions: Sequence[str], *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Drop all rows of these partition paths; `*` in a path stands for any text."""
+        return delete_partitions(self._context(None, options), partitions)
+
+    # -- reading
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        as_of: When | None = None,
+        query: Query = "snapshot",
+        *,
+        meta: bool = False,
+    ) -> Scan:
+        """A lazy read: `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()`, `.count()`.
+
+        `filter` is a SQL condition or a `pyarrow.compute.Expression`; `as_of` an instant, a timestamp or a date;
+        `meta=True` adds Hudi's five meta columns.
+        """
+        cut = None if as_of is None else resolve_as_of(as_of, self._config)
+        return Scan(self._snapshot(cut), columns=columns, filter=filter, query=query, meta=meta, spark=self._spark)
+
+    def changes(
+        self,
+        start: When,
+        end: When | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        meta: bool = False,
+    ) -> Changes:
+        """Rows written in (start, end], in their latest state; `.end` is the checkpoint to go on from.
+
+        `start` is a checkpoint (`WriteResult.checkpoint`, `changes.end`), an instant of this table, an aware datetime,
+        or "000" for the beginning.
+        """
+        return Changes(self._snapshot(), start, end, columns=columns, filter=filter, meta=meta, spark=self._spark)
+
+    def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of these keys, found by the index, without a Spark job."""
+        return lookup.get(self._snapshot(), keys, columns)
+
+    def exists(self, keys: Any) -> pa.BooleanArray:
+        """Which of these keys the table holds, in their order."""
+        return lookup.exists(self._snapshot(), keys)
+
+    def locate(self, keys: Any) -> pa.Table:
+        """Where the keys are: record key, partition path, file id, instant of the file."""
+        return lookup.locate(self._snapshot(), keys)
+
+    def count(self) -> int:
+        """Rows of the table, from the file footers."""
+        return self.scan().count()
+
+    def explain(self, *, upsert: Any, options: Mapping[str, Any] | None = None) -> WritePlan:
+        """What `upsert(data)` would do: index, file groups, bytes rewritten. Counts the rows, writes nothing."""
+        return explain_upsert(self._context(upsert, options), upsert)
+
+    # -- inside
+
+    def _snapshot(self, as_of: str | None = None) -> Snapshot:
+        return open_snapshot(self._storage, self._config, as_of)
+
+    def _context(self, data: Any, options: Mapping[str, Any] | None) -> WriteContext:
+        self._config = load_table_config(self._storage)
+        engine = choose_engine(data, self._spark)
+        return write_context(self._storage, self._config, engine, resolve_options(options))
+
+    def __repr__(self) -> str:
+        keys = ", ".join(self._config.key_fields) or "generated"
+        partitions = ", ".join(self._config.partition_fields) or "none"
+        return (
+            f"lakebed.Table({self.name!r}, {self.uri}, version {self._config.version}, {self._config.table_type}, "
+            f"key: {keys}, partitions: {partitions})"
+        )
+
+    def _repr_html_(self) -> str:
+        return table_html(self._snapshot())

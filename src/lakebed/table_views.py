@@ -1,0 +1,175 @@
+"""Small views that a table hands out: its timeline, its files, its index; each prints and turns into Arrow."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.index.base import Index
+from lakebed.index.inference import adopt
+from lakebed.index.registry import index_of
+from lakebed.model import FileSlice, Instant
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.timeline.lock import default_lock
+from lakebed.timeline.table_config import update_table_config
+from lakebed.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from lakebed.table import Table
+
+
+class _View:
+    """Rows that print as a table."""
+
+    def to_arrow(self) -> pa.Table:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        table = self.to_arrow()
+        rows = [table.column_names, *([str(v) for v in r.values()] for r in table.slice(0, 50).to_pylist())]
+        widths = [max(len(str(r[i])) for r in rows) for i in range(len(table.column_names))]
+        lines = ["  ".join(str(c).ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        if table.num_rows > 50:
+            lines.append(f"... and {table.num_rows - 50} more")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return arrow_html(self.to_arrow())
+
+
+class TimelineView(_View):
+    """The active timeline: each action once, in its highest state, by requested time."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+
+    def __iter__(self) -> Iterator[Instant]:
+        return iter(self._timeline.instants)
+
+    def __len__(self) -> int:
+        return len(self._timeline.instants)
+
+    @property
+    def last(self) -> Instant | None:
+        """The newest completed commit."""
+        return self._timeline.last_completed
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: time, action, state, completion_time, operation, files, rows."""
+        rows: list[dict[str, Any]] = []
+        commits = {i.time: i for i in self._timeline.commits}
+        for instant in self._timeline.instants:
+            row: dict[str, Any] = {
+                "time": instant.time,
+                "action": instant.action.value,
+                "state": instant.state.name.lower(),
+                "completion_time": instant.completion_time,
+            }
+            if instant.time in commits and instant.is_completed and commits[instant.time] is instant:
+                meta = self._timeline.commit_metadata(instant)
+                stats = [s for group in meta.stats.values() for s in group]
+                row |= {
+                    "operation": meta.operation.lower(),
+                    "files": len(stats),
+                    "inserted": sum(s.num_inserts for s in stats),
+                    "updated": sum(s.num_updates for s in stats),
+                    "deleted": sum(s.num_deletes for s in stats),
+                }
+            rows.append(row)
+        schema = pa.schema(
+            [(n, pa.string()) for n in ("time", "action", "state", "completion_time", "operation")]
+            + [(n, pa.int64()) for n in ("files", "inserted", "updated", "deleted")]
+        )
+        return pa.Table.from_pylist(rows, schema)
+
+
+class FilesView(_View):
+    """The latest file slice of every file group."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __iter__(self) -> Iterator[FileSlice]:
+        return iter(self._snapshot.file_slices())
+
+    def __len__(self) -> int:
+        return len(self._snapshot.file_slices())
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: partition, file_id, instant, base_file, bytes, log_files."""
+        slices = self._snapshot.file_slices()
+        return pa.table(
+            {
+                "partition": pa.array([s.partition for s in slices], pa.string()),
+                "file_id": pa.array([s.file_id for s in slices], pa.string()),
+                "instant": pa.array([s.instant for s in slices], pa.string()),
+                "base_file": pa.array([s.base_file.path if s.base_file else None for s in slices], pa.string()),
+                "bytes": pa.array([s.base_file.size if s.base_file else None for s in slices], pa.int64()),
+                "log_files": pa.array([len(s.log_files) for s in slices], pa.int64()),
+            }
+        )
+
+
+class IndexesView:
+    """The table's index: what it is, and `adopt` to tell lakebed the index of a table that Hudi made."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    @property
+    def index(self) -> Index:
+        """The index that writes use."""
+        return index_of(self._snapshot(), for_write=False)
+
+    def adopt(self, index: str, *, buckets: int | None = None, fields: Sequence[str] = ()) -> Index:
+        """Record which index the table has. A bucket index is checked against all stored keys first.
+
+        Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
+        """
+        storage = self._table._storage  # pyright: ignore[reportPrivateUsage]
+        with default_lock(storage, wait_seconds=60.0):
+            properties = adopt(self._snapshot(), index, buckets=buckets, fields=tuple(fields))
+            update_table_config(storage, dict(properties))
+        return self.index
+
+    def _snapshot(self) -> Snapshot:
+        return open_snapshot(self._table._storage)  # pyright: ignore[reportPrivateUsage]
+
+    def __repr__(self) -> str:
+        index = self.index
+        return f"{index.name}: {index.explain()}"
+
+
+def table_html(snapshot: Snapshot) -> str:
+    """A table's notebook view: what it is, and its columns."""
+    config = snapshot.config
+    facts = {
+        "location": snapshot.storage.spec.uri,
+        "version": config.version,
+        "type": config.table_type,
+        "key": ", ".join(config.key_fields) or "generated",
+        "partitions": ", ".join(config.partition_fields) or "none",
+        "ordering": ", ".join(config.ordering_fields) or "commit time",
+        "index": index_of(snapshot, for_write=False).name,
+        "newest instant": snapshot.instant or "none",
+    }
+    rows = "".join(f"<tr><th>{k}</th><td>{html.escape(str(v))}</td></tr>" for k, v in facts.items())
+    columns = "".join(
+        f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.type))}</td></tr>" for f in snapshot.schema
+    )
+    return (
+        f"<b>{html.escape(config.name)}</b><table>{rows}</table>"
+        f"<table><thead><tr><th>column</th><th>type</th></tr></thead>{columns}</table>"
+    )
+
+
+def arrow_html(table: pa.Table, limit: int = 50) -> str:
+    head = "".join(f"<th>{html.escape(n)}</th>" for n in table.column_names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape('' if v is None else str(v))}</td>" for v in row.values()) + "</tr>"
+        for row in table.slice(0, limit).to_pylist()
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,168 @@
+"""What every write of one table shares: where it is, how it is laid out, who runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine, Rows
+from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.expressions.key_generators import KeyGenerator
+from lakebed.index.base import Index
+from lakebed.merge.rules import MergeRules
+from lakebed.model import META_COLUMNS, OPERATION_COLUMN, BaseFile
+from lakebed.schema.arrow import normalise, with_meta
+from lakebed.schema.avro import arrow_to_avro, avro_with_meta
+from lakebed.schema.evolution import reconcile
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.table_config import TableConfig
+from lakebed.write.file_writer import FileFormat
+from lakebed.write.group_writer import GroupWriter
+from lakebed.write.incoming import Intake
+from lakebed.write.merge_file import Matching
+from lakebed.write.targets import Targets
+
+
+@dataclass(frozen=True)
+class WriteContext:
+    """One table, one engine, one set of settings."""
+
+    storage: Storage
+    config: TableConfig
+    engine: Engine
+    settings: WriteSettings
+    index: Index
+    keys: KeyGenerator
+
+    @cached_property
+    def rules(self) -> MergeRules:
+        c = self.config
+        return MergeRules.of(c.merge_mode, c.ordering_fields, c.delete_field, c.delete_marker)
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The table's columns after a write: as Arrow and as the Avro text of the commit; `data` are those in the files."""
+
+    arrow: pa.Schema
+    avro: str
+    data: pa.Schema
+
+
+def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> TableSchema:
+    """The table's schema with the incoming rows' columns taken in. Raises `SchemaConflict` before anything is written."""
+    incoming = incoming_schema(context.engine.schema(rows))
+    current = snapshot.schema
+    merged = reconcile(current, incoming, missing=context.settings.missing_columns) if len(current) else incoming
+    return table_schema(context, snapshot, merged)
+
+
+def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -> TableSchema:
+    same = snapshot.avro_schema and merged.equals(snapshot.schema)
+    avro = snapshot.avro_schema if same else arrow_to_avro(merged, context.config.name)
+    dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
+    return TableSchema(merged, avro, pa.schema([f for f in merged if f.name not in dropped]))
+
+
+def incoming_schema(schema: pa.Schema) -> pa.Schema:
+    """The caller's columns as a table would hold them, Hudi's own columns left out."""
+    return normalise(pa.schema([f for f in schema if f.name not in (*META_COLUMNS, OPERATION_COLUMN)]))
+
+
+def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool = True) -> None:
+    """Key, partition and ordering columns must be there, ordering columns of a type that has an order."""
+    names = schema.names
+    wanted: list[tuple[str, Sequence[str]]] = [
+        ("record key", context.keys.key_fields),
+        ("partition", context.keys.partition_fields),
+        ("ordering", context.rules.ordering if ordering else ()),
+    ]
+    for what, fields in wanted:
+        for name in fields:
+            if name not in names and name.split(".")[0] not in names:
+                raise SchemaConflict(
+                    f"the {what} column {name!r} of table {context.config.name!r} is not in the data",
+                    hint=f"the data has {', '.join(names) or 'no columns'}: add or rename the column",
+                    context={"column": name, "role": what, "columns": names},
+                )
+            field = schema.field(name) if name in names else None
+            if what == "ordering" and field is not None and pa.types.is_nested(field.type):
+                raise SchemaConflict(
+                    f"the ordering column {name!r} is a {field.type}, which has no order",
+                    hint="order by a number, a text, a date or a timestamp",
+                    context={"column": name, "type": str(field.type)},
+                )
+
+
+def group_writer(
+    context: WriteContext,
+    snapshot: Snapshot,
+    schema: TableSchema,
+    instant: str,
+    targets: Targets,
+    *,
+    matching: Matching = "keys",
+    combine: bool = True,
+    all_deletes: bool = False,
+    known_partitions: frozenset[str] = frozenset(),
+) -> GroupWriter:
+    """The row function of this write, ready to be sent to tasks."""
+    settings = context.settings
+    format_ = FileFormat(
+        with_meta(schema.data),
+        avro_with_meta(arrow_to_avro_of(schema, context)),
+        settings,
+        context.config.populate_meta_fields,
+    )
+    storage = context.storage if context.engine.name == "local" else context.storage.spec
+    return GroupWriter(
+        storage=storage,
+        instant=instant,
+        format=format_,
+        intake=Intake(
+            schema=schema.data,
+            rules=context.rules,
+            combine=combine,
+            all_deletes=all_deletes,
+            memory=settings.memory,
+            auto_keys=instant if context.keys.auto_keys else None,
+        ),
+        targets=targets,
+        matching=matching,
+        max_file_size=settings.max_file_size,
+        known_partitions=known_partitions,
+    )
+
+
+def arrow_to_avro_of(schema: TableSchema, context: WriteContext) -> str:
+    """The Avro schema of the files: the table's, or without dropped partition columns."""
+    return (
+        schema.avro
+        if schema.data is schema.arrow or len(schema.data) == len(schema.arrow)
+        else arrow_to_avro(schema.data, context.config.name)
+    )
+
+
+def keyed_by_meta(context: WriteContext, operation: str) -> None:
+    """Updates and deletes need stored keys: refuse them on tables without meta fields or without keys."""
+    if not context.config.populate_meta_fields:
+        raise InvalidOption(
+            f"table {context.config.name!r} keeps no meta fields (hoodie.populate.meta.fields=false), {operation} needs them",
+            hint="such a table takes insert and bulk_insert only",
+            context={"operation": operation},
+        )
+    if context.keys.auto_keys:
+        raise InvalidOption(
+            f"table {context.config.name!r} has generated record keys, {operation} by key has nothing to go by",
+            hint="insert, bulk_insert, insert_overwrite or delete by predicate",
+            context={"operation": operation},
+        )
+
+
+def latest_by_group(files: Sequence[BaseFile]) -> dict[tuple[str, str], BaseFile]:
+    return {(f.partition, f.file_id): f for f in files}

@@ -1,0 +1,139 @@
+"""Making a table: its properties from a few words, and the empty folder layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.config.settings import TableSettings
+from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.expressions.key_generators import kind_of
+from lakebed.index.base import Index
+from lakebed.index.registry import make_index
+from lakebed.merge.rules import MergeRules
+from lakebed.schema.avro import arrow_to_avro
+from lakebed.slices.keys import key_generator_spec
+from lakebed.storage.base import Storage
+from lakebed.timeline.new_table import new_table_properties
+from lakebed.timeline.table_config import TableConfig, create_table
+from lakebed.write.context import incoming_schema
+
+
+def create(
+    storage: Storage,
+    schema: pa.Schema,
+    *,
+    settings: TableSettings,
+    index: str | Index,
+    buckets: int | None,
+    hash_fields: Sequence[str],
+    update_partition_path: bool | None,
+    properties: Mapping[str, str],
+) -> TableConfig:
+    """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage."""
+    columns = incoming_schema(schema)
+    key_fields = settings.key_fields or ()
+    _check_columns(columns, settings)
+    chosen = make_index(
+        index if key_fields or index != "auto" else "simple",
+        key_fields=key_fields,
+        buckets=buckets,
+        fields=hash_fields,
+        update_partition_path=update_partition_path,
+    )
+    name = settings.name or _name_of(storage)
+    created = new_table_properties(
+        name=name,
+        table_type=settings.type or "cow",
+        version=settings.version or 9,
+        key_fields=key_fields,
+        partition_fields=settings.partition_fields or (),
+        ordering_fields=settings.ordering_fields or (),
+        key_generator=kind_of(settings.key_generator) if settings.key_generator else None,
+        partition_types=settings.partition_types or (),
+        merge_mode=settings.merge_mode,
+        payload=settings.payload,
+        delete_field=settings.delete_field or "",
+        delete_marker=settings.delete_marker or "",
+        hive_style=bool(settings.hive_style),
+        url_encode=bool(settings.url_encode),
+        slash_dates=bool(settings.slash_dates),
+        drop_partition_columns=bool(settings.drop_partition_columns),
+        populate_meta_fields=settings.populate_meta_fields is not False,
+        database=settings.database or "",
+        create_schema=arrow_to_avro(columns, name) if len(columns) else "",
+        timezone=settings.timezone or "UTC",
+        index_settings=chosen.settings(),
+        extra={**settings.timestamp, **_key_options(settings), **properties},
+    )
+    config = TableConfig(created)
+    _check_config(config)
+    return create_table(storage, created)
+
+
+def _key_options(settings: TableSettings) -> dict[str, str]:
+    prefix = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+    return {prefix: "true"} if settings.consistent_logical_timestamp else {}
+
+
+def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
+    if not len(columns):
+        return
+    wanted = [
+        ("key", settings.key_fields),
+        ("partition", settings.partition_fields),
+        ("ordering", settings.ordering_fields),
+    ]
+    for what, fields in wanted:
+        for name in fields or ():
+            if name not in columns.names and name.split(".")[0] not in columns.names:
+                raise SchemaConflict(
+                    f"the {what} column {name!r} is not in the schema",
+                    hint=f"the schema has {', '.join(columns.names)}",
+                    context={"column": name, "role": what},
+                )
+    for name in settings.ordering_fields or ():
+        if name in columns.names and pa.types.is_nested(columns.field(name).type):
+            raise SchemaConflict(
+                f"the ordering column {name!r} is a {columns.field(name).type}, which has no order",
+                hint="order by a number, a text, a date or a timestamp",
+            )
+
+
+def _check_config(config: TableConfig) -> None:
+    """What could be created but not written is refused now."""
+    if config.table_type == "mor":
+        raise UnsupportedFeature(
+            "lakebed writes copy-on-write tables",
+            hint='create the table with type="cow"; merge-on-read tables of other engines can be read (read_optimized)',
+            context={"feature": "merge-on-read writing"},
+        )
+    if config.merge_mode == "event_time" and not config.ordering_fields:
+        raise InvalidOption(
+            "merge='event_time' needs an ordering column",
+            hint="name it: create(..., ordering='updated_at'), or use merge='commit_time'",
+        )
+    MergeRules.of(config.merge_mode, config.ordering_fields)
+    key_generator_spec(config)
+
+
+def _name_of(storage: Storage) -> str:
+    """The table's name is that of its folder, in letters that Avro names can have."""
+    last = storage.spec.uri.rstrip("/").rpartition("/")[2]
+    name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in last)
+    return name if name and not name[0].isdigit() else f"t_{name}"
+
+
+def schema_of_data(data: Any, read: Any) -> pa.Schema:
+    """The Arrow schema of what the caller gave: a schema, Spark's StructType or DataFrame, or data."""
+    if isinstance(data, pa.Schema):
+        return data
+    if hasattr(data, "jsonValue") and hasattr(data, "json"):
+        from lakebed.schema.spark import spark_json_to_arrow
+
+        return spark_json_to_arrow(data.json())
+    if hasattr(data, "__arrow_c_schema__") and not hasattr(data, "__arrow_c_stream__"):
+        return pa.schema(data)
+    return read(data)

@@ -1,0 +1,156 @@
+"""Deletes: by keys, by rows that hold the key columns, or by a predicate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.engine.base import Rows
+from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.expressions.base import RowExpression
+from lakebed.index.base import FILE_ID, INSTANT
+from lakebed.index.bucket import BucketIndex
+from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakebed.read.keys import KeyText, is_key_list
+from lakebed.read.scan import Scan
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
+from lakebed.write.assign import Assignment, assign
+from lakebed.write.context import TableSchema, WriteContext, keyed_by_meta, require_columns, table_schema
+from lakebed.write.expressions import NamePart
+from lakebed.write.plan import plan_of_assignment
+from lakebed.write.prepare import derive_keys
+from lakebed.write.profile import encode_profile
+from lakebed.write.result import WriteResult
+from lakebed.write.status import WriteStatus
+from lakebed.write.transaction import StageTimes
+from lakebed.write.upsert import KeyedWrite, finish, transaction, write_assigned, write_buckets, write_located
+
+_DELETE = KeyedWrite("DELETE", "keys", True)
+
+
+def delete(context: WriteContext, what: Any) -> WriteResult:
+    """Delete by a SQL predicate or Arrow expression, by a list of keys, or by rows holding key (and partition) columns.
+
+    Keys without their partition columns are looked for in every partition, and every hit goes.
+    """
+    snapshot = open_snapshot(context.storage, context.config)
+    admit(context, snapshot, "delete")
+    if isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute"):
+        return _delete_located(context, snapshot, _by_predicate(context, snapshot, what))
+    keyed_by_meta(context, "delete")
+    if is_key_list(what):
+        return _delete_located(context, snapshot, _by_key_text(context, snapshot, _key_text(context, snapshot, what)))
+    rows = context.engine.rows(what)
+    present = context.engine.schema(rows)
+    missing = [f for f in context.keys.partition_fields if f not in present.names]
+    if missing and not context.index.is_global:
+        keys = context.engine.derive(rows, {RECORD_KEY: context.keys.record_key}, keep=[])
+        return _delete_located(context, snapshot, _by_keys(context, snapshot, keys))
+    require_columns(context, present, ordering=False)
+    return _delete_keyed(context, snapshot, rows, present)
+
+
+def _delete_keyed(context: WriteContext, snapshot: Snapshot, rows: Rows, present: pa.Schema) -> WriteResult:
+    """Rows that name key and partition: found by the index, like an upsert."""
+    times = StageTimes()
+    with transaction(context, "DELETE") as tx:
+        tx.begin()
+        times.mark("begin")
+        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        schema = unchanged_schema(context, snapshot)
+        prepared = derive_keys(context, rows, present, keep=[])
+        if isinstance(context.index, BucketIndex):
+            tx.inflight()
+            statuses = write_buckets(context, snapshot, schema, tx.instant, prepared, _DELETE)
+        else:
+            statuses = write_located(context, snapshot, schema, tx, prepared, _DELETE, times)
+        times.mark("write")
+        return finish(context, tx, statuses, schema.avro, times)
+
+
+def _delete_located(context: WriteContext, snapshot: Snapshot, located: Rows) -> WriteResult:
+    """Rows whose file is known already: no index, one shuffle by file group."""
+    times = StageTimes()
+    engine = context.engine
+    held = engine.persist(located)
+    try:
+        if file_groups_in_clustering(snapshot):
+            refuse_clustered(
+                snapshot, plan_of_assignment(context, snapshot, _groups(context, snapshot, held, ""), "DELETE")
+            )
+        with transaction(context, "DELETE") as tx:
+            tx.begin()
+            times.mark("begin")
+            current = Snapshot(context.storage, context.config, tx.timeline)
+            schema = unchanged_schema(context, current)
+            plan = _groups(context, snapshot, held, tx.instant)
+            tx.inflight(encode_profile(context, "DELETE", plan))
+            times.mark("tag")
+            statuses: list[WriteStatus] = []
+            if plan.groups:
+                statuses = write_assigned(context, snapshot, schema, tx.instant, held, plan, _DELETE)
+            times.mark("write")
+            tx.read_at(snapshot)
+            return finish(context, tx, statuses, schema.avro, times)
+    finally:
+        engine.release(held)
+
+
+def _groups(context: WriteContext, snapshot: Snapshot, located: Rows, instant: str) -> Assignment:
+    profile = context.engine.aggregate(located, [PARTITION_PATH, FILE_ID])
+    partitions = {p for p in profile.column(PARTITION_PATH).to_pylist() if p is not None}
+    return assign(profile, snapshot.base_files(partitions), instant=instant, record_size=1.0, settings=context.settings)
+
+
+def unchanged_schema(context: WriteContext, snapshot: Snapshot) -> TableSchema:
+    return table_schema(context, snapshot, snapshot.schema)
+
+
+_PLACE: dict[str, RowExpression] = {FILE_ID: NamePart(FILE_NAME, 0), INSTANT: NamePart(FILE_NAME, 2)}
+
+
+def _by_predicate(context: WriteContext, snapshot: Snapshot, predicate: Any) -> Rows:
+    """Key and place of every stored row that the predicate holds for."""
+    if not context.config.populate_meta_fields:
+        keyed_by_meta(replace(context), "delete")
+    scan = Scan(snapshot, columns=[RECORD_KEY, PARTITION_PATH, FILE_NAME], filter=predicate, spark=_spark(context))
+    found = context.engine.rows(scan.to_spark() if context.engine.name == "spark" else scan.to_arrow())
+    return context.engine.derive(found, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
+
+
+def _by_keys(context: WriteContext, snapshot: Snapshot, keys: Rows) -> Rows:
+    """Every place of these keys, over all partitions: the key column of all base files, joined."""
+    engine = context.engine
+    files = snapshot.base_files()
+    stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+    placed = engine.derive(stored, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
+    return engine.join(placed, engine.distinct(keys), [RECORD_KEY], "inner")
+
+
+def _by_key_text(context: WriteContext, snapshot: Snapshot, keys: pa.Array) -> Rows:
+    if keys.null_count:
+        raise InvalidOption("a key to delete is null", hint="leave null keys out")
+    return _by_keys(context, snapshot, context.engine.from_arrow(pa.table({RECORD_KEY: keys})))
+
+
+def _key_text(context: WriteContext, snapshot: Snapshot, keys: Any) -> pa.Array:
+    if isinstance(keys, KeyText):
+        return keys.texts
+    if not context.keys.key_fields:
+        raise SchemaConflict("the table has no key fields", hint="give stored keys as lakebed.KeyText([...])")
+    return context.keys.key_text_of(keys_table(keys, context.keys.key_fields), snapshot.schema)
+
+
+def keys_table(keys: Any, fields: tuple[str, ...]) -> Any:
+    """A list of tuples as a table with the key columns; other forms as they are."""
+    if isinstance(keys, list | tuple) and len(fields) > 1:
+        columns = list(zip(*keys, strict=True)) if keys else [()] * len(fields)
+        return pa.table({name: pa.array(list(c)) for name, c in zip(fields, columns, strict=True)})
+    return keys
+
+
+def _spark(context: WriteContext) -> Any:
+    return getattr(context.engine, "spark", None)

@@ -1,0 +1,160 @@
+"""From options to a write: the context every verb needs, and a whole Hudi job's options dict as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from lakebed.config.options import Options, conflicts_with_table, resolve_options
+from lakebed.engine.base import Engine
+from lakebed.engine.local import LocalEngine
+from lakebed.engine.spark_session import session_of
+from lakebed.errors import InvalidOption, TableExists, TableNotFound
+from lakebed.index.base import Index
+from lakebed.index.registry import check_same_index, index_of, make_index, recorded_index
+from lakebed.slices.keys import table_keys
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.base import Storage
+from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.write.bulk import bulk_insert
+from lakebed.write.context import WriteContext
+from lakebed.write.create import create
+from lakebed.write.delete import delete
+from lakebed.write.overwrite import delete_partitions, insert_overwrite
+from lakebed.write.result import WriteResult
+from lakebed.write.upsert import insert, upsert
+
+Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
+
+# Arrow data up to this size is written in this process even where there is a Spark session.
+IN_PROCESS_BYTES = 128 << 20
+
+
+def choose_engine(data: Any, spark: Any | None) -> Engine:
+    """Spark for DataFrames and for big Arrow data where there is a session, else this process."""
+    session = session_of(data) or spark
+    if session is None:
+        return LocalEngine()
+    size = getattr(data, "nbytes", None)
+    if session_of(data) is None and (size is None or size <= IN_PROCESS_BYTES):
+        return LocalEngine()
+    from lakebed.engine.spark import SparkEngine
+
+    return SparkEngine(session)
+
+
+def write_context(storage: Storage, config: TableConfig, engine: Engine, options: Options) -> WriteContext:
+    """Everything a write of this table needs. Raises `InvalidOption` where options contradict the table."""
+    conflicts_with_table(options, config.properties)
+    snapshot = open_snapshot(storage, config)
+    return WriteContext(
+        storage=storage,
+        config=config,
+        engine=engine,
+        settings=options.write,
+        index=_index(config, options, lambda: index_of(snapshot)),
+        keys=table_keys(snapshot),
+    )
+
+
+def _index(config: TableConfig, options: Options, inferred: Any) -> Index:
+    asked = requested_index(options, config)
+    recorded = recorded_index(config.index_settings)
+    if recorded is None and asked is not None:
+        return asked
+    found: Index = inferred()
+    if asked is not None:
+        check_same_index(found, asked)
+    return found
+
+
+def requested_index(options: Options, config: TableConfig) -> Index | None:
+    """The index that a job's options name, or None."""
+    said = options.index
+    if said.type is None:
+        return None
+    return make_index(
+        said.type,
+        key_fields=config.key_fields,
+        buckets=said.buckets,
+        fields=said.fields or (),
+        update_partition_path=said.update_partition,
+    )
+
+
+def write(
+    df: Any,
+    uri: str,
+    options: Mapping[str, Any],
+    mode: Mode = "append",
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> WriteResult | None:
+    """Run an existing Hudi job's write. See `lakebed.write`."""
+    if mode not in ("append", "overwrite", "errorifexists", "ignore"):
+        raise InvalidOption(f"there is no save mode {mode!r}", hint="use append, overwrite, errorifexists or ignore")
+    job = resolve_options(options)
+    storage = open_storage(uri, storage_options)
+    try:
+        config: TableConfig | None = load_table_config(storage)
+    except TableNotFound:
+        config = None
+    if config is not None and mode == "errorifexists":
+        raise TableExists(f"there is a table at {uri}", hint='write with mode="append" or "overwrite"')
+    if config is not None and mode == "ignore":
+        return None
+    engine = choose_engine(df, None)
+    if config is None:
+        config = _create(storage, engine, df, job)
+    context = write_context(storage, config, engine, job)
+    if mode == "overwrite":
+        return insert_overwrite(context, df, "table")
+    return run(context, job.operation or _default_operation(config), df)
+
+
+def _default_operation(config: TableConfig) -> str:
+    return "upsert" if config.key_fields else "bulk_insert"
+
+
+def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableConfig:
+    said = job.index
+    return create(
+        storage,
+        engine.schema(engine.rows(df)),
+        settings=job.table,
+        index=said.type or "simple",
+        buckets=said.buckets,
+        hash_fields=said.fields or (),
+        update_partition_path=said.update_partition,
+        properties={},
+    )
+
+
+def run(context: WriteContext, operation: str, data: Any) -> WriteResult:
+    """One of Hudi's operations by its name."""
+    match operation.lower():
+        case "upsert":
+            return upsert(context, data)
+        case "insert":
+            return insert(context, data)
+        case "bulk_insert":
+            return bulk_insert(context, data)
+        case "delete":
+            return delete(context, data)
+        case "insert_overwrite":
+            return insert_overwrite(context, data, "partitions")
+        case "insert_overwrite_table":
+            return insert_overwrite(context, data, "table")
+        case "delete_partition":
+            chosen = context.settings.partitions_to_delete
+            return delete_partitions(context, chosen or _partitions_of(context, data))
+        case _:
+            raise InvalidOption(f"there is no operation {operation!r}", context={"operation": operation})
+
+
+def _partitions_of(context: WriteContext, data: Any) -> list[str]:
+    """The partition paths of the rows, where a delete_partition job names none."""
+    engine = context.engine
+    rows = engine.derive(engine.rows(data), {"_hoodie_partition_path": context.keys.partition_path}, keep=[])
+    return [p for p in engine.aggregate(rows, ["_hoodie_partition_path"]).column(0).to_pylist() if p is not None]

@@ -1,0 +1,157 @@
+"""Replacing file groups: insert_overwrite (of the partitions written, or the table) and delete_partitions."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from lakebed.engine.base import Rows
+from lakebed.errors import InvalidOption
+from lakebed.index.base import FILE_ID
+from lakebed.index.bucket import BucketIndex
+from lakebed.model import PARTITION_PATH, Action
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.timeline.actions import encode_requested_replace
+from lakebed.write.admission import admit, file_groups_in_clustering
+from lakebed.write.assign import assign
+from lakebed.write.context import TableSchema, WriteContext, group_writer
+from lakebed.write.expressions import NO_LOCATION
+from lakebed.write.prepare import prepare
+from lakebed.write.profile import encode_profile
+from lakebed.write.record_size import SAMPLE_ROWS, from_commits, from_sample
+from lakebed.write.result import WriteResult
+from lakebed.write.status import STATUS_SCHEMA, WriteStatus
+from lakebed.write.targets import BucketTargets
+from lakebed.write.transaction import StageTimes, Transaction
+from lakebed.write.upsert import KeyedWrite, admitted_rows, checked_statuses, finish, transaction
+
+Scope = Literal["partitions", "table"]
+
+
+def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partitions") -> WriteResult:
+    """Write the rows to new file groups and replace all old ones of the partitions written, or of the whole table."""
+    if scope not in ("partitions", "table"):
+        raise InvalidOption(f"insert_overwrite has no scope {scope!r}", hint='use "partitions" or "table"')
+    times = StageTimes()
+    operation = "INSERT_OVERWRITE_TABLE" if scope == "table" else "INSERT_OVERWRITE"
+    kind = KeyedWrite("INSERT", "none", context.settings.combine_before_insert)
+    rows, schema = admitted_rows(context, data, kind)
+    with transaction(context, operation, Action.REPLACECOMMIT) as tx:
+        tx.begin(encode_requested_replace(None))
+        times.mark("begin")
+        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        refuse_replacing_clustered(snapshot, None if scope == "table" else ())
+        prepared = prepare(context, rows, schema)
+        if isinstance(context.index, BucketIndex):
+            tx.inflight()
+            statuses = _overwrite_buckets(context, snapshot, schema, tx.instant, prepared, kind)
+        else:
+            statuses = _overwrite_planned(context, snapshot, schema, tx, prepared, kind)
+        times.mark("write")
+        written = {s.partition for s in statuses if s.path is not None} | set(context.settings.overwrite_partitions)
+        replaced = replaced_file_ids(snapshot, None if scope == "table" else written)
+        return finish(context, tx, statuses, schema.avro, times, replaced)
+
+
+def _overwrite_buckets(
+    context: WriteContext, snapshot: Snapshot, schema: TableSchema, instant: str, prepared: Rows, kind: KeyedWrite
+) -> list[WriteStatus]:
+    index = context.index
+    assert isinstance(index, BucketIndex)
+    writer = group_writer(
+        context, snapshot, schema, instant, BucketTargets(instant, {}), matching="none", combine=kind.combine
+    )
+    partitioned = bool(context.keys.partition_fields)
+    written = context.engine.group_map(
+        prepared,
+        writer,
+        STATUS_SCHEMA,
+        groups=None if partitioned else index.buckets,
+        one_group_per_task=not partitioned,
+    )
+    return checked_statuses(context.engine.collect(written))
+
+
+def _overwrite_planned(
+    context: WriteContext, snapshot: Snapshot, schema: TableSchema, tx: Transaction, prepared: Rows, kind: KeyedWrite
+) -> list[WriteStatus]:
+    engine = context.engine
+    located = engine.persist(engine.derive(prepared, NO_LOCATION))
+    try:
+        size = from_commits(snapshot, context.settings)
+        if size is None:
+            sample = engine.collect(engine.head(located, SAMPLE_ROWS))
+            size = from_sample(
+                sample.select([n for n in sample.column_names if not n.startswith("_file")]), context.settings
+            )
+        profile = engine.aggregate(located, [PARTITION_PATH, FILE_ID])
+        plan = assign(
+            profile, (), instant=tx.instant, record_size=size, settings=context.settings, fill_small_files=False
+        )
+        tx.inflight(encode_profile(context, tx.operation, plan))
+        routed = engine.route(located, plan.updates, plan.inserts)
+        writer = group_writer(
+            context, snapshot, schema, tx.instant, plan.targets, matching="none", combine=kind.combine
+        )
+        groups = max(1, len(plan.groups))
+        written = engine.group_map(routed, writer, STATUS_SCHEMA, groups=groups, one_group_per_task=True)
+        return checked_statuses(engine.collect(written))
+    finally:
+        engine.release(located)
+
+
+def delete_partitions(context: WriteContext, partitions: Sequence[str]) -> WriteResult:
+    """Replace every file group of the partitions by nothing. `*` in a path stands for any text."""
+    times = StageTimes()
+    snapshot = open_snapshot(context.storage, context.config)
+    admit(context, snapshot, "delete_partition")
+    chosen = match_partitions(partitions, snapshot.partitions())
+    refuse_replacing_clustered(snapshot, chosen)
+    with transaction(context, "DELETE_PARTITION", Action.REPLACECOMMIT) as tx:
+        tx.begin(encode_requested_replace("DELETE_PARTITION"))
+        tx.inflight()
+        times.mark("begin")
+        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        replaced = replaced_file_ids(snapshot, set(chosen))
+        return finish(context, tx, [], snapshot.avro_schema, times, replaced)
+
+
+def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list[str]:
+    """Partition paths that a list of paths and `*` patterns names; one that names nothing is an error."""
+    chosen: list[str] = []
+    for pattern in patterns:
+        if "*" in pattern:
+            found = [p for p in partitions if fnmatch.fnmatchcase(p, pattern.replace("[", "[[]"))]
+        else:
+            found = [p for p in partitions if p == pattern.strip("/")]
+        if not found:
+            raise InvalidOption(
+                f"the table has no partition {pattern!r}",
+                hint=f"it has {', '.join(map(repr, partitions[:5])) or 'none'}{', ...' if len(partitions) > 5 else ''}",
+                context={"partition": pattern},
+            )
+        chosen += [p for p in found if p not in chosen]
+    return chosen
+
+
+def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[str, tuple[str, ...]]:
+    """File ids of all current file groups by partition path (None: of the whole table, empty partitions too)."""
+    wanted = snapshot.partitions() if partitions is None else sorted(partitions)
+    ids: dict[str, list[str]] = {p: [] for p in wanted}
+    known = [p for p in wanted if p in set(snapshot.partitions())]
+    for file_slice in snapshot.file_slices(None if partitions is None else known):
+        ids[file_slice.partition].append(file_slice.file_id)
+    return {p: tuple(found) for p, found in ids.items()}
+
+
+def refuse_replacing_clustered(snapshot: Snapshot, partitions: Sequence[str] | None) -> None:
+    """Replacing file groups that a pending clustering is about to replace would lose one of the two."""
+    clustered = file_groups_in_clustering(snapshot)
+    met = sorted(k for k in clustered if partitions is None or k[0] in partitions)
+    if met:
+        from lakebed.config.features import check_write
+        from lakebed.slices.facts import table_facts
+
+        name = "/".join(filter(None, met[0]))
+        check_write(snapshot.config.properties, table_facts(snapshot, updated_in_clustering=name), "insert_overwrite")

@@ -1,0 +1,33 @@
+"""The first stage of a write: record key, partition path and, for hashing indexes, the bucket of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakebed.engine.base import Rows
+from lakebed.expressions.base import RowExpression
+from lakebed.index.base import GROUP
+from lakebed.index.bucket import BucketIndex
+from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
+from lakebed.write.context import TableSchema, WriteContext
+
+
+def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
+    """Key, partition path (and bucket) in front of the columns that go into the files."""
+    present = context.engine.schema(rows)
+    wanted = set(schema.data.names)
+    extra = {IS_DELETED_COLUMN, context.config.delete_field}
+    keep = [n for n in present.names if n in wanted or n in extra]
+    return derive_keys(context, rows, present, keep)
+
+
+def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Sequence[str]) -> Rows:
+    columns: dict[str, RowExpression] = {
+        RECORD_KEY: context.keys.record_key,
+        PARTITION_PATH: context.keys.partition_path,
+    }
+    if isinstance(context.index, BucketIndex):
+        columns[GROUP] = context.index.group_expression(context.keys, present)
+    return context.engine.derive(rows, columns, keep=keep)

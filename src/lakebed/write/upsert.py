@@ -1,0 +1,280 @@
+"""Upsert, insert and delete by key, from top to bottom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from lakebed.engine.base import Rows
+from lakebed.index.base import FILE_ID
+from lakebed.index.bucket import BucketIndex
+from lakebed.merge.combine_stage import combine_by_key
+from lakebed.model import PARTITION_PATH, Action
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
+from lakebed.write.assign import Assignment, assign
+from lakebed.write.context import (
+    TableSchema,
+    WriteContext,
+    group_writer,
+    keyed_by_meta,
+    require_columns,
+    schema_for_write,
+)
+from lakebed.write.expressions import IS_NULL_FILE_ID, NO_LOCATION
+from lakebed.write.plan import WritePlan, plan_of_assignment, plan_of_buckets
+from lakebed.write.prepare import prepare
+from lakebed.write.profile import encode_profile
+from lakebed.write.record_size import SAMPLE_ROWS, from_commits, from_sample
+from lakebed.write.result import WriteResult
+from lakebed.write.status import STATUS_SCHEMA, WriteStatus, first_error, from_table
+from lakebed.write.targets import BucketTargets
+from lakebed.write.transaction import StageTimes, Transaction
+
+Operation = Literal["UPSERT", "INSERT", "DELETE"]
+
+
+@dataclass(frozen=True)
+class KeyedWrite:
+    """What tells one operation from another on this path.
+
+    `matching` is what happens to a stored row of the same key: replaced, left ("skip"), an error ("fail"), or nothing,
+    since nobody looks ("none", a plain insert).
+    """
+
+    operation: Operation
+    matching: Literal["keys", "none", "skip", "fail"]
+    combine: bool
+
+    @property
+    def looks_up(self) -> bool:
+        return self.matching != "none"
+
+    @property
+    def deletes(self) -> bool:
+        return self.operation == "DELETE"
+
+
+def upsert(context: WriteContext, data: Any) -> WriteResult:
+    """Insert new keys and replace rows of known ones, by the table's merge mode."""
+    settings = context.settings
+    if settings.drop_duplicates or settings.dup_policy != "none":
+        return insert(context, data)
+    return keyed_write(context, data, KeyedWrite("UPSERT", "keys", settings.combine_before_upsert))
+
+
+def insert(context: WriteContext, data: Any) -> WriteResult:
+    """Add rows without looking for their keys; with drop_duplicates or a duplicate policy, look and drop or refuse."""
+    settings = context.settings
+    if settings.dup_policy == "fail":
+        kind = KeyedWrite("INSERT", "fail", True)
+    elif settings.drop_duplicates or settings.dup_policy == "drop":
+        kind = KeyedWrite("INSERT", "skip", True)
+    elif settings.allow_duplicate_on_inserts:
+        kind = KeyedWrite("INSERT", "none", settings.combine_before_insert)
+    else:
+        kind = KeyedWrite("INSERT", "keys", settings.combine_before_insert)
+    return keyed_write(context, data, kind)
+
+
+def keyed_write(context: WriteContext, data: Any, kind: KeyedWrite) -> WriteResult:
+    times = StageTimes()
+    rows, schema = admitted_rows(context, data, kind)
+    with transaction(context, kind.operation) as tx:
+        tx.begin()
+        times.mark("begin")
+        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        prepared = prepare(context, rows, schema)
+        if isinstance(context.index, BucketIndex):
+            tx.inflight()
+            statuses = write_buckets(context, snapshot, schema, tx.instant, prepared, kind)
+        else:
+            statuses = write_located(context, snapshot, schema, tx, prepared, kind, times)
+        times.mark("write")
+        return finish(context, tx, statuses, schema.avro, times)
+
+
+def admitted_rows(context: WriteContext, data: Any, kind: KeyedWrite) -> tuple[Rows, TableSchema]:
+    """The caller's rows and the schema after the write; everything that can be refused is refused here."""
+    snapshot = open_snapshot(context.storage, context.config)
+    admit(context, snapshot, kind.operation)
+    if kind.looks_up:
+        keyed_by_meta(context, kind.operation.lower())
+    rows = context.engine.rows(data)
+    require_columns(context, context.engine.schema(rows))
+    schema = schema_for_write(context, snapshot, rows)
+    if kind.matching == "keys" and file_groups_in_clustering(snapshot):
+        refuse_clustered(snapshot, plan_keyed_write(context, snapshot, rows, schema, kind))
+    return rows, schema
+
+
+def write_buckets(
+    context: WriteContext, snapshot: Snapshot, schema: TableSchema, instant: str, prepared: Rows, kind: KeyedWrite
+) -> list[WriteStatus]:
+    """One shuffle by (partition path, bucket); which file groups are hit is known only while it runs."""
+    index = context.index
+    assert isinstance(index, BucketIndex)
+    writer = group_writer(
+        context,
+        snapshot,
+        schema,
+        instant,
+        BucketTargets(instant, index.bucket_map(snapshot)),
+        matching=kind.matching,
+        combine=kind.combine,
+        all_deletes=kind.deletes,
+    )
+    partitioned = bool(context.keys.partition_fields)
+    engine = context.engine
+    written = engine.group_map(
+        prepared,
+        writer,
+        STATUS_SCHEMA,
+        groups=None if partitioned else index.buckets,
+        one_group_per_task=not partitioned,
+    )
+    return checked_statuses(engine.collect(written))
+
+
+def write_located(
+    context: WriteContext,
+    snapshot: Snapshot,
+    schema: TableSchema,
+    tx: Transaction,
+    prepared: Rows,
+    kind: KeyedWrite,
+    times: StageTimes,
+) -> list[WriteStatus]:
+    """Tag by the index, lay the rows out over file groups, then one shuffle by group."""
+    engine = context.engine
+    tagged = engine.persist(tag(context, snapshot, prepared, kind))
+    try:
+        plan = lay_out(context, snapshot, schema, tx.instant, tagged)
+        times.mark("tag")
+        tx.inflight(encode_profile(context, kind.operation, plan))
+        return write_assigned(context, snapshot, schema, tx.instant, tagged, plan, kind)
+    finally:
+        engine.release(tagged)
+
+
+def tag(context: WriteContext, snapshot: Snapshot, prepared: Rows, kind: KeyedWrite) -> Rows:
+    """Rows with `_file_id` and `_instant` of their keys; null for new keys, and for all when nobody looks."""
+    engine = context.engine
+    if not kind.looks_up:
+        return engine.derive(prepared, NO_LOCATION)
+    if context.index.is_global and kind.combine:
+        prepared = combine_by_key(engine, prepared, context.rules)
+    tagged = context.index.tag(prepared, snapshot, engine, context.rules)
+    if kind.matching == "skip":
+        tagged = engine.filter(tagged, IS_NULL_FILE_ID)
+    return tagged
+
+
+def lay_out(context: WriteContext, snapshot: Snapshot, schema: TableSchema, instant: str, tagged: Rows) -> Assignment:
+    """Count rows by place and plan the file groups."""
+    engine = context.engine
+    profile = engine.aggregate(tagged, [PARTITION_PATH, FILE_ID])
+    size = from_commits(snapshot, context.settings)
+    if size is None:
+        names = set(schema.data.names)
+        sample = engine.collect(engine.head(tagged, SAMPLE_ROWS))
+        size = from_sample(
+            sample.select([n for n in sample.column_names if n in names or n.startswith("_hoodie")]), context.settings
+        )
+    partitions = profile.column(PARTITION_PATH).unique().to_pylist()
+    return assign(
+        profile,
+        snapshot.base_files([p for p in partitions if p is not None]),
+        instant=instant,
+        record_size=size,
+        settings=context.settings,
+        avoid=file_groups_in_clustering(snapshot),
+    )
+
+
+def write_assigned(
+    context: WriteContext,
+    snapshot: Snapshot,
+    schema: TableSchema,
+    instant: str,
+    tagged: Rows,
+    plan: Assignment,
+    kind: KeyedWrite,
+) -> list[WriteStatus]:
+    """Route the rows to their groups and write them."""
+    engine = context.engine
+    routed = engine.route(tagged, plan.updates, plan.inserts)
+    writer = group_writer(
+        context,
+        snapshot,
+        schema,
+        instant,
+        plan.targets,
+        matching=kind.matching,
+        combine=kind.combine,
+        all_deletes=kind.deletes,
+        known_partitions=frozenset(g.partition for g in plan.groups if g.target.base is not None),
+    )
+    written = engine.group_map(routed, writer, STATUS_SCHEMA, groups=max(1, len(plan.groups)), one_group_per_task=True)
+    return checked_statuses(engine.collect(written))
+
+
+def plan_keyed_write(
+    context: WriteContext, snapshot: Snapshot, rows: Rows, schema: TableSchema, kind: KeyedWrite
+) -> WritePlan:
+    """What the write would do, counted by a job of its own; nothing is written."""
+    prepared = prepare(context, rows, schema)
+    if isinstance(context.index, BucketIndex):
+        return plan_of_buckets(context, snapshot, prepared, kind.operation)
+    engine = context.engine
+    tagged = engine.persist(tag(context, snapshot, prepared, kind))
+    try:
+        assignment = lay_out(context, snapshot, schema, "0" * 17, tagged)
+    finally:
+        engine.release(tagged)
+    return plan_of_assignment(context, snapshot, assignment, kind.operation)
+
+
+def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
+    """The plan of `upsert(data)`."""
+    kind = KeyedWrite("UPSERT", "keys", context.settings.combine_before_upsert)
+    rows, schema = admitted_rows(context, data, kind)
+    return plan_keyed_write(context, open_snapshot(context.storage, context.config), rows, schema, kind)
+
+
+def transaction(context: WriteContext, operation: str, action: Action = Action.COMMIT) -> Transaction:
+    by_bucket = isinstance(context.index, BucketIndex)
+    return Transaction(context.storage, context.config, action, operation, context.settings, by_bucket=by_bucket)
+
+
+def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
+    """The tasks' statuses; raises the first error a task met in its rows."""
+    statuses = list(from_table(collected))
+    error = first_error(statuses)
+    if error is not None:
+        raise error
+    return statuses
+
+
+def finish(
+    context: WriteContext,
+    tx: Transaction,
+    statuses: list[WriteStatus],
+    schema: str,
+    times: StageTimes,
+    replaced: dict[str, tuple[str, ...]] | None = None,
+) -> WriteResult:
+    """Commit, and sum up."""
+    done = tx.commit(statuses, schema, replaced, before_complete=lambda: context.index.update(statuses, tx.instant))
+    times.mark("commit")
+    return WriteResult.of(
+        tx.instant,
+        done.completion_time or tx.instant,
+        tx.operation.lower(),
+        statuses,
+        replaced_file_groups=sum(len(ids) for ids in (replaced or {}).values()),
+        seconds=times.seconds,
+        rolled_back=tuple(tx.rolled_back),
+    )
