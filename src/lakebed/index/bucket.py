@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.errors import IndexInconsistent, InvalidOption
+from lakebed.expressions.base import Column
+from lakebed.expressions.bucket import Bucket
+from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import bucket_ids, plain_strings
 from lakebed.index.base import FILE_ID, INSTANT
 from lakebed.merge.rules import MergeRules
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
 from lakebed.slices.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from lakebed.expressions.bucket import Bucket
-    from lakebed.expressions.key_generators import KeyGenerator
 
 # What a file id has room for: eight digits.
 MAX_BUCKETS = 100_000_000
@@ -78,6 +77,12 @@ class BucketIndex:
         >>> BucketIndex(4).resolved(["a", "b"]).fields
         ('a', 'b')
         """
+        if not key_fields:
+            raise InvalidOption(
+                "a bucket index needs key fields, this table's keys are generated",
+                hint="name the key fields, or take the index 'simple'",
+                context={"buckets": self.buckets},
+            )
         foreign = [f for f in self.fields if f not in key_fields]
         if foreign:
             raise InvalidOption(
@@ -89,10 +94,14 @@ class BucketIndex:
         return BucketIndex(self.buckets, tuple(f for f in key_fields if f in wanted))
 
     def group_expression(self, key_generator: KeyGenerator, schema: pa.Schema) -> Bucket:
-        """The derived column that gives the bucket number of each row of data with this schema."""
-        from lakebed.expressions.bucket import Bucket
+        """The derived column (int32) that gives the bucket number of each row of data with this schema.
 
-        raise NotImplementedError
+        SchemaConflict where the data lacks a column that the key is made of.
+        """
+        expression = Bucket(key_generator, self.fields, self.buckets)
+        for name in expression.columns:
+            Column(name).type_in(schema)
+        return expression
 
     def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
         """Location by hash of the stored key text. The write pipeline routes by `group_expression` instead."""
@@ -116,7 +125,7 @@ class BucketIndex:
         """Bucket number (int32) of each stored key text."""
         return pa.array(bucket_ids(keys, self.fields, self.buckets), pa.int32())
 
-    def update(self, statuses: Sequence[Mapping[str, object]], instant: str) -> None:
+    def update(self, statuses: Sequence[object], instant: str) -> None:
         return None
 
     def rollback(self, instant: str) -> None:

@@ -59,17 +59,40 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
             hint="reading works; write with the engine that made it, or drop its metadata table first",
             context={"feature": "record index"},
         )
-    nominated = bool(config.populate_meta_fields) and _ids_are_numbers(snapshot)
-    fitting: list[BucketIndex] = []
-    if nominated:
-        fitting = fitting_buckets(sample_files(snapshot), config.key_fields, _highest(snapshot))
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting and for_write:
-            raise _ambiguous(config.name, fitting)
+    nominated = _ids_are_numbers(snapshot)
+    fitting = _fitting(snapshot) if nominated else []
+    if len(fitting) == 1:
+        return fitting[0]
     if for_write:
+        if fitting:
+            raise _ambiguous(config.name, fitting)
         _warn_of_simple(snapshot.storage.spec.uri, config.name, nominated)
     return SimpleIndex()
+
+
+def check_requested(snapshot: Snapshot, requested: Index) -> None:
+    """Check the index that a job's options name against a table that remembers none, by a sample of its stored keys.
+
+    A bucket index has to agree with file ids and keys (`IndexInconsistent`); any other is refused (`InvalidOption`) on
+    a table whose ids and keys are those of a bucket index.
+    """
+    if isinstance(requested, BucketIndex):
+        number_slices(snapshot.file_slices(), requested.buckets)
+        if snapshot.config.populate_meta_fields:
+            for sampled in sample_files(snapshot):
+                _check_keys(sampled, requested)
+        return
+    fitting = _fitting(snapshot) if _ids_are_numbers(snapshot) else []
+    if len(fitting) > 1:
+        raise _ambiguous(snapshot.config.name, fitting)
+    if fitting:
+        found = fitting[0]
+        raise InvalidOption(
+            f"the stored keys of table {snapshot.config.name!r} are those of a bucket index ({found.buckets} buckets"
+            f" hashed on {', '.join(found.fields)}), the write asks for {requested.name}",
+            hint="leave the index options out, or name that bucket index; t.indexes.adopt('simple') gives buckets up",
+            context={"table": dict(found.settings()), "write": dict(requested.settings())},
+        )
 
 
 def fitting_buckets(
@@ -146,25 +169,24 @@ def adopt(
         )
     number_slices(snapshot.file_slices(), index.buckets)
     for file in snapshot.base_files():
-        check_file(snapshot, file, index)
+        for keys in stored_keys(snapshot, file):
+            _check_keys(SampledFile(file.path, _number(file), keys), index)
     return index
 
 
-def check_file(snapshot: Snapshot, file: BaseFile, index: BucketIndex) -> None:
-    """`IndexInconsistent` naming the first key of a base file that does not hash to its bucket."""
-    number = _number(file)
-    for keys in stored_keys(snapshot, file):
-        numbers = index.buckets_of(keys).to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero(numbers != number)
-        if len(wrong):
-            key, other = keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
-            raise IndexInconsistent(
-                f"record key {key!r} in {file.path} belongs to bucket {other} under {index.buckets} buckets hashed on"
-                f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {number}",
-                hint="the count or the hash fields are not those that the table was written with, or a writer without"
-                " a bucket index has written to it",
-                context={"record_key": key, "path": file.path, "bucket": number, "hashed_to": other},
-            )
+def _check_keys(file: SampledFile, index: BucketIndex) -> None:
+    """`IndexInconsistent` naming the first of these keys of a base file that does not hash to its bucket."""
+    numbers = index.buckets_of(file.keys).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(numbers != file.bucket)
+    if len(wrong):
+        key, other = file.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
+        raise IndexInconsistent(
+            f"record key {key!r} in {file.path} belongs to bucket {other} under {index.buckets} buckets hashed on"
+            f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {file.bucket}",
+            hint="the count or the hash fields are not those that the table was written with, or a writer without"
+            " a bucket index has written to it",
+            context={"record_key": key, "path": file.path, "bucket": file.bucket, "hashed_to": other},
+        )
 
 
 def stored_keys(snapshot: Snapshot, file: BaseFile, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
@@ -173,7 +195,14 @@ def stored_keys(snapshot: Snapshot, file: BaseFile, batch_rows: int = 1 << 16) -
         yield plain_strings(batch.column(0))
 
 
+def _fitting(snapshot: Snapshot) -> list[BucketIndex]:
+    return fitting_buckets(sample_files(snapshot), snapshot.config.key_fields, _highest(snapshot))
+
+
 def _ids_are_numbers(snapshot: Snapshot) -> bool:
+    """Whether every file id can be a bucket number, on a table whose stored keys can be checked."""
+    if not (snapshot.config.populate_meta_fields and snapshot.config.key_fields):
+        return False
     try:
         return bool(number_slices(snapshot.file_slices(), _PLAUSIBLE))
     except IndexInconsistent:

@@ -131,8 +131,11 @@ class Promoted:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Whether a row leaves the partition path `old` that its key is stored in: it names another one, is no delete, and
-    wins over the stored row by the ordering values in the columns `stored` (none: the later row always wins)."""
+    """Whether a row leaves the partition path `old` that its key is stored in.
+
+    It does if it names another one (a null names none), is no delete, and wins over the stored row by the ordering
+    values in the columns `stored` (none: the later row always wins).
+    """
 
     partition: str
     old: str
@@ -150,7 +153,7 @@ class Moves:
 
     def sql(self, schema: pa.Schema) -> str:
         old, new = Column(self.old).sql(schema), Column(self.partition).sql(schema)
-        terms = [f"{old} IS NOT NULL AND NOT ({old} <=> {new})"]
+        terms = [f"coalesce({old} != {new}, false)"]
         terms += [f"NOT coalesce({text}, false)" for text in self._delete_sql(schema)]
         if self.stored:
             pairs = [
@@ -161,7 +164,7 @@ class Moves:
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         old, new = batch.column(self.old), batch.column(self.partition)
-        result = pc.and_(pc.is_valid(old), pc.fill_null(pc.not_equal(old, new), True))
+        result = pc.fill_null(pc.not_equal(old, new), False)
         if DELETE in self.deletes:
             result = pc.and_not(result, pc.fill_null(batch.column(DELETE), False))
         marked = self.rules.is_delete(batch)
@@ -170,7 +173,7 @@ class Moves:
         if self.stored:
             pairs = [[batch.column(n) for n in names] for names in (self.ordering, self.stored)]
             result = pc.and_(result, compare_ordering(*pairs))
-        return pc.and_(pc.is_valid(old), pc.fill_null(result, False))
+        return result
 
     def _delete_sql(self, schema: pa.Schema) -> list[str]:
         texts: list[str] = []

@@ -36,7 +36,7 @@ class SimpleIndex:
         return {"type": self.name}
 
     def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Rows with the place of their key. They are evaluated twice, so they are persisted: release what you gave."""
+        """Rows with the place of their key. They are evaluated twice, hence persisted: release what you gave."""
         _require_stored_keys(snapshot)
         if not snapshot.commits:
             return engine.derive(rows, _nowhere())
@@ -50,7 +50,7 @@ class SimpleIndex:
         places = engine.derive(stored, _location(), keep=[RECORD_KEY, PARTITION_PATH])
         return engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
 
-    def update(self, statuses: Sequence[Mapping[str, object]], instant: str) -> None:
+    def update(self, statuses: Sequence[object], instant: str) -> None:
         return None
 
     def rollback(self, instant: str) -> None:
@@ -81,6 +81,10 @@ class GlobalSimpleIndex:
         """The index that `settings()` describes."""
         return cls(settings.get("update_partition", "true").strip().lower() != "false")
 
+    def without_moves(self) -> GlobalSimpleIndex:
+        """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
+        return GlobalSimpleIndex(update_partition_path=False)
+
     def settings(self) -> Mapping[str, str]:
         return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
 
@@ -105,7 +109,7 @@ class GlobalSimpleIndex:
         joined = engine.join(rows, _stored_places(snapshot, files, engine, ordering), [RECORD_KEY], "left")
         return _move(joined, engine, rules, own, len(ordering))
 
-    def update(self, statuses: Sequence[Mapping[str, object]], instant: str) -> None:
+    def update(self, statuses: Sequence[object], instant: str) -> None:
         return None
 
     def rollback(self, instant: str) -> None:

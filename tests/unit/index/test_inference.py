@@ -15,8 +15,9 @@ from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
-from lakebed.index.inference import SampledFile, adopt, fitting_buckets
+from lakebed.index.inference import SampledFile, adopt, check_requested, fitting_buckets
 from lakebed.index.registry import index_of
+from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 
 NewTable = Callable[..., Any]
 Golden = Callable[[str], Any]
@@ -29,6 +30,11 @@ def _fill(table: Any, keys: list[str], buckets: int, fields: list[str], partitio
     for number in np.unique(numbers):
         rows = pa.table({"key": [k for k, n in zip(keys, numbers, strict=True) if n == number]})
         table.add(partition, rows, file_id=new_file_id(INSTANT, partition, int(number), bucket=int(number)))
+
+
+def _keys_of_bucket(number: int, buckets: int) -> list[str]:
+    keys = pa.array([f"k{i}" for i in range(10_000)])
+    return keys.filter(pa.array(bucket_ids(keys, ["key"], buckets) == number)).to_pylist()
 
 
 def _settings(index: Index) -> dict[str, str]:
@@ -51,8 +57,7 @@ def test_any_count_is_found(new_table: NewTable, buckets: int) -> None:
 
 def test_several_fitting_counts_are_refused_for_writes(new_table: NewTable) -> None:
     table = new_table()
-    few = [k for k in (f"k{i}" for i in range(4000)) if bucket_ids(pa.array([k]), ["key"], 8)[0] == 1]
-    _fill(table, few[:200], 8, ["key"])
+    _fill(table, _keys_of_bucket(1, 8)[:200], 8, ["key"])
     with pytest.raises(InvalidOption, match=r"more than one bucket index: 2 buckets.*4 buckets.*8 buckets") as caught:
         index_of(table)
     assert "t.indexes.adopt('bucket'" in caught.value.hint
@@ -150,11 +155,29 @@ def test_adopt_checks_every_stored_key(new_table: NewTable) -> None:
 
 def test_adopt_finds_one_misplaced_key_behind_the_sample(new_table: NewTable) -> None:
     table = new_table()
-    stray = next(k for k in (f"k{i}" for i in range(9000, 9999)) if bucket_ids(pa.array([k]), ["key"], 2)[0] == 1)
-    right = [k for k in (f"k{i}" for i in range(9000)) if bucket_ids(pa.array([k]), ["key"], 2)[0] == 0]
+    stray, right = _keys_of_bucket(1, 2)[-1], _keys_of_bucket(0, 2)
     table.add("eu", pa.table({"key": [*right, stray]}), file_id=new_file_id(INSTANT, "eu", 0, bucket=0))
     with pytest.raises(IndexInconsistent, match=f"'{stray}' in eu/00000000-.* belongs to bucket 1 under 2 buckets"):
         adopt(table, "bucket", buckets=2)
+
+
+def test_an_index_named_by_options_is_checked(new_table: NewTable) -> None:
+    table = new_table()
+    check_requested(table, BucketIndex(4, ("key",)))
+    check_requested(table, GlobalSimpleIndex())
+    _fill(table, [f"k{i}" for i in range(200)], 4, ["key"])
+    check_requested(table, BucketIndex(4, ("key",)))
+    with pytest.raises(IndexInconsistent, match="under 8 buckets hashed on key"):
+        check_requested(table, BucketIndex(8, ("key",)))
+    with pytest.raises(IndexInconsistent, match="the table's index has 2 buckets"):
+        check_requested(table, BucketIndex(2, ("key",)))
+    with pytest.raises(InvalidOption, match=r"bucket index \(4 buckets hashed on key\), the write asks for simple"):
+        check_requested(table, SimpleIndex())
+    other = new_table()
+    other.add("eu", pa.table({"key": ["a"]}))
+    check_requested(other, GlobalSimpleIndex())
+    with pytest.raises(IndexInconsistent, match="does not start with a bucket number"):
+        check_requested(other, BucketIndex(4, ("key",)))
 
 
 @pytest.mark.parametrize("version", ["v6", "v8", "v9"])

@@ -104,10 +104,11 @@ def test_an_empty_table_knows_no_key(new_table: NewTable, index: Any) -> None:
 
 def test_simple_reads_only_touched_partitions(new_table: NewTable) -> None:
     table = _table(new_table, STORED)
+    home = _place(table, "b")
     for file in table.base_files(["us"]):
         table.storage.delete(file.path)
     (row,) = _tag(SimpleIndex(), table, _incoming([("b", "eu", 1, 0, False)]))
-    assert row["_file_id"] == _place(table, "b")[1]
+    assert (row["_hoodie_partition_path"], row["_file_id"]) == home
 
 
 def test_a_key_in_several_file_groups_comes_back_once_for_each(new_table: NewTable) -> None:
@@ -181,18 +182,25 @@ def test_rows_already_marked_as_deletes_go_to_the_old_place(new_table: NewTable)
     ]
 
 
-def test_deletes_by_key_need_no_partition_and_no_ordering_value(new_table: NewTable) -> None:
+@pytest.mark.parametrize("flags", [{}, {"_delete": [True, True, True]}], ids=["plain", "marked"])
+def test_deletes_by_key_need_no_partition_and_no_ordering_value(new_table: NewTable, flags: dict[str, Any]) -> None:
     table = _table(new_table, STORED)
     rows = pa.table(
         {
             "_hoodie_record_key": ["a", "c", "x"],
             "_hoodie_partition_path": pa.nulls(3, pa.string()),
-            "_delete": [True, True, True],
+            **flags,
         }
     )
     tagged = _tag(GlobalSimpleIndex(), table, rows, EVENT_TIME)
     found = {r["_hoodie_record_key"]: (r["_hoodie_partition_path"], r["_file_id"]) for r in tagged}
     assert found == {"a": _place(table, "a"), "c": _place(table, "c"), "x": (None, None)}
+
+
+def test_without_moves_a_key_of_another_partition_is_found(new_table: NewTable) -> None:
+    table = _table(new_table, STORED)
+    (row,) = _tag(GlobalSimpleIndex().without_moves(), table, _incoming([("a", "us", 1, 0, False)]))
+    assert (row["_hoodie_partition_path"], row["_file_id"]) == _place(table, "a")
 
 
 def test_a_delete_marker_keeps_a_row_from_moving(new_table: NewTable) -> None:
