@@ -163,7 +163,9 @@ class _Parser:
                 self.take()
         for part in ("]", ",", "null_matching_behavior", "=", "MATCH", "}", ")"):
             self.take(part)
-        type_ = {"int64:": pa.int64(), "string:": pa.string(), "int32:": pa.int32(), "date32[day]:": pa.date32()}.get(name)
+        type_ = {"int64:": pa.int64(), "string:": pa.string(), "int32:": pa.int32(), "date32[day]:": pa.date32()}.get(
+            name
+        )
         if type_ is None or not values:
             raise _Unknown
         node = In(column, tuple(_fit(v, column.type) for v in values))

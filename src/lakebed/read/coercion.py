@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, tzinfo
+from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -175,7 +175,11 @@ def _as_float(constant: Any) -> float:
 def _with_exact(left: Value, op: Operator, right: Literal) -> Node:
     """Integers and decimals against a number: no rounding, the bound moves to the next value of the column's type."""
     constant = right.value
-    if isinstance(constant, str) and pa.types.is_integer(left.type) and re.fullmatch(r"\s*[+-]?\d{1,18}\s*", constant, re.ASCII):
+    if (
+        isinstance(constant, str)
+        and pa.types.is_integer(left.type)
+        and re.fullmatch(r"\s*[+-]?\d{1,18}\s*", constant, re.ASCII)
+    ):
         constant = int(constant)
         if abs(constant) >= _BOUNDS.get(left.type, 0):
             raise SparkOnly(f"{constant} is no {left.type}")
@@ -275,8 +279,10 @@ def cast_literal(literal: Literal, to: pa.DataType, zone: tzinfo) -> Literal:
             return _time_constant(value, to.tz is not None, zone)
         if pa.types.is_floating(to) and value.strip().lower() in ("nan", "infinity", "-infinity"):
             return Literal(float(value), to)
-        if not pa.types.is_string(to) and _FLOAT_TEXT.fullmatch(value) and (
-            not pa.types.is_integer(to) or value.strip().lstrip("+-").isdigit()
+        if (
+            not pa.types.is_string(to)
+            and _FLOAT_TEXT.fullmatch(value)
+            and (not pa.types.is_integer(to) or value.strip().lstrip("+-").isdigit())
         ):
             return cast_literal(number_literal(value.strip()), to, zone)
     if isinstance(value, datetime):
@@ -302,7 +308,3 @@ def _exact_cast(value: int | Decimal, to: pa.DataType) -> Literal | None:
     if wanted.denominator != 1 or not low <= wanted <= high:
         return None
     return _exact_literal(int(wanted), scale, to)
-
-
-def utc(value: datetime) -> datetime:
-    return value.astimezone(UTC)

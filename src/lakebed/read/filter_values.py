@@ -122,7 +122,9 @@ class ValueReader:
         integers = pa.types.is_integer(have) and pa.types.is_integer(to)
         widening = integers and to.bit_width >= have.bit_width
         to_float = pa.types.is_floating(to) and (pa.types.is_integer(have) or have == pa.float32())
-        to_text = pa.types.is_string(to) and (pa.types.is_integer(have) or pa.types.is_date32(have) or pa.types.is_boolean(have))
+        to_text = pa.types.is_string(to) and (
+            pa.types.is_integer(have) or pa.types.is_date32(have) or pa.types.is_boolean(have)
+        )
         if widening or to_text or (to_float and to == pa.float64()):
             return Call("cast", (value,), to)
         raise SparkOnly(f"CAST of {have} to {to}")

@@ -6,17 +6,19 @@ one type already, so pruning may take a `Compare(Column, op, Literal)` at its wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Literal as OneOf
+from typing import Any
+from typing import Literal as OneOf
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
 from lakebed.read.functions import ARROW_FUNCTIONS
+from lakebed.schema.spark import spark_type
 
 Operator = OneOf["=", "!=", "<", "<=", ">", ">=", "<=>"]
 FLIPPED: dict[str, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
@@ -166,6 +168,21 @@ class Predicate:
 
     def __str__(self) -> str:
         return self.text or (str(self.expression) if self.expression is not None else node_to_spark(self.root))
+
+
+def combine(predicate: Predicate | None, conditions: Sequence[Node]) -> Predicate | None:
+    """The predicate and further conditions; the SQL text or Arrow expression that was given stays as it is inside."""
+    if not conditions:
+        return predicate
+    if predicate is None:
+        return Predicate(And(tuple(conditions)))
+    root = And((*conditions, predicate.root))
+    if predicate.expression is not None:
+        return Predicate(root, expression=node_to_arrow(And(tuple(conditions))) & predicate.expression)
+    if predicate.text:
+        # the line breaks keep a comment in the text from swallowing what follows
+        return Predicate(root, f"{node_to_spark(And(tuple(conditions)))} AND (\n{predicate.text}\n)")
+    return Predicate(root)
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -375,7 +392,15 @@ def node_to_spark(node: Node) -> str:
             raise InvalidOption(f"no Spark SQL for this filter: {reason}")
 
 
+_SPARK_FUNCTIONS = {"starts_with": "startswith", "ends_with": "endswith", "contains": "contains"}
+
+
 def _value_to_spark(value: Value) -> str:
-    if isinstance(value, Call):
-        raise InvalidOption(f"no Spark SQL for the function {value.name} outside a SQL filter")
-    return value.to_spark_sql()
+    if not isinstance(value, Call):
+        return value.to_spark_sql()
+    if value.name == "cast":
+        return f"CAST({_value_to_spark(value.args[0])} AS {spark_type(value.type)})"
+    if value.name in _SPARK_FUNCTIONS:
+        texts = [_value_to_spark(value.args[0]), *(spark_string(o) for o in value.options)]
+        return f"{_SPARK_FUNCTIONS[value.name]}({', '.join(texts)})"
+    raise InvalidOption(f"no Spark SQL for the function {value.name} outside a SQL filter")

@@ -1,0 +1,207 @@
+"""Incremental reads: the rows that the commits of a range wrote, as the last of them left them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidOption
+from lakebed.model import COMMIT_TIME, Action, FileSlice, Instant
+from lakebed.read.plan import ScanPlan, plan_scan
+from lakebed.read.predicates import Column, In, Literal, Predicate, combine
+from lakebed.read.scan import Scan
+from lakebed.read.time_travel import to_instant_time
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.instants import completes_as, has_completion_times
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+_BEGINNING = ("earliest", "")
+
+When = str | datetime | date
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRange:
+    """The commits of an incremental read, in requested order. `start` and `end` are completion times (version 6:
+    requested times); `end` is where the next read goes on."""
+
+    start: str
+    end: str
+    commits: tuple[Instant, ...]
+    archived: bool
+
+    @property
+    def last(self) -> str:
+        """The greatest requested time among the commits, empty without commits."""
+        return self.commits[-1].time if self.commits else ""
+
+
+def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> CommitRange:
+    """The commits in (start, end], by completion time (version 6: by requested time).
+
+    A text that equals a requested time of the table stands for that commit's completion time, so the commit itself is
+    left out (`start`) or in (`end`). On version 6 the range stops before the first pending commit: what completes
+    later with an earlier time would be lost otherwise.
+    """
+    by_completion = has_completion_times(snapshot.config.version)
+    low = _bound(snapshot, start, "start")
+    high = None if end is None else _bound(snapshot, end, "end")
+    active = [(_position(i, by_completion), i) for i in snapshot.commits]
+    archived: list[tuple[str, Instant]] = []
+    oldest = min((p for p, _ in active), default=None)
+    if oldest is None or low < oldest:
+        known = {i.time for _, i in active}
+        archived = [
+            (_position(i, by_completion), i)
+            for i in snapshot.timeline.archived().instants
+            if i.is_completed and i.action in _COMMITS and i.time not in known
+        ]
+    if not by_completion and (hole := _first_pending(snapshot)) is not None:
+        active = [(p, i) for p, i in active if i.time < hole]
+    chosen = [(p, i) for p, i in (*archived, *active) if p > low and (high is None or p <= high)]
+    old = {i.time for _, i in archived}
+    return CommitRange(
+        start=low,
+        end=max((p for p, _ in chosen), default=low),
+        commits=tuple(sorted((i for _, i in chosen), key=lambda i: i.time)),
+        archived=any(i.time in old for _, i in chosen),
+    )
+
+
+def _position(instant: Instant, by_completion: bool) -> str:
+    return (instant.completion_time or instant.time) if by_completion else instant.time
+
+
+def _first_pending(snapshot: Snapshot) -> str | None:
+    return next(
+        (
+            i.time
+            for i in snapshot.timeline.pending
+            if completes_as(i.action) in _COMMITS
+            and i.action is not Action.COMPACTION
+            and not snapshot.timeline.is_pending_clustering(i)
+        ),
+        None,
+    )
+
+
+def _bound(snapshot: Snapshot, when: When, name: str) -> str:
+    if isinstance(when, str):
+        text = when.strip()
+        if text.lower() in _BEGINNING:
+            return ""
+        if text.isdigit():
+            instant = next((i for i in snapshot.commits if i.time == text), None)
+            return text if instant is None else _position(instant, has_completion_times(snapshot.config.version))
+    return to_instant_time(when, snapshot.config.timezone, what=name)
+
+
+class Changes(Scan):
+    """Rows written in (start, end]: each changed row once, as of the last commit in the range; no deletes.
+
+    Where files or commits of the range are gone (cleaned, archived), the rows that the newest snapshot still shows from
+    the range's commits are given. `end` is the checkpoint: the `start` of the next read.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        start: When,
+        end: When | None = None,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,
+        spark: SparkSession | None = None,
+        meta: bool = False,
+    ) -> None:
+        if not snapshot.config.populate_meta_fields:
+            raise InvalidOption(
+                f"table {snapshot.config.name!r} has no meta fields, so its rows do not tell which commit wrote them",
+                hint="read a snapshot, or compare two as_of reads",
+            )
+        super().__init__(snapshot, columns, filter, "snapshot", spark, meta)
+        self._newest = snapshot
+        self._start = start
+        self._end = end
+
+    @cached_property
+    def range(self) -> CommitRange:
+        """Which commits are read."""
+        return select_commits(self._newest, self._start, self._end)
+
+    @property
+    def end(self) -> str:
+        """The checkpoint after these rows: give it as `start` to read what comes next."""
+        return self.range.end
+
+    def _plan(self) -> ScanPlan:
+        commits = self.range
+        view, slices = _slices(self._newest, commits)
+        self._snapshot = view
+        return plan_scan(view, _in_commits(self._predicate(), commits), self._wanted(), slices=slices)
+
+    def to_spark(self) -> DataFrame:
+        _ = self.plan
+        return super().to_spark()
+
+    def explain(self) -> str:
+        commits = self.range
+        return f"{super().explain()}\n  commits     {len(commits.commits)} in ({commits.start or 'beginning'}, {commits.end}]"
+
+
+def _slices(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...]]:
+    if not commits.commits:
+        return newest, ()
+    first = commits.commits[0].time
+    if not commits.archived:
+        view = _as_of(newest, commits.last)
+        slices = _written_since(view, first)
+        if _all_there(view, commits, slices):
+            return view, slices
+    return newest, _written_since(newest, first)
+
+
+def _as_of(snapshot: Snapshot, instant: str) -> Snapshot:
+    if snapshot.instant == instant:
+        return snapshot
+    return Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, instant)
+
+
+def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:
+    """A row is in a file no older than the commit that wrote the row."""
+    return tuple(
+        s for s in view.file_slices() if s.log_files or (s.base_file is not None and s.base_file.instant >= first)
+    )
+
+
+def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]) -> bool:
+    """Whether every file group that the commits wrote still has its state as of the last of them."""
+    instant_of = {(s.partition, s.file_id): s.base_file.instant if s.base_file else s.instant for s in slices}
+    replaced = {
+        group
+        for group, instant in view.timeline.replaced_files().items()
+        if view.as_of is None or instant.time <= view.as_of
+    }
+    for instant, meta in zip(commits.commits, view.timeline.commits_metadata(commits.commits), strict=True):
+        for partition, stats in meta.stats.items():
+            for stat in stats:
+                group = (stat.partition or partition, stat.file_id)
+                # an empty path is a delete that emptied the group's file
+                if group in replaced or not stat.path or not stat.path.endswith(".parquet"):
+                    continue
+                if instant_of.get(group, "") < instant.time:
+                    return False
+    return True
+
+
+def _in_commits(predicate: Predicate | None, commits: CommitRange) -> Predicate | None:
+    column = Column((COMMIT_TIME,), pa.string())
+    return combine(predicate, [In(column, tuple(Literal(i.time, pa.string()) for i in commits.commits))])

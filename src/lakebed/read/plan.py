@@ -1,0 +1,267 @@
+"""Planning a scan: which files, which columns of each, and what pruned the rest. Pure but for commit metadata and footers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from lakebed.errors import UnsupportedFeature
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.model import META_COLUMNS, BaseFile, FileSlice
+from lakebed.read.filters import resolve_column
+from lakebed.read.predicates import Predicate
+from lakebed.read.pruning import prune_buckets, prune_partitions
+from lakebed.read.schema_history import SchemaHistory, schema_history
+from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout
+from lakebed.schema.spark import spark_type
+from lakebed.slices.snapshot import Snapshot
+
+Query = Literal["snapshot", "read_optimized"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
+    """Where one column of the table comes from in a file: a stored column (`stored`), the partition path, or nowhere (null)."""
+
+    name: str
+    stored: str | None
+    type: pa.DataType | None
+    from_path: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileSet:
+    """Base files that are read alike: with the same stored columns under the same types."""
+
+    files: tuple[BaseFile, ...]
+    sources: tuple[ColumnSource, ...]
+    native: bool
+    """Whether a Parquet reader that is given the table's own types reads them right."""
+
+    @property
+    def stored(self) -> pa.Schema:
+        return pa.schema([pa.field(s.stored, s.type) for s in self.sources if s.stored is not None])
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What a scan will do; prints itself. `read_schema` are the columns it reads (those of the filter among them), in the
+    table's types; `columns` those it gives back."""
+
+    table: str
+    query: Query
+    as_of: str | None
+    columns: tuple[str, ...]
+    read_schema: pa.Schema
+    groups: tuple[FileSet, ...]
+    predicate: Predicate | None = None
+    total_files: int = 0
+    total_partitions: int = 0
+    kept_partitions: int = 0
+    pruned_by: Mapping[str, int] | None = None
+    partition_values: Mapping[str, Mapping[str, object]] | None = None
+
+    @property
+    def files(self) -> tuple[BaseFile, ...]:
+        return tuple(f for g in self.groups for f in g.files)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The result's schema."""
+        return pa.schema([self.read_schema.field(c) for c in self.columns])
+
+    def __str__(self) -> str:
+        kept = self.files
+        size = sum(f.size for f in kept)
+        lines = [
+            f"scan of {self.table}: {self.query}" + (f" as of {self.as_of}" if self.as_of else ""),
+            f"  files       {len(kept)} of {self.total_files} ({size / (1 << 20):.1f} MiB)",
+            f"  partitions  {self.kept_partitions} of {self.total_partitions}",
+        ]
+        lines += [f"  pruned      {count} files by {what}" for what, count in (self.pruned_by or {}).items() if count]
+        if self.predicate is not None:
+            lines.append(f"  filter      {self.predicate}")
+        lines.append(f"  columns     {', '.join(self.columns)}")
+        rewritten = [g for g in self.groups if not g.native]
+        if rewritten:
+            lines.append(
+                f"  old schemas {sum(len(g.files) for g in rewritten)} files in {len(rewritten)} sets are cast"
+            )
+        return "\n".join(lines)
+
+
+def table_columns(snapshot: Snapshot) -> pa.Schema:
+    """All columns a scan can give: meta columns, the table's own, and partition columns that are kept in paths only."""
+    fields = [pa.field(m, pa.string()) for m in META_COLUMNS]
+    fields += [pa.field(f.name, f.type) for f in snapshot.schema if f.name not in META_COLUMNS]
+    names = {f.name for f in fields}
+    if snapshot.config.drop_partition_columns:
+        created = _create_types(snapshot)
+        fields += [pa.field(p, created.get(p, pa.string())) for p in snapshot.config.partition_fields if p not in names]
+    return pa.schema(fields)
+
+
+def _create_types(snapshot: Snapshot) -> dict[str, pa.DataType]:
+    from lakebed.schema.avro import avro_to_arrow
+
+    text = snapshot.config.create_schema
+    return {f.name: f.type for f in avro_to_arrow(text)} if text else {}
+
+
+def plan_scan(
+    snapshot: Snapshot,
+    predicate: Predicate | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    query: Query = "snapshot",
+    slices: Sequence[FileSlice] | None = None,
+) -> ScanPlan:
+    """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
+
+    `slices` overrides the file slices of the snapshot (an incremental read knows better which). Raises `InvalidOption`
+    for unknown columns, `UnsupportedFeature` for a snapshot query over log files.
+    """
+    available = table_columns(snapshot)
+    if columns is None:
+        chosen = [n for n in available.names if n not in META_COLUMNS]
+    else:
+        chosen = list(dict.fromkeys(resolve_column(c, available).name for c in columns))
+    needed = [*chosen, *(c for c in (predicate.columns if predicate else ()) if c not in chosen)]
+    read_schema = pa.schema([available.field(c) for c in needed])
+    everything = snapshot.file_slices() if slices is None else slices
+    kept, pruned, partitions = _prune(snapshot, predicate, everything, available)
+    _check_logs(snapshot, query, kept)
+    files = [s.base_file for s in kept if s.base_file is not None]
+    groups = _file_sets(snapshot, files, read_schema)
+    from_path = {s.name for g in groups for s in g.sources if s.from_path}
+    return ScanPlan(
+        table=snapshot.config.name,
+        query=query,
+        as_of=snapshot.as_of,
+        columns=tuple(chosen),
+        read_schema=read_schema,
+        groups=groups,
+        predicate=predicate,
+        total_files=sum(s.base_file is not None for s in everything),
+        total_partitions=len({s.partition for s in everything}),
+        kept_partitions=partitions,
+        pruned_by=pruned,
+        partition_values=_path_values(snapshot, files, read_schema, from_path) if from_path else None,
+    )
+
+
+def _prune(
+    snapshot: Snapshot, predicate: Predicate | None, slices: Sequence[FileSlice], available: pa.Schema
+) -> tuple[list[FileSlice], dict[str, int], int]:
+    pruned: dict[str, int] = {}
+    kept = list(slices)
+    partitions = list(dict.fromkeys(s.partition for s in slices))
+    if predicate is None:
+        return kept, pruned, len(partitions)
+    layout = partition_layout(snapshot.config, available)
+    if layout is not None:
+        wanted = set(prune_partitions(predicate, layout, partitions))
+        before = len(kept)
+        kept = [s for s in kept if s.partition in wanted]
+        pruned["partition"] = before - len(kept)
+        partitions = [p for p in partitions if p in wanted]
+    bucketed = bucket_layout(snapshot.config, available)
+    if bucketed is not None:
+        numbers = prune_buckets(predicate, bucketed[1])
+        if numbers is not None:
+            before = len(kept)
+            kept = [s for s in kept if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
+            pruned["bucket"] = before - len(kept)
+    return kept, pruned, len(partitions)
+
+
+def _check_logs(snapshot: Snapshot, query: Query, slices: Iterable[FileSlice]) -> None:
+    if query == "read_optimized" or snapshot.config.table_type != "mor":
+        return
+    with_logs = [s for s in slices if s.log_files]
+    if with_logs:
+        first = with_logs[0]
+        raise UnsupportedFeature(
+            f"a snapshot query of the merge-on-read table {snapshot.config.name!r} has to merge log files"
+            f" ({len(with_logs)} file slices have some, e.g. {first.partition or '.'}/{first.file_id})",
+            hint="read it with query='read_optimized' (base files only), or compact the table first",
+            context={"feature": "log files", "slices": len(with_logs)},
+        )
+
+
+def _file_sets(snapshot: Snapshot, files: Sequence[BaseFile], read_schema: pa.Schema) -> tuple[FileSet, ...]:
+    history = schema_history(snapshot)
+    by_instant: dict[str, tuple[ColumnSource, ...]] = {}
+    sets: dict[tuple[ColumnSource, ...], list[BaseFile]] = {}
+    for file in files:
+        # one commit writes with one schema
+        sources = by_instant.get(file.instant)
+        if sources is None:
+            sources = by_instant[file.instant] = _sources(snapshot, file, read_schema, history)
+        sets.setdefault(sources, []).append(file)
+    return tuple(
+        FileSet(tuple(found), sources, all(_is_native(s, read_schema) for s in sources))
+        for sources, found in sets.items()
+    )
+
+
+def _sources(
+    snapshot: Snapshot, file: BaseFile, read_schema: pa.Schema, history: SchemaHistory | None
+) -> tuple[ColumnSource, ...]:
+    stored = snapshot.schema_of(file)
+    lower = Counter(n.lower() for n in stored.names)
+    by_lower = {n.lower(): n for n in stored.names if lower[n.lower()] == 1}
+    names = history.stored_names(file.instant, read_schema) if history else {}
+    path_columns = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
+    return tuple(_source(field, stored, by_lower, names, path_columns) for field in read_schema)
+
+
+def _source(
+    field: pa.Field, stored: pa.Schema, by_lower: Mapping[str, str], names: Mapping[str, str | None], in_path: set[str]
+) -> ColumnSource:
+    name = field.name
+    if name in META_COLUMNS:
+        return ColumnSource(name, name, field.type)
+    wanted = names.get(name, name)
+    if wanted is None:
+        return ColumnSource(name, None, None)
+    if wanted not in stored.names:
+        wanted = by_lower.get(wanted.lower(), wanted)
+    if wanted in stored.names:
+        type_ = stored.field(wanted).type
+        return ColumnSource(name, wanted, field.type if same_type(type_, field.type) else type_)
+    if name in in_path:
+        return ColumnSource(name, None, None, from_path=True)
+    # a reader gives null for a column that the file lacks
+    return ColumnSource(name, name, field.type)
+
+
+def _is_native(source: ColumnSource, read_schema: pa.Schema) -> bool:
+    return source.stored == source.name and source.type == read_schema.field(source.name).type
+
+
+def same_type(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether two types hold the same values; nullability and the names of list elements do not matter."""
+    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b):
+        return a.unit == b.unit and (a.tz is None) == (b.tz is None)
+    return a.equals(b) or _plain(a) == _plain(b)
+
+
+def _plain(type_: pa.DataType) -> str:
+    return spark_type(type_).replace(" NOT NULL", "")
+
+
+def _path_values(
+    snapshot: Snapshot, files: Sequence[BaseFile], read_schema: pa.Schema, columns: set[str]
+) -> dict[str, dict[str, object]]:
+    keys = key_generator_of(snapshot.config)
+    values: dict[str, dict[str, object]] = {}
+    for partition in dict.fromkeys(f.partition for f in files):
+        texts = keys.partition_values(partition)
+        row = {c: texts.get(c) for c in columns}
+        values[partition] = {c: pa.array([t]).cast(read_schema.field(c).type)[0].as_py() for c, t in row.items()}
+    return values

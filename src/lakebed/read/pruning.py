@@ -1,0 +1,348 @@
+"""Which partitions and buckets a filter cannot touch. Any doubt keeps: nothing here may lose a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from lakebed.model import PARTITION_PATH
+from lakebed.read.predicates import (
+    And,
+    Column,
+    Compare,
+    Constant,
+    In,
+    IsNull,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Predicate,
+    columns_of,
+)
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+class PathMaker(Protocol):
+    """The part of a key generator that pruning needs: the partition path of rows."""
+
+    def partition_paths(self, rows: pa.RecordBatch) -> pa.Array: ...
+
+
+@dataclass(frozen=True)
+class PartitionLayout:
+    """How a table's partition paths come from its columns.
+
+    `plain` says of each field whether its path text is the value's own text (so that it can be read back); a field that
+    goes through a time format is not plain. `path_of(field, literal)` gives the whole partition path of a value where
+    one field makes it and the answer cannot depend on the writer's time zone, else None.
+    """
+
+    fields: tuple[str, ...]
+    types: Mapping[str, pa.DataType]
+    plain: tuple[bool, ...]
+    hive_style: bool = False
+    url_encode: bool = False
+    slash_dates: bool = False
+    path_of: Callable[[str, Literal], str | None] = field(default=lambda _field, _literal: None)
+
+    def values_in(self, partition: str) -> dict[str, tuple[Any, ...]]:
+        """The values that each column may have in the rows of a partition; columns that cannot be told are missing."""
+        parts = self._parts(partition)
+        return {name: candidates for name, part in parts.items() if (candidates := self._read(name, part)) is not None}
+
+    def _parts(self, partition: str) -> dict[str, str]:
+        if self.slash_dates:
+            ok = len(self.fields) == 1 and pa.types.is_date32(self.types.get(self.fields[0], pa.null()))
+            return {self.fields[0]: partition.replace("/", "-")} if ok else {}
+        if len(self.fields) == 1:
+            parts = [partition]
+        else:
+            parts = partition.split("/")
+            if not all(self.plain) or len(parts) != len(self.fields):
+                # a slash inside a value moves the parts behind it
+                parts = parts[:1]
+        found: dict[str, str] = {}
+        for name, plain, part in zip(self.fields, self.plain, parts, strict=False):
+            if not plain:
+                continue
+            prefix = f"{name}=" if self.hive_style else ""
+            if part.startswith(prefix):
+                found[name] = part[len(prefix) :]
+        return found
+
+    def _read(self, name: str, text: str) -> tuple[Any, ...] | None:
+        type_ = self.types.get(name)
+        if type_ is None:
+            return None
+        is_text = pa.types.is_string(type_)
+        if text == DEFAULT_PARTITION:
+            return ("", None, text) if is_text else (None,)
+        if is_text:
+            if self.url_encode:
+                return (unquote(text),)
+            # without encoding a slash at the end of a value is lost in the path
+            return None if "/" in text else (text, text + "/")
+        value = parse_key_text(text, type_)
+        return None if value is None else (value,)
+
+
+def parse_key_text(text: str, type_: pa.DataType) -> Any:
+    """The value whose key text this is, for types where only one value has it; None otherwise.
+
+    >>> parse_key_text("-7", pa.int64()), parse_key_text("2024-02-03", pa.date32()), parse_key_text("1.50", pa.float64())
+    (-7, datetime.date(2024, 2, 3), None)
+    """
+    try:
+        if pa.types.is_integer(type_):
+            value = int(text)
+            return value if str(value) == text else None
+        if pa.types.is_date32(type_):
+            day = date.fromisoformat(text)
+            return day if day.isoformat() == text else None
+    except ValueError:
+        return None
+    if pa.types.is_boolean(type_):
+        return {"true": True, "false": False}.get(text)
+    return None
+
+
+def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: Iterable[str]) -> list[str]:
+    """The partition paths that may hold rows for which the filter is true."""
+    root = predicate.root
+    wanted = set(columns_of(root))
+    if not wanted & {*layout.fields, PARTITION_PATH}:
+        return list(partitions)
+    evaluator = _Evaluator(layout)
+    return [p for p in partitions if evaluator.may_match(root, p)]
+
+
+class _Evaluator:
+    """Three-valued logic over sets of possible values: can the condition be true, can it be false?"""
+
+    def __init__(self, layout: PartitionLayout) -> None:
+        self.layout = layout
+        self.paths: dict[tuple[str, Any], str | None] = {}
+
+    def may_match(self, root: Node, partition: str) -> bool:
+        known: dict[str, tuple[Any, ...]] = {**self.layout.values_in(partition), PARTITION_PATH: (partition,)}
+        return self._outcomes(root, partition, known)[0]
+
+    def _outcomes(self, node: Node, partition: str, known: Mapping[str, tuple[Any, ...]]) -> tuple[bool, bool]:
+        match node:
+            case And(parts):
+                answers = [self._outcomes(p, partition, known) for p in parts]
+                return all(a[0] for a in answers), any(a[1] for a in answers)
+            case Or(parts):
+                answers = [self._outcomes(p, partition, known) for p in parts]
+                return any(a[0] for a in answers), all(a[1] for a in answers)
+            case Not(part):
+                can_true, can_false = self._outcomes(part, partition, known)
+                return can_false, can_true
+            case Constant(value):
+                return value is True, value is False
+            case Compare(Column((name,)), op, Literal() as right):
+                if name in known:
+                    return _over(known[name], lambda v: _holds(v, op, right.value), right.value)
+                if op in ("=", "<=>"):
+                    return self._by_path(name, (right,), partition)
+            case In(Column((name,)), values, has_null):
+                if name in known:
+                    wanted = {v.value for v in values}
+                    return _membership(known[name], wanted, has_null)
+                if values:
+                    return self._by_path(name, values, partition)
+            case IsNull(Column((name,))):
+                if name in known:
+                    return any(v is None for v in known[name]), any(v is not None for v in known[name])
+            case _:
+                pass
+        return True, True
+
+    def _by_path(self, name: str, values: Sequence[Literal], partition: str) -> tuple[bool, bool]:
+        """Equality on a field whose path text cannot be read back: the value is sent forward instead."""
+        if name not in self.layout.fields:
+            return True, True
+        for literal in values:
+            key = (name, literal.value)
+            if key not in self.paths:
+                self.paths[key] = self.layout.path_of(name, literal)
+            path = self.paths[key]
+            if path is None or path == partition:
+                return True, True
+        return False, True
+
+
+def _over(candidates: tuple[Any, ...], test: Callable[[Any], bool | None], right: Any) -> tuple[bool, bool]:
+    if isinstance(right, str) and any(isinstance(v, str) and v.endswith("/") for v in candidates) and "/" in right:
+        return True, True
+    answers = [test(v) for v in candidates]
+    return any(a is True for a in answers), any(a is False for a in answers)
+
+
+def _membership(candidates: tuple[Any, ...], wanted: set[Any], has_null: bool) -> tuple[bool, bool]:
+    if any(isinstance(w, str) and "/" in w for w in wanted) and any(
+        isinstance(v, str) and v.endswith("/") for v in candidates
+    ):
+        return True, True
+    hits = [v in wanted for v in candidates if v is not None]
+    return any(hits), not has_null and not all(hits)
+
+
+def _holds(value: Any, op: str, right: Any) -> bool | None:
+    if op == "<=>":
+        return value == right
+    if value is None:
+        return None
+    match op:
+        case "=":
+            return value == right
+        case "!=":
+            return value != right
+        case "<":
+            return _below(value, right)
+        case "<=":
+            return not _below(right, value)
+        case ">":
+            return _below(right, value)
+        case _:
+            return not _below(value, right)
+
+
+def _below(a: Any, b: Any) -> bool:
+    # Spark and Arrow compare text by its UTF-8 bytes, which is code point order
+    return a < b
+
+
+# -- buckets -------------------------------------------------------------------------------------------------------------
+
+MAX_ALTERNATIVES = 64
+MAX_KEYS = 10_000
+
+Alternative = Mapping[str, frozenset[Literal]]
+
+
+def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
+    """What the filter demands of `fields`, as alternatives of "field is one of these constants"; None: anything.
+
+    No alternative at all means that no row can match.
+    """
+    match node:
+        case Constant(value):
+            return None if value is True else []
+        case Compare(Column((name,)), "=" | "<=>", Literal() as right) if name in fields:
+            return [{name: frozenset((right,))}]
+        case In(Column((name,)), values) if name in fields:
+            return [{name: frozenset(values)}] if values else []
+        case Or(parts):
+            found: list[Alternative] = []
+            for part in parts:
+                one = equalities(part, fields)
+                if one is None or len(found) + len(one) > MAX_ALTERNATIVES:
+                    return None
+                found.extend(one)
+            return found
+        case And(parts):
+            return _all_of(parts, fields)
+        case _:
+            return None
+
+
+def _all_of(parts: Sequence[Node], fields: frozenset[str]) -> list[Alternative] | None:
+    joined: list[Alternative] | None = None
+    for part in parts:
+        one = equalities(part, fields)
+        if one is None:
+            continue
+        if joined is None:
+            joined = one
+        elif len(joined) * len(one) <= MAX_ALTERNATIVES:
+            both = (_merge(a, b) for a in joined for b in one)
+            joined = [m for m in both if m is not None]
+    return joined
+
+
+def _merge(a: Alternative, b: Alternative) -> Alternative | None:
+    merged = dict(a)
+    for name, values in b.items():
+        merged[name] = merged[name] & values if name in merged else values
+        if not merged[name]:
+            return None
+    return merged
+
+
+@dataclass(frozen=True)
+class BucketLayout:
+    """What bucket pruning needs of a table with a bucket index.
+
+    `key_texts(rows)` gives the stored key texts that rows with these key columns may have (more than one where the
+    table's way of writing them is not known), `buckets_of(texts)` their bucket numbers.
+    """
+
+    key_fields: tuple[str, ...]
+    hash_fields: tuple[str, ...]
+    types: Mapping[str, pa.DataType]
+    key_texts: Callable[[pa.Table], pa.Array]
+    buckets_of: Callable[[pa.Array], pa.Array]
+
+
+def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
+    """The bucket numbers that may hold matching rows; None where the filter does not settle the hash fields.
+
+    Only equality with constants of the column's own type counts, on types that have one key text for each value.
+    """
+    alternatives = equalities(predicate.root, frozenset(layout.key_fields))
+    if alternatives is None:
+        return None
+    found: set[int] = set()
+    for alternative in alternatives:
+        buckets = _buckets_of(alternative, layout)
+        if buckets is None:
+            return None
+        found |= buckets
+    return frozenset(found)
+
+
+def _buckets_of(alternative: Alternative, layout: BucketLayout) -> set[int] | None:
+    columns: dict[str, list[Any]] = {}
+    count = 1
+    for name in layout.key_fields:
+        type_ = layout.types.get(name)
+        values = alternative.get(name)
+        if values is None or type_ is None or not _has_one_text(type_):
+            # text in another key field may look like a hash field to Hudi's key parser, and move the row
+            if name in layout.hash_fields or type_ is None or pa.types.is_string(type_):
+                return None
+            columns[name] = [None]
+            continue
+        columns[name] = [v.value for v in values]
+        count *= len(columns[name])
+        if count > MAX_KEYS:
+            return None
+    texts = layout.key_texts(_product(columns, layout.types)).drop_null()
+    return set(layout.buckets_of(texts).to_pylist())
+
+
+def _has_one_text(type_: pa.DataType) -> bool:
+    """Equal values have equal key text; not so for floats (0.0 and -0.0) and timestamps (two forms are about)."""
+    return (
+        pa.types.is_string(type_)
+        or pa.types.is_integer(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_date32(type_)
+        or pa.types.is_decimal(type_)
+    )
+
+
+def _product(columns: Mapping[str, list[Any]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    rows: list[tuple[Any, ...]] = [()]
+    for values in columns.values():
+        rows = [(*row, v) for row in rows for v in values]
+    arrays = [pa.array([r[i] for r in rows], types[name]) for i, name in enumerate(columns)]
+    return pa.Table.from_arrays(arrays, names=list(columns))

@@ -1,0 +1,187 @@
+"""`Scan`: a lazy read of a table. Nothing is read before one of its `to_*` methods, `count` or `files` is called."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.model import META_COLUMNS, BaseFile
+from lakebed.read.arrow_scan import count_rows, scan_batches
+from lakebed.read.filters import parse_filter
+from lakebed.read.plan import Query, ScanPlan, plan_scan, table_columns
+from lakebed.read.predicates import Node, Predicate, combine
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Scan", "ScanPlan", "plan_scan"]
+
+
+class Scan:
+    """Rows of a table as one snapshot shows them.
+
+    `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
+    columns may be named. `filter` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
+    session's zone, without Spark in UTC. Raises `InvalidOption` for unknown columns and filters that do not parse.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,
+        query: str = "snapshot",
+        spark: SparkSession | None = None,
+        meta: bool = False,
+    ) -> None:
+        if query not in ("snapshot", "read_optimized"):
+            raise InvalidOption(
+                f"there is no query type {query!r}",
+                hint="take 'snapshot' or 'read_optimized'; t.changes() reads incrementally",
+            )
+        self._snapshot = snapshot
+        self._columns = columns
+        self._filter = filter
+        self._query: Query = query
+        self._spark = spark
+        self._meta = meta
+        self._conditions: tuple[Node, ...] = ()
+
+    @cached_property
+    def plan(self) -> ScanPlan:
+        """What the scan does: files, columns, what was pruned by what."""
+        return self._plan()
+
+    def _plan(self) -> ScanPlan:
+        return plan_scan(self._snapshot, self._predicate(), self._wanted(), query=self._query)
+
+    def _wanted(self) -> list[str] | None:
+        if not self._meta:
+            return None if self._columns is None else list(self._columns)
+        data = self._columns
+        if data is None:
+            data = [n for n in table_columns(self._snapshot).names if n not in META_COLUMNS]
+        return [*META_COLUMNS, *data]
+
+    @property
+    def available(self) -> pa.Schema:
+        """All columns that can be asked for, meta columns included."""
+        return table_columns(self._snapshot)
+
+    @property
+    def storage(self) -> Storage:
+        return self._snapshot.storage
+
+    def narrowed(self, conditions: Sequence[Node]) -> Self:
+        """The same scan with more conditions."""
+        twin = copy(self)
+        twin.__dict__.pop("plan", None)
+        twin._conditions = (*self._conditions, *conditions)
+        return twin
+
+    def _predicate(self) -> Predicate | None:
+        given = None if self._filter is None else parse_filter(self._filter, self.available, zone=self._zone())
+        return combine(given, self._conditions)
+
+    def _zone(self) -> str:
+        if self._spark is None:
+            return "UTC"
+        return self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the result."""
+        return self.plan.schema
+
+    @property
+    def files(self) -> tuple[BaseFile, ...]:
+        """The base files that the scan opens."""
+        return self.plan.files
+
+    def to_spark(self) -> DataFrame:
+        """A lazy DataFrame over Spark's own Parquet reader."""
+        from lakebed.read.spark_scan import scan_frame
+
+        spark = self._session()
+        return scan_frame(
+            self.plan, spark, self._snapshot.storage, meta_fields=self._snapshot.config.populate_meta_fields
+        )
+
+    def _session(self) -> SparkSession:
+        if self._spark is not None:
+            return self._spark
+        from lakebed.read.spark_scan import active_session
+
+        session = active_session()
+        if session is None:
+            raise InvalidOption(
+                "there is no Spark session",
+                hint="open the table with spark=..., or read with to_arrow() or to_pandas()",
+            )
+        return session
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
+        return scan_batches(self.plan, self._snapshot.storage)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream that any Arrow library takes."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one Arrow table."""
+        return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
+        _require("pandas")
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a polars DataFrame."""
+        polars = _require("polars")
+        return polars.from_arrow(self.to_arrow())
+
+    def count(self) -> int:
+        """The number of rows. Without a filter only the files' footers are read."""
+        return count_rows(self.plan, self._snapshot.storage)
+
+    def explain(self) -> str:
+        """The plan as text: files kept of all, what pruned the others, and how Spark would read them."""
+        lines = [str(self.plan)]
+        if self._spark is not None:
+            from lakebed.read.spark_scan import through_storage
+
+            meta_fields = self._snapshot.config.populate_meta_fields
+            reason = through_storage(self.plan, self._spark, self._snapshot.storage, meta_fields)
+            lines.append(f"  on Spark    {'through Python: ' + reason if reason else 'its own Parquet reader'}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.explain()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.explain())}</pre>"
+
+
+def _require(package: str) -> Any:
+    try:
+        return __import__(package)
+    except ImportError as error:
+        raise UnsupportedFeature(
+            f"{package} is not installed", hint=f"pip install 'lakebed[{package}]', or read with to_arrow()"
+        ) from error

@@ -1,0 +1,81 @@
+"""A table's key generator as the read side needs it: from its stored settings, for pruning and for lookups."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakebed.expressions.key_generators import KeyGenerator, key_generator
+from lakebed.expressions.partition_paths import ValuePart
+from lakebed.expressions.timestamp import TimestampPart
+from lakebed.index.bucket import BucketIndex
+from lakebed.index.registry import recorded_index
+from lakebed.read.predicates import Literal
+from lakebed.read.pruning import BucketLayout, PartitionLayout
+from lakebed.slices.keys import key_generator_spec
+from lakebed.timeline.table_config import TableConfig
+
+# From this version on a complex key of one field always has the field's name in front.
+_PREFIX_VERSION = 9
+
+
+def key_generator_of(config: TableConfig, *, prefix_of_one: bool = True) -> KeyGenerator:
+    """The table's key generator. `prefix_of_one`: a COMPLEX key of one field has the field's name in front."""
+    return key_generator(key_generator_spec(config, single_field_prefix=prefix_of_one))
+
+
+def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
+    """The ways in which the stored keys may be written: one, but for old complex keys of a single field."""
+    known = key_generator_of(config)
+    if known.kind == "COMPLEX" and len(config.key_fields) == 1 and config.version < _PREFIX_VERSION:
+        return known, key_generator_of(config, prefix_of_one=False)
+    return (known,)
+
+
+def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
+    """How partition paths come from columns; None where the table has no partitions or a key generator of its own."""
+    if not config.partition_fields or config.key_generator == "USER_PROVIDED":
+        return None
+    keys = key_generator_of(config)
+    parts = keys.partition_path.parts
+    types = {f: schema.field(f).type for f in keys.partition_fields if f in schema.names}
+
+    def path_of(field: str, literal: Literal) -> str | None:
+        if len(parts) != 1 or not _same_for_every_writer(keys, literal.type):
+            return None
+        row = pa.RecordBatch.from_arrays([pa.array([literal.value], literal.type)], names=[field])
+        return keys.partition_path.arrow(row)[0].as_py()
+
+    return PartitionLayout(
+        fields=keys.partition_fields,
+        types=types,
+        plain=tuple(isinstance(p, ValuePart) for p in parts),
+        hive_style=config.hive_style,
+        url_encode=config.url_encode,
+        slash_dates=config.slash_dates and not config.hive_style,
+        path_of=path_of,
+    )
+
+
+def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
+    """Whether equal values have one path, whatever the writer's time zone and code path were."""
+    part = keys.partition_path.parts[0]
+    if isinstance(part, ValuePart):
+        return pa.types.is_decimal(type_)
+    return isinstance(part, TimestampPart) and part.settings.output_zone is not None and pa.types.is_integer(type_)
+
+
+def bucket_layout(config: TableConfig, schema: pa.Schema) -> tuple[BucketIndex, BucketLayout] | None:
+    """The table's recorded bucket index and how keys fall into it; None where it records another index or none."""
+    if not config.key_fields or config.index_settings.get("type") != BucketIndex.name:
+        return None
+    index = recorded_index(config.index_settings)
+    if not isinstance(index, BucketIndex):
+        return None
+    index = index.resolved(config.key_fields)
+    encodings = key_encodings(config)
+
+    def key_texts(rows: pa.Table) -> pa.Array:
+        return pa.concat_arrays([keys.key_text_of(rows) for keys in encodings])
+
+    types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
+    return index, BucketLayout(tuple(config.key_fields), index.fields, types, key_texts, index.buckets_of)

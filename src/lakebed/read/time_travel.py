@@ -1,0 +1,51 @@
+"""What a user means by "as of": instants, timestamps and dates as one instant time."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, tzinfo
+
+from lakebed.errors import InvalidOption
+from lakebed.timeline.instants import format_time, time_zone
+from lakebed.timeline.table_config import TableConfig
+
+_DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}")
+
+
+def resolve_as_of(when: str | datetime | date, config: TableConfig) -> str:
+    """The instant time that a time-travel read is cut at: commits with a requested time up to it are seen.
+
+    Texts are `yyyyMMddHHmmss[SSS]`, `yyyyMMdd`, `yyyy-MM-dd`, `yyyy-MM-dd HH:mm:ss[.SSS]`, ISO with `T` and an offset.
+    A time without zone is in the table's zone, a date means its midnight; fourteen digits are the whole second. Raises
+    `InvalidOption` for anything else.
+    """
+    return to_instant_time(when, config.timezone, what="as_of")
+
+
+def to_instant_time(when: str | datetime | date, zone: str, *, what: str) -> str:
+    """A time in any of the accepted forms as 17 digits in the table's zone (`UTC` or `LOCAL`).
+
+    >>> to_instant_time("2026-11-21 11:01:49.683", "UTC", what="as_of"), to_instant_time("20261121110149", "UTC", what="as_of")
+    ('20261121110149683', '20261121110149999')
+    """
+    if isinstance(when, str):
+        text = when.strip()
+        if _DIGITS.fullmatch(text):
+            return {17: text, 14: text + "999", 8: text + "000000000"}[len(text)]
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidOption(
+                f"{what} {when!r} is no time",
+                hint="give an instant of the timeline, '2026-11-21', '2026-11-21 11:01:49' or a datetime",
+                context={"option": what, "value": when},
+            ) from None
+    if not isinstance(when, datetime):
+        when = datetime(when.year, when.month, when.day)
+    if when.tzinfo is None:
+        when = _in_zone(when, time_zone(zone) if zone.upper() == "UTC" else None)
+    return format_time(when, zone)
+
+
+def _in_zone(when: datetime, zone: tzinfo | None) -> datetime:
+    return when.replace(tzinfo=zone) if zone is not None else when.astimezone()

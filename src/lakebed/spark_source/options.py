@@ -1,0 +1,89 @@
+"""The options of `spark.read.format("lakebed")`, checked and turned into a scan."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakebed.config.options import resolve_options
+from lakebed.errors import InvalidOption
+from lakebed.read.incremental import Changes
+from lakebed.read.scan import Scan
+from lakebed.read.time_travel import resolve_as_of
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.timeline.table_config import load_table_config
+
+STORAGE_PREFIX = "storage."
+_OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta")
+_HUDI_PREFIXES = ("hoodie.", "lakebed.", "as.of.")
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a read of the data source asks for."""
+
+    path: str
+    query_type: str = "snapshot"
+    as_of: str | None = None
+    start: str | None = None
+    end: str | None = None
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    meta: bool = False
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def scan(self) -> Scan:
+        """The scan over the table as it is now."""
+        storage = open_storage(self.path, dict(self.storage))
+        config = load_table_config(storage)
+        as_of = None if self.as_of is None else resolve_as_of(self.as_of, config)
+        snapshot = open_snapshot(storage, config, as_of=as_of)
+        if self.query_type == "incremental":
+            start = "000" if self.start is None else self.start
+            return Changes(snapshot, start, self.end, self.columns, self.filter, meta=self.meta)
+        return Scan(snapshot, self.columns, self.filter, self.query_type, meta=self.meta)
+
+
+def source_options(given: Mapping[str, str]) -> SourceOptions:
+    """Options by lakebed's names (`path`, `as_of`, `query_type`, `start`, `end`, `columns`, `filter`, `meta`,
+    `storage.<name>`) or Hudi's (`as.of.instant`, `hoodie.datasource.query.type`, ...). `InvalidOption` for unknown
+    ones, naming the nearest."""
+    own: dict[str, str] = {}
+    hudi: dict[str, str] = {}
+    storage: dict[str, str] = {}
+    for name, value in given.items():
+        key = name.lower()
+        if key in _OWN:
+            own[key] = value
+        elif key.startswith(STORAGE_PREFIX):
+            storage[key.removeprefix(STORAGE_PREFIX)] = value
+        elif key.startswith(_HUDI_PREFIXES):
+            hudi[key] = value
+        else:
+            near = difflib.get_close_matches(key, _OWN, n=1, cutoff=0.5)
+            raise InvalidOption(
+                f"format('lakebed') has no option {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(_OWN)} and storage.<name>",
+                context={"option": name, "nearest": near[0] if near else None},
+            )
+    if "path" not in own:
+        raise InvalidOption("format('lakebed') needs the table's path", hint="give it to load()")
+    read = resolve_options(hudi).read
+    start, end = own.get("start", read.begin), own.get("end", read.end)
+    query = own.get("query_type", "incremental" if start is not None else read.query_type).lower()
+    if query not in ("snapshot", "read_optimized", "incremental"):
+        raise InvalidOption(f"there is no query type {query!r}", hint="take snapshot, read_optimized or incremental")
+    columns = own.get("columns")
+    return SourceOptions(
+        path=own["path"],
+        query_type=query,
+        as_of=own.get("as_of", read.as_of),
+        start=start,
+        end=end,
+        columns=tuple(c.strip() for c in columns.split(",")) if columns else None,
+        filter=own.get("filter"),
+        meta=own.get("meta", "false").lower() == "true",
+        storage=storage,
+    )

@@ -1,0 +1,139 @@
+"""`spark.read.format("lakebed")`: tables through PySpark's Python Data Source API.
+
+The API gives no column pruning and rows go through Python; `lakebed.open(uri, spark=spark).scan().to_spark()` uses
+Spark's own Parquet reader.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+
+from lakebed.errors import UnsupportedFeature
+from lakebed.model import BaseFile
+from lakebed.read.arrow_scan import FileReader, file_readers
+from lakebed.read.predicates import Node
+from lakebed.read.scan import Scan
+from lakebed.schema.spark import arrow_to_spark_ddl
+from lakebed.spark_source.options import SourceOptions, source_options
+from lakebed.spark_source.pushed_filters import split_filters
+from lakebed.storage import open_storage_spec
+from lakebed.storage.base import StorageSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+# A task reads about this many bytes, and never more files than this.
+_TASK_BYTES = 128 << 20
+_TASK_FILES = 64
+_PUSHDOWN_WORKER = "data_source_pushdown_filters"
+
+
+class FileBatch(InputPartition):
+    """The files of one task, each with the number of its reader."""
+
+    def __init__(self, files: list[tuple[BaseFile, int]]) -> None:
+        super().__init__(None)
+        self.files = files
+
+
+class LakebedSource(DataSource):
+    """The data source named `lakebed`. Options: `SourceOptions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "lakebed"
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._given = dict(options.items())
+
+    def schema(self) -> str:
+        return arrow_to_spark_ddl(_nullable(self._scan().schema))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        # a reader with pushFilters raises where the session has pushdown off, so there are two classes
+        kind = PushdownReader if _in_pushdown_worker() else TableReader
+        return kind(source_options(self._given), [f.name for f in schema.fields])
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise UnsupportedFeature(
+            "format('lakebed') cannot write: an upsert needs a shuffle, which Spark's data sources cannot ask for",
+            hint="use lakebed.write(df, path, options) or lakebed.open(path, spark=spark).upsert(df)",
+            context={"feature": "data source writer"},
+        )
+
+    def _scan(self) -> Scan:
+        return source_options(self._given).scan()
+
+
+class TableReader(DataSourceReader):
+    """Plans in `partitions` and reads files in `read`, through lakebed's own storage."""
+
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        self.options = options
+        self.columns = columns
+        self.nodes: list[Node] = []
+        self.spec: StorageSpec | None = None
+        self.readers: list[FileReader] = []
+
+    def partitions(self) -> list[InputPartition]:
+        scan = self._scan()
+        plan = scan.plan
+        condition = plan.predicate.to_arrow() if plan.predicate is not None else None
+        self.spec = scan.storage.spec
+        numbers: dict[tuple[object, ...], int] = {}
+        batches: list[InputPartition] = []
+        files: list[tuple[BaseFile, int]] = []
+        size = 0
+        for file, reader in file_readers(plan, condition):
+            number = numbers.setdefault(reader.sources, len(self.readers))
+            if number == len(self.readers):
+                self.readers.append(reader)
+            if files and (size + file.size > _TASK_BYTES or len(files) >= _TASK_FILES):
+                batches.append(FileBatch(files))
+                files, size = [], 0
+            files.append((file, number))
+            size += file.size
+        if files:
+            batches.append(FileBatch(files))
+        return batches
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, FileBatch) or self.spec is None:
+            return
+        storage = open_storage_spec(self.spec)
+        for file, number in partition.files:
+            for batch in self.readers[number].read(storage, file):
+                yield batch.select(self.columns)
+
+    def _scan(self) -> Scan:
+        scan = replace(self.options, columns=tuple(self.columns), meta=False).scan()
+        return scan.narrowed(self.nodes) if self.nodes else scan
+
+
+class PushdownReader(TableReader):
+    """For sessions with `spark.sql.python.filterPushdown.enabled`."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        self.nodes, left = split_filters(filters, self._scan().available)
+        return left
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([f.with_nullable(True) for f in schema])
+
+
+def _in_pushdown_worker() -> bool:
+    """Whether Spark is planning with filter pushdown: it has a worker program of its own for that."""
+    frame: Any = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if _PUSHDOWN_WORKER in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
