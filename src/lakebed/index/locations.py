@@ -87,7 +87,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Unless:
-    """`other` where the boolean column `condition` is false, `then` (or null) where it is true."""
+    """`then` (or null) where the boolean column `condition` is true, `other` where it is false or null."""
 
     condition: str
     other: RowExpression
@@ -104,7 +104,7 @@ class Unless:
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         other = self.other.arrow(batch)
         then = self.then.arrow(batch) if self.then else pa.nulls(batch.num_rows, other.type)
-        return pc.if_else(batch.column(self.condition), then, other)
+        return pc.if_else(pc.fill_null(batch.column(self.condition), False), then, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Moves:
         result = pc.fill_null(pc.not_equal(old, new), False)
         if DELETE in self.deletes:
             result = pc.and_not(result, pc.fill_null(batch.column(DELETE), False))
-        marked = self.rules.is_delete(batch)
+        marked = self.rules.is_delete(batch.select(list(self.deletes)))
         if marked is not None:
             result = pc.and_not(result, marked)
         if self.stored:

@@ -94,6 +94,12 @@ def index_properties(index: Index) -> dict[str, str]:
     return {PREFIX + key: value for key, value in index.settings().items()}
 
 
+def index_changes(index: Index) -> dict[str, str | None]:
+    """Changes to `hoodie.properties` that make a table remember this index and forget what another one left there."""
+    every = ("type", "bucket.count", "bucket.fields", "update_partition")
+    return {**dict.fromkeys((PREFIX + key for key in every), None), **index_properties(index)}
+
+
 def check_same_index(recorded: Index, requested: Index) -> None:
     """Refuse a write whose options name another index than the table's: both are shown, nothing is changed."""
     has, asks = dict(recorded.settings()), dict(requested.settings())

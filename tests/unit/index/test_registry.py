@@ -10,7 +10,7 @@ from lakebed.index import registry
 from lakebed.index.advisor import TableProfile
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
-from lakebed.index.registry import check_same_index, index_properties, make_index, recorded_index
+from lakebed.index.registry import check_same_index, index_changes, index_properties, make_index, recorded_index
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 
 KEYS = ("id", "code")
@@ -45,6 +45,12 @@ def test_properties_have_lakebeds_names() -> None:
     }
     assert index_properties(GlobalSimpleIndex(False))["lakebed.index.update_partition"] == "false"
     assert recorded_index({}) is None
+    assert index_changes(SimpleIndex()) == {
+        "lakebed.index.type": "simple",
+        "lakebed.index.bucket.count": None,
+        "lakebed.index.bucket.fields": None,
+        "lakebed.index.update_partition": None,
+    }
 
 
 def test_bucket_hashes_all_key_fields_in_key_order() -> None:

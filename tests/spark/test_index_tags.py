@@ -1,0 +1,128 @@
+"""The simple indexes tag alike on Spark and in this process."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.engine.local import LocalEngine
+from lakebed.engine.spark import SparkEngine
+from lakebed.index.base import DELETE, FILE_ID, INSTANT
+from lakebed.index.locations import FileIdOf, First, Flag, InstantOf, Moves, Promoted, Unless, delete_columns
+from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
+from lakebed.merge.rules import MergeRules
+from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+
+ORDERING: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "long": (pa.int64(), [1, 2, -(2**62), None]),
+    "double": (pa.float64(), [1.0, 2.5, -math.inf, math.inf, math.nan, None]),
+    "text": (pa.string(), ["", "a", "Z", "é", "😀", None]),
+    "flag": (pa.bool_(), [True, False, None]),
+    "day": (pa.date32(), [0, 1, -200_000, None]),
+    "time": (pa.timestamp("us", "UTC"), [0, 1, -1, None]),
+}
+
+
+@pytest.mark.parametrize("kinds", [["long"], ["double"], ["text"], ["flag"], ["day"], ["time"], ["long", "double"]])
+def test_who_moves(spark: Any, kinds: list[str]) -> None:
+    chance = random.Random("-".join(kinds))
+    rows = 400
+    fields = [f"o{i}" for i in range(len(kinds))]
+    stored = tuple(f"s{i}" for i in range(len(kinds)))
+    columns = {
+        "new": pa.array([chance.choice(["eu", "us", "", None]) for _ in range(rows)], pa.string()),
+        "old": pa.array([chance.choice(["eu", "us", "", None]) for _ in range(rows)], pa.string()),
+        DELETE: pa.array([chance.choice([True, False, False, None]) for _ in range(rows)], pa.bool_()),
+        "_hoodie_is_deleted": pa.array([chance.choice([True, False, None]) for _ in range(rows)], pa.bool_()),
+        "op": pa.array([chance.choice(["D", "d", "U", "'", None]) for _ in range(rows)], pa.string()),
+    }
+    for kind, *names in zip(kinds, fields, stored, strict=True):
+        type_, values = ORDERING[kind]
+        for name in names:
+            columns[name] = pa.array([chance.choice(values) for _ in range(rows)], type_)
+    rules = MergeRules(tuple(fields), "op", "D")
+    expressions = {
+        "moves": Moves("new", "old", rules, stored, delete_columns(list(columns), rules)),
+        "later": Moves("new", "old", MergeRules(), (), ()),
+        "flag": Flag(True),
+        "first": First(("old", "new")),
+        "unless": Unless(DELETE, First(("old", "new"))),
+    }
+    local, on_spark = _both(spark, pa.table(columns), expressions)
+    assert local == on_spark
+    assert {True, False} == set(local["moves"]) == set(local["later"])
+
+
+def test_locations_out_of_file_names(spark: Any) -> None:
+    names = [
+        "00000003-7bb4-4bb3-bb31-691a40023d81-0_0-12-7_20240102030405006.parquet",
+        "00000003-7bb4-4bb3-bb31-691a40023d81_0-12-7_20240102030405.parquet",
+        None,
+    ]
+    table = pa.table({"_hoodie_file_name": pa.array(names, pa.string())})
+    local, on_spark = _both(spark, table, {"id": FileIdOf(), "instant": InstantOf()})
+    assert local == on_spark
+    assert local["id"] == [names[0][:38], names[1][:36], None]  # type: ignore[index]
+    assert local["instant"] == ["20240102030405006", "20240102030405", None]
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [(pa.int32(), pa.int64()), (pa.float32(), pa.float64()), (pa.int32(), pa.string()), (None, pa.int64())],
+)
+def test_ordering_values_of_older_types(spark: Any, stored: pa.DataType | None, wanted: pa.DataType) -> None:
+    table = pa.table({"ts": pa.array([1, 7, None], pa.int32()).cast(stored or pa.int32())})
+    local, on_spark = _both(spark, table, {"ts": Promoted("ts", stored, wanted)})
+    assert local == on_spark
+    assert local["ts"][2] is None
+
+
+@pytest.mark.parametrize("index", [SimpleIndex(), GlobalSimpleIndex(), GlobalSimpleIndex(False)])
+@pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
+def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: Any, rules: MergeRules) -> None:
+    chance = random.Random(7)
+    stored = pa.table(
+        {
+            "id": [f"k{i}" for i in range(300)],
+            "region": [chance.choice(["eu", "us"]) for _ in range(300)],
+            "ts": [chance.randrange(5) for _ in range(300)],
+        }
+    )
+    table = lakebed.create(
+        str(tmp_path / "t"), stored.schema, key="id", partition_by="region", ordering="ts", index="global_simple"
+    )
+    table.upsert(stored)
+    incoming = pa.table(
+        {
+            RECORD_KEY: [f"k{i}" for i in range(200, 400)],
+            PARTITION_PATH: [chance.choice(["eu", "us", "asia"]) for _ in range(200)],
+            "ts": [chance.randrange(5) for _ in range(200)],
+        }
+    )
+    snapshot = open_snapshot(open_storage(str(tmp_path / "t")))
+    found: list[list[tuple[Any, ...]]] = []
+    for engine in (LocalEngine(), SparkEngine(spark)):
+        tagged = engine.collect(index.tag(engine.rows(incoming), snapshot, engine, rules))
+        names = [RECORD_KEY, PARTITION_PATH, "ts", FILE_ID, INSTANT]
+        names += [DELETE] if DELETE in tagged.column_names else []
+        assert sorted(tagged.column_names) == sorted(names)
+        found.append(sorted(zip(*(tagged.column(n).to_pylist() for n in names), strict=True), key=repr))
+    assert found[0] == found[1]
+    assert any(row[3] is None for row in found[0])
+    assert any(row[3] is not None for row in found[0])
+
+
+def _both(spark: Any, table: pa.Table, expressions: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    for engine in (LocalEngine(), SparkEngine(spark)):
+        derived = engine.collect(engine.derive(engine.rows(table), expressions, keep=[]))
+        results.append(derived.to_pydict())
+    return results[0], results[1]
