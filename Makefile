@@ -1,0 +1,88 @@
+# lakebed. `make demo` and `make test` need Python >= 3.11 and a JDK 17 or 21; they make their own environment.
+# Another PySpark: `make test SPARK=4.3.0` (its Spark layer, in an environment of its own).
+
+FLOOR := 4.1.4
+SPARK ?= $(FLOOR)
+VENV ?= .venvs/spark-$(SPARK)
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+CHECKS := $(VENV)/.checks
+LAYERS := tools/test-layers $(PY)
+
+.PHONY: help demo test unit property fault docs-test spark interop lint format types contracts docs bench wheel oracle clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+$(INSTALLED): locks/test.txt pyproject.toml
+	@python=$${PYTHON:-$$(tools/find-python)} && test -n "$$python" && "$$python" -m venv --clear $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r locks/test.txt pyspark==$(SPARK)
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(CHECKS): $(INSTALLED) locks/check.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r locks/check.txt
+	@touch $@
+
+demo: $(INSTALLED) ## a year of flights through a table, checked against a straight computation
+	@tools/find-java
+	$(VENV)/bin/lakebed demo
+
+ifeq ($(SPARK),$(FLOOR))
+test: $(INSTALLED) ## every layer of tests
+	@tools/find-java
+	@$(LAYERS) plain spark interop
+else
+test: spark
+endif
+
+unit: $(INSTALLED) ## codecs, rules and planning, no Spark
+	@$(LAYERS) unit
+
+property: $(INSTALLED) ## random histories against a dict
+	@$(LAYERS) property
+
+fault: $(INSTALLED) ## every storage mutation as a crash point
+	@$(LAYERS) fault
+
+docs-test: $(INSTALLED) ## every example of README and docstrings
+	@$(LAYERS) docs
+
+spark: $(INSTALLED) ## the Spark engine
+	@tools/find-java
+	@$(LAYERS) spark
+
+interop: $(INSTALLED) ## golden tables and real Hudi, both ways
+	@tools/find-java
+	@$(LAYERS) interop
+
+lint: $(CHECKS) ## ruff, import contracts, declared dependencies
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/deptry .
+
+format: $(CHECKS) ## ruff, writing
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+types: $(CHECKS) ## pyright, strict
+	$(VENV)/bin/pyright --pythonpath $(PY)
+
+docs: $(INSTALLED) ## the pages that are made from tables in code
+	$(PY) -m lakebed.config.reference docs
+
+bench: $(INSTALLED) ## paired runs against real Hudi
+	@tools/find-java
+	$(PY) bench/upsert.py
+
+wheel: $(INSTALLED) ## dist/lakebed-*.whl
+	rm -rf dist
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+
+oracle: $(INSTALLED) ## fetch the oracle's environment and the Hudi bundle into the cache
+	@$(PY) tests/oracle/environment.py
+
+clean: ## environments and what was built
+	rm -rf .venvs dist build

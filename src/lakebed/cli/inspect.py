@@ -1,0 +1,44 @@
+"""`lakebed timeline` and `lakebed files`: what happened to a table, and what it consists of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pyarrow.compute as pc
+import typer
+
+import lakebed
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows
+
+timeline_app = typer.Typer(help="The table's instants.", no_args_is_help=True)
+files_app = typer.Typer(help="The table's file slices.", no_args_is_help=True)
+
+
+@timeline_app.command("show")
+def show_timeline(
+    uri: Uri,
+    limit: Annotated[int, typer.Option(help="The newest this many; 0: all.")] = 20,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Instants of the active timeline, oldest first."""
+    instants = _open(uri, storage_option).timeline.to_arrow()
+    show_rows(instants.slice(max(0, len(instants) - limit)) if limit else instants, output)
+
+
+@files_app.command("show")
+def show_files(
+    uri: Uri,
+    partition: Annotated[str | None, typer.Option(help="Only this partition path.")] = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """The latest file slices: file group, base file, size, log files."""
+    files = _open(uri, storage_option).files.to_arrow()
+    if partition is not None:
+        files = files.filter(pc.equal(files.column("partition"), partition))
+    show_rows(files, output)
+
+
+def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
+    return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))

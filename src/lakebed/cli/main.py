@@ -1,0 +1,93 @@
+"""`lakebed`: the program. Errors become a message, a hint and an exit code of their class."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import click
+import typer
+
+from lakebed.cli import inspect, options, rows, tables
+from lakebed.errors import LakebedError
+
+app = typer.Typer(
+    name="lakebed",
+    help="Upserts, deletes and incremental reads on data-lake tables in Apache Hudi's format.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lakebed {version('lakebed')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Exit codes: 0 well, 1 unexpected, 2 wrong usage, from 3 on one for each class of error."""
+
+
+app.add_typer(tables.app, name="table")
+app.add_typer(inspect.timeline_app, name="timeline")
+app.add_typer(inspect.files_app, name="files")
+app.add_typer(options.app, name="options")
+for command in (rows.scan, rows.count, rows.get, rows.changes, rows.upsert, rows.insert, rows.delete, rows.explain):
+    app.command()(command)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def demo(context: typer.Context) -> None:
+    """A year of flights through a table: loads, upserts, deletes, reads, and a check of every value."""
+    from lakebed.demo import main as run_demo
+
+    raise typer.Exit(run_demo(list(context.args)))
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """The console script; ends the process with the exit code."""
+    sys.exit(invoke(sys.argv[1:] if arguments is None else arguments))
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Run one command line and give its exit code."""
+    try:
+        code: Any = app(args=list(arguments), standalone_mode=False)
+    except LakebedError as error:
+        _say(error, as_json=_wants_json(arguments))
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return int(code or 0)
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    return any(
+        argument in ("--output=json", "-ojson") or (argument in ("--output", "-o") and following == "json")
+        for argument, following in zip(arguments, [*arguments[1:], ""], strict=True)
+    )
+
+
+def _say(error: LakebedError, *, as_json: bool) -> None:
+    if as_json:
+        facts = json.loads(error.to_json()) | {"retryable": error.retryable, "exit_code": error.exit_code}
+        typer.echo(json.dumps({"error": facts}), err=True)
+        return
+    typer.echo(f"error: {error.message}", err=True)
+    if error.hint:
+        typer.echo(f"hint:  {error.hint}", err=True)

@@ -1,0 +1,187 @@
+"""Commands on rows: read, look up, write, delete, and the plans of all of these."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import pyarrow as pa
+import typer
+
+import lakebed
+from lakebed.cli.files import read_rows
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows, show_text
+
+if TYPE_CHECKING:
+    from lakebed.read.scan import Scan
+
+
+class QueryType(StrEnum):
+    """The queries of `--query`."""
+
+    SNAPSHOT = "snapshot"
+    READ_OPTIMIZED = "read_optimized"
+
+
+Filter = Annotated[str | None, typer.Option("--filter", help="A SQL condition, e.g. \"city = 'Oslo' and fare > 10\".")]
+Columns = Annotated[str | None, typer.Option(help="Columns to show, separated by commas.")]
+AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a date: the table as it was then.")]
+Query = Annotated[QueryType, typer.Option(help="read_optimized: base files only.")]
+Limit = Annotated[int, typer.Option(help="At most this many rows; 0: all.")]
+DataFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV or JSON lines.", show_default=False)
+]
+WriteOptions = Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE, as in `lakebed options list`.")]
+
+
+def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
+    return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+
+
+def _names(columns: str | None) -> list[str] | None:
+    return [part.strip() for part in columns.split(",")] if columns else None
+
+
+def _first(scan: Scan, limit: int) -> pa.Table:
+    """The first rows of a scan; no more batches are read than needed."""
+    if not limit:
+        return scan.to_arrow()
+    batches: list[pa.RecordBatch] = []
+    wanted = limit
+    for batch in scan.to_batches():
+        batches.append(batch.slice(0, wanted))
+        wanted -= batches[-1].num_rows
+        if wanted <= 0:
+            break
+    return pa.Table.from_batches(batches, schema=batches[0].schema) if batches else scan.to_arrow()
+
+
+def scan(
+    uri: Uri,
+    filter_by: Filter = None,
+    columns: Columns = None,
+    limit: Limit = 20,
+    as_of: AsOf = None,
+    query: Query = QueryType.SNAPSHOT,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Rows of the table."""
+    found = _open(uri, storage_option).scan(columns=_names(columns), filter=filter_by, as_of=as_of, query=query.value)
+    show_rows(_first(found, limit), output)
+
+
+def count(
+    uri: Uri,
+    filter_by: Filter = None,
+    as_of: AsOf = None,
+    query: Query = QueryType.SNAPSHOT,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """How many rows."""
+    rows = _open(uri, storage_option).scan(filter=filter_by, as_of=as_of, query=query.value).count()
+    if output is Form.JSON:
+        show_facts({"rows": rows}, output)
+    else:
+        typer.echo(str(rows))
+
+
+def get(
+    uri: Uri,
+    keys: Annotated[
+        list[str], typer.Argument(help="Record keys as stored, e.g. 42 or id:42,day:7.", show_default=False)
+    ],
+    columns: Columns = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Rows by record key, through the table's index."""
+    found = _open(uri, storage_option).get(lakebed.KeyText(keys), columns=_names(columns))
+    show_rows(found, output)
+
+
+def changes(
+    uri: Uri,
+    start: Annotated[str, typer.Option(help="A checkpoint or instant (exclusive); 000: from the beginning.")] = "000",
+    end: Annotated[str | None, typer.Option(help="A checkpoint or instant (inclusive).")] = None,
+    columns: Columns = None,
+    filter_by: Filter = None,
+    limit: Limit = 20,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Rows written since a checkpoint; the next checkpoint goes to standard error."""
+    found = _open(uri, storage_option).changes(start, end, columns=_names(columns), filter=filter_by)
+    show_rows(_first(found, limit), output)
+    typer.echo(f"next --start {found.end}", err=True)
+
+
+def upsert(
+    uri: Uri,
+    file: DataFile,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Update rows with known keys, insert the others."""
+    result = _open(uri, storage_option).upsert(read_rows(file), options=pairs(option, "--option"))
+    _show_result(result, output)
+
+
+def insert(
+    uri: Uri,
+    file: DataFile,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Insert rows without looking for their keys."""
+    result = _open(uri, storage_option).insert(read_rows(file), options=pairs(option, "--option"))
+    _show_result(result, output)
+
+
+def delete(
+    uri: Uri,
+    keys: Annotated[list[str] | None, typer.Argument(help="Record keys as stored.", show_default=False)] = None,
+    where: Annotated[str | None, typer.Option(help="A SQL condition: every row that fulfils it.")] = None,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Delete rows by record key or by condition."""
+    if bool(keys) == bool(where):
+        raise typer.BadParameter("give either record keys or --where", param_hint="--where")
+    table = _open(uri, storage_option)
+    target = where if where else lakebed.KeyText(keys or [])
+    _show_result(table.delete(target, options=pairs(option, "--option")), output)
+
+
+def explain(
+    uri: Uri,
+    file: Annotated[
+        Path | None,
+        typer.Argument(exists=True, dir_okay=False, help="Rows to upsert; without it: a scan.", show_default=False),
+    ] = None,
+    filter_by: Filter = None,
+    columns: Columns = None,
+    as_of: AsOf = None,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """The plan of an upsert of a file, or of a scan; nothing is written."""
+    table = _open(uri, storage_option)
+    if file is not None:
+        plan = table.explain(upsert=read_rows(file), options=pairs(option, "--option"))
+    else:
+        plan = table.scan(columns=_names(columns), filter=filter_by, as_of=as_of).explain()
+    show_text(str(plan), output)
+
+
+def _show_result(result: lakebed.WriteResult, output: Form) -> None:
+    if output is Form.JSON:
+        show_facts(result.to_dict(), output)
+    else:
+        typer.echo(str(result))

@@ -1,0 +1,97 @@
+"""`lakebed table`: create and describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow.compute as pc
+import typer
+
+import lakebed
+from lakebed.cli.files import read_rows
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts
+from lakebed.config.conflicts import stored_merge_mode
+
+app = typer.Typer(help="Create and describe tables.", no_args_is_help=True)
+
+
+@app.command()
+def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """What the table is, what it has, and what lakebed does with that."""
+    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+    facts: dict[str, Any] = _facts(table)
+    features = [
+        {"feature": f.name, "read": f.read, "write": f.write, "why": f"{f.why}; {f.hint}" if f.why else ""}
+        for f in table.features
+    ]
+    if output is Form.JSON:
+        show_facts(facts | {"features": features, "properties": dict(table.properties)}, output)
+        return
+    for feature in features:
+        shown = f"read {feature['read']}, write {feature['write']}"
+        facts[feature["feature"]] = f"{shown}: {feature['why']}" if feature["why"] else shown
+    show_facts(facts, output)
+
+
+@app.command()
+def create(
+    uri: Uri,
+    schema_from: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="A Parquet, CSV or JSON-lines file with the columns.")
+    ],
+    key: Annotated[str, typer.Option(help="Record key fields, separated by commas; none: keys are generated.")] = "",
+    partition_by: Annotated[str, typer.Option(help="Partition fields, separated by commas.")] = "",
+    ordering: Annotated[str, typer.Option(help="Ordering fields, separated by commas.")] = "",
+    index: Annotated[str, typer.Option(help="bucket, simple, global_simple or auto.")] = "auto",
+    buckets: Annotated[int, typer.Option(help="Buckets of each partition, for the bucket index.")] = 0,
+    hash_fields: Annotated[str, typer.Option(help="Key fields the bucket follows from; none: all.")] = "",
+    merge: Annotated[str | None, typer.Option(help="event_time or commit_time.")] = None,
+    table_version: Annotated[int, typer.Option(help="9, 8 or 6.")] = 9,
+    prop: Annotated[
+        list[str] | None, typer.Option("--property", help="KEY=VALUE, e.g. hoodie.table.name=trips.")
+    ] = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make an empty table with the columns of a file."""
+    table = lakebed.create(
+        uri,
+        read_rows(schema_from).schema,
+        key=_fields(key),
+        partition_by=_fields(partition_by),
+        ordering=_fields(ordering),
+        index=index,
+        buckets=buckets or None,
+        hash_fields=_fields(hash_fields),
+        merge=merge,
+        table_version=table_version,
+        properties=pairs(prop, "--property"),
+        storage_options=pairs(storage_option, "--storage-option"),
+    )
+    show_facts(_facts(table), output)
+
+
+def _facts(table: lakebed.Table) -> dict[str, Any]:
+    said = table.properties
+    files = table.files.to_arrow()
+    last = table.timeline.last
+    return {
+        "table": table.name,
+        "location": table.uri,
+        "version": said.get("hoodie.table.version", ""),
+        "type": said.get("hoodie.table.type", ""),
+        "key": said.get("hoodie.table.recordkey.fields") or "generated",
+        "partitions": said.get("hoodie.table.partition.fields") or "none",
+        "ordering": said.get("hoodie.table.ordering.fields") or said.get("hoodie.table.precombine.field") or "none",
+        "merge": stored_merge_mode(said) or "",
+        "index": str(table.indexes),
+        "newest instant": last.time if last else "none",
+        "file groups": len(files),
+        "bytes": pc.sum(files.column("bytes")).as_py() or 0,
+        "columns": [f"{field.name} {field.type}" for field in table.schema],
+    }
+
+
+def _fields(text: str) -> list[str] | None:
+    return [part.strip() for part in text.split(",") if part.strip()] or None
