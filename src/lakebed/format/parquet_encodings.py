@@ -1,0 +1,93 @@
+"""Which Parquet encoding each column of a base file gets, decided from a sample of its first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.format.hashes import plain_strings, value_buffer
+from lakebed.model import COMMIT_TIME, FILE_NAME, PARTITION_PATH
+from lakebed.schema.arrow import is_list
+
+_SAMPLE_SLICES = 4
+_SLICE_ROWS = 4096
+# A dictionary pays while the values repeat at least so often in the sample.
+_MAX_DISTINCT_RATIO = 0.15
+_ALWAYS_DICTIONARY = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
+# Keys of one length with nothing in common (UUIDs, hashes) compress better, and twice as fast, without lengths between.
+_MIN_RANDOM_LENGTH = 16
+_MAX_SHARED_PREFIX = 0.25
+RANDOM_TEXT_ENCODING = "DELTA_LENGTH_BYTE_ARRAY"
+
+
+@dataclass(frozen=True, slots=True)
+class Encodings:
+    """Parquet column paths that get a dictionary, and encodings of others (what is in neither is PLAIN)."""
+
+    dictionary: tuple[str, ...] = ()
+    encoding: dict[str, str] = field(default_factory=dict)
+
+
+def choose_encodings(rows: pa.Table) -> Encodings:
+    """Encodings for a file that starts with these rows."""
+    dictionary: list[str] = []
+    encoding: dict[str, str] = {}
+    sample = _sample(rows)
+    for name in sample.column_names:
+        for path, leaf in _leaves(name, sample.column(name).combine_chunks()):
+            if path in _ALWAYS_DICTIONARY or _repeats(leaf):
+                dictionary.append(path)
+            elif _is_random_text(leaf):
+                encoding[path] = RANDOM_TEXT_ENCODING
+    return Encodings(tuple(dictionary), encoding)
+
+
+def _sample(rows: pa.Table) -> pa.Table:
+    """A few slices spread over the rows: sorted data repeats more in one place than over the file."""
+    if rows.num_rows <= _SAMPLE_SLICES * _SLICE_ROWS:
+        return rows
+    starts = np.linspace(0, rows.num_rows - _SLICE_ROWS, _SAMPLE_SLICES).astype(int).tolist()
+    return pa.concat_tables([rows.slice(start, _SLICE_ROWS) for start in starts])
+
+
+def _leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    kind = array.type
+    if pt.is_struct(kind):
+        for child, values in zip(kind, array.flatten(), strict=True):
+            yield from _leaves(f"{path}.{child.name}", values)
+    elif pt.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", array.keys)
+        yield from _leaves(f"{path}.key_value.value", array.items)
+    elif is_list(kind):
+        yield from _leaves(f"{path}.list.element", array.flatten())
+    else:
+        yield path, array
+
+
+def _repeats(leaf: pa.Array) -> bool:
+    if pt.is_dictionary(leaf.type):
+        return True
+    if pt.is_boolean(leaf.type) or len(leaf) == 0:
+        return False
+    return pc.count_distinct(leaf, mode="all").as_py() <= max(1, _MAX_DISTINCT_RATIO * len(leaf))
+
+
+def _is_random_text(leaf: pa.Array) -> bool:
+    if not (pt.is_string(leaf.type) or pt.is_binary(leaf.type)) or leaf.null_count or len(leaf) < 2:
+        return False
+    data, offsets = value_buffer(plain_strings(leaf))
+    lengths = np.diff(offsets)
+    size = int(lengths[0])
+    if size < _MIN_RANDOM_LENGTH or (lengths != size).any():
+        return False
+    rows = data[offsets[0] : offsets[-1]].reshape(len(leaf), size)
+    differs = rows[1:] != rows[:-1]
+    shared = np.where(differs.any(axis=1), differs.argmax(axis=1), size)
+    return float(shared.mean()) < _MAX_SHARED_PREFIX * size

@@ -1,0 +1,173 @@
+"""Stored values in the types a table has today: the conversions Hudi makes when it reads an older base
+file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.errors import SchemaConflict
+from lakebed.schema.arrow import check_nulls, is_list
+from lakebed.schema.java_text import to_java_text
+
+
+def cast_column(array: Any, to_type: pa.DataType) -> Any:
+    """The column in another type, with Hudi's results: a float becomes the double of the same decimal text
+    (1.1 stays 1.1), numbers and dates become Java's text, bytes the UTF-8 string, a long the timestamp of
+    that many units.
+
+    Structs, arrays and maps are converted inside, struct fields by name; missing ones are null. Raises
+    `SchemaConflict` where Hudi knows no conversion.
+
+    >>> cast_column(pa.array([1.1], pa.float32()), pa.float64()).to_pylist()
+    [1.1]
+    """
+    kind = array.type
+    if kind.equals(to_type):
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([cast_column(chunk, to_type) for chunk in array.chunks], to_type)
+    if pt.is_dictionary(kind):
+        return cast_column(array.dictionary, to_type).take(array.indices)
+    if isinstance(array, pa.ExtensionArray):
+        return cast_column(array.storage, to_type)
+    if pt.is_null(kind):
+        return pa.nulls(len(array), to_type)
+    if pt.is_struct(kind) and pt.is_struct(to_type):
+        return _cast_struct(array, to_type)
+    if pt.is_map(kind) and pt.is_map(to_type):
+        return _cast_map(array, to_type)
+    if is_list(kind) and is_list(to_type):
+        return _cast_list(array, to_type)
+    if pt.is_nested(kind) or pt.is_nested(to_type):
+        raise _no_conversion(kind, to_type)
+    return _cast_simple(array, to_type)
+
+
+def _no_conversion(kind: pa.DataType, to_type: pa.DataType) -> SchemaConflict:
+    return SchemaConflict(
+        f"values of type {kind} cannot be read as {to_type}",
+        hint="Rewrite the column in one type.",
+        context={"from": str(kind), "to": str(to_type)},
+    )
+
+
+def _cast_simple(array: pa.Array, to_type: pa.DataType) -> pa.Array:
+    kind = array.type
+    if pt.is_string(to_type):
+        return _to_string(array)
+    if pt.is_float64(to_type) and pt.is_float32(kind):
+        return array.cast(pa.string()).cast(pa.float64())
+    if pt.is_floating(to_type) and (pt.is_integer(kind) or pt.is_floating(kind)):
+        return array.cast(to_type, safe=False)
+    if pt.is_timestamp(to_type):
+        return _to_timestamp(array, to_type)
+    if pt.is_decimal(to_type):
+        return _to_decimal(array, to_type)
+    if _is_widening(kind, to_type):
+        return array.cast(to_type)
+    raise _no_conversion(kind, to_type)
+
+
+def _is_widening(kind: pa.DataType, to_type: pa.DataType) -> bool:
+    if pt.is_integer(to_type):
+        return pt.is_integer(kind) and kind.bit_width <= to_type.bit_width
+    if _is_bytes(to_type):
+        return _is_text(kind) or _is_bytes(kind)
+    if pt.is_date(to_type):
+        return _is_text(kind) or pt.is_date(kind)
+    return pt.is_time(to_type) and pt.is_time(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind) or pt.is_binary_view(kind)
+
+
+def _to_string(array: pa.Array) -> pa.Array:
+    if _is_text(array.type):
+        return array.cast(pa.string())
+    if not _is_bytes(array.type):
+        return to_java_text(array)
+    try:
+        return array.cast(pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        # bytes that are no UTF-8: Java puts a replacement character, and so must this, value by value
+        return pa.array([v if v is None else v.decode("utf-8", "replace") for v in array.to_pylist()], pa.string())
+
+
+def _to_timestamp(array: pa.Array, to_type: pa.DataType) -> pa.Array:
+    kind = array.type
+    if pt.is_integer(kind):
+        return array.cast(pa.int64()).cast(to_type)
+    if not pt.is_timestamp(kind):
+        raise _no_conversion(kind, to_type)
+    if (kind.unit, to_type.unit) in (("ns", "us"), ("ns", "ms"), ("us", "ms")):
+        # a plain cast cuts times before 1970 towards 1970
+        array = pc.floor_temporal(array, unit="millisecond" if to_type.unit == "ms" else "microsecond")
+    return array.cast(to_type)
+
+
+def _to_decimal(array: pa.Array, to_type: pa.DataType) -> pa.Array:
+    kind = array.type
+    if pt.is_decimal(kind):
+        if kind.scale <= to_type.scale:
+            return array.cast(to_type)
+    elif pt.is_integer(kind):
+        return array.cast(pa.decimal128(19, 0)).cast(to_type)
+    elif pt.is_floating(kind) or _is_text(kind):
+        array = array.cast(pa.string()).cast(pa.decimal256(76, 38))
+    else:
+        raise _no_conversion(kind, to_type)
+    rounded = pc.round(array, ndigits=to_type.scale, round_mode="half_towards_infinity")
+    return rounded.cast(pa.decimal256(76, to_type.scale)).cast(to_type)
+
+
+def _cast_struct(array: pa.Array, to_type: pa.DataType) -> pa.Array:
+    found = {field.name: array.field(i) for i, field in enumerate(array.type)}
+    inside = [cast_column(found[f.name], f.type) if f.name in found else pa.nulls(len(array), f.type) for f in to_type]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(inside, fields=list(to_type), mask=mask)
+
+
+def _cast_list(array: pa.Array, to_type: pa.DataType) -> pa.Array:
+    plain = array.cast(pa.list_(array.type.value_field))
+    offsets = plain.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    values = cast_column(plain.values.slice(first, last - first), to_type.value_type)
+    mask = plain.is_null() if plain.null_count else None
+    return pa.ListArray.from_arrays(pc.subtract(offsets, first), values, type=to_type, mask=mask)
+
+
+def _cast_map(array: pa.Array, to_type: pa.DataType) -> pa.Array:
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    keys = cast_column(array.keys.slice(first, last - first), to_type.key_type)
+    items = cast_column(array.items.slice(first, last - first), to_type.item_type)
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(pc.subtract(offsets, first), keys, items, type=to_type, mask=mask)
+
+
+def project(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in the columns of `schema`, found by name and converted by `cast_column`; missing columns
+    are null, others are left out. Raises `InvalidRecord` for a null in a column that allows none.
+
+    >>> project(pa.record_batch({"a": pa.array([7])}), pa.schema([("b", pa.int32()), ("a", pa.string())])).to_pylist()
+    [{'b': None, 'a': '7'}]
+    """
+    if batch.schema.equals(schema):
+        return batch
+    columns: list[pa.Array] = []
+    for field in schema:
+        at = batch.schema.get_field_index(field.name)
+        column = pa.nulls(batch.num_rows, field.type) if at < 0 else cast_column(batch.column(at), field.type)
+        check_nulls(column, field)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

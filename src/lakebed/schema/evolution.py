@@ -1,0 +1,150 @@
+"""How a table's schema may change with a write, and how rows of older files are read in the newer schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakebed.errors import SchemaConflict
+from lakebed.schema.arrow import is_list, list_of, map_of
+from lakebed.schema.conversion import cast_column, project
+from lakebed.schema.spark import spark_type
+from lakebed.schema.spark_conversion import spark_projection
+
+__all__ = ["MissingColumns", "cast_column", "is_promotion", "project", "reconcile", "spark_projection"]
+
+MissingColumns = Literal["error", "null", "drop"]
+_WIDER = {
+    pa.int32(): (pa.int64(), pa.float32(), pa.float64(), pa.string()),
+    pa.int64(): (pa.float32(), pa.float64(), pa.string()),
+    pa.float32(): (pa.float64(), pa.string()),
+    pa.float64(): (pa.string(),),
+    pa.string(): (pa.binary(),),
+    pa.binary(): (pa.string(),),
+}
+
+
+def is_promotion(file_type: pa.DataType, table_type: pa.DataType) -> bool:
+    """Whether values stored as `file_type` may be read as `table_type`: Hudi's allowed promotions, and the
+    type itself.
+
+    Nested types may widen inside; a struct may lack fields that the table allows to be null.
+
+    >>> is_promotion(pa.int32(), pa.float64()), is_promotion(pa.float64(), pa.int32())
+    (True, False)
+    """
+    if file_type.equals(table_type) or table_type in _WIDER.get(file_type, ()):
+        return True
+    if pt.is_decimal(file_type):
+        return pt.is_string(table_type) or (pt.is_decimal(table_type) and _holds(file_type, table_type))
+    if pt.is_timestamp(table_type):
+        if pt.is_timestamp(file_type):
+            return file_type.unit == "us" and bool(file_type.tz) == bool(table_type.tz)
+        return pt.is_int64(file_type)
+    if pt.is_struct(file_type) and pt.is_struct(table_type):
+        stored = {field.name: field.type for field in file_type}
+        return all(is_promotion(stored[f.name], f.type) if f.name in stored else f.nullable for f in table_type)
+    if pt.is_map(file_type) and pt.is_map(table_type):
+        return is_promotion(file_type.item_type, table_type.item_type)
+    if is_list(file_type) and is_list(table_type) and not pt.is_map(file_type) and not pt.is_map(table_type):
+        return is_promotion(file_type.value_type, table_type.value_type)
+    return False
+
+
+def _holds(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """A decimal with no fewer digits before and behind the point."""
+    return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
+
+
+def reconcile(table: pa.Schema, incoming: pa.Schema, *, missing: MissingColumns = "error") -> pa.Schema:
+    """The table's schema after a write of `incoming` (both in stored types, without meta columns).
+
+    Table columns keep their order; new ones go to the end and are nullable, inside structs too. A wider
+    incoming type widens the table's, a narrower one is widened on write. A column is nullable as soon as one
+    side's is. Columns that the data lacks are an error, or filled with null (`missing="null"`), or leave the
+    table (`"drop"`). Anything else raises `SchemaConflict` with the column, both types and what to do. A
+    long does not turn into a timestamp, nor back, though Hudi lets it: nobody knows in which unit it counts.
+
+    >>> reconcile(pa.schema([("id", pa.int32())]), pa.schema([("id", pa.int64()), ("x", pa.string())]))
+    id: int64
+    x: string
+    """
+    return pa.schema(_reconcile_fields(list(table), list(incoming), missing, ""))
+
+
+def _reconcile_fields(
+    table: Sequence[pa.Field], incoming: Sequence[pa.Field], missing: MissingColumns, parent: str
+) -> list[pa.Field]:
+    given = {field.name: field for field in incoming}
+    known = {field.name for field in table}
+    _check_case(known, [f.name for f in incoming if f.name not in known], parent)
+    absent = [f"{parent}{f.name}" for f in table if f.name not in given]
+    if absent and missing == "error":
+        raise _missing(absent)
+    result: list[pa.Field] = []
+    for field in table:
+        if field.name in given:
+            result.append(_reconcile_field(field, given[field.name], missing, f"{parent}{field.name}"))
+        elif missing == "null":
+            result.append(field.with_nullable(True))
+    return result + [field.with_nullable(True) for field in incoming if field.name not in known]
+
+
+def _check_case(known: set[str], new: Sequence[str], parent: str) -> None:
+    folded = {name.lower(): name for name in known}
+    for name in new:
+        if name.lower() in folded:
+            raise SchemaConflict(
+                f"the data has the column {parent}{name}, the table {parent}{folded[name.lower()]}: "
+                "names that differ in case",
+                hint=f"Rename it to {folded[name.lower()]}.",
+                context={"column": f"{parent}{name}"},
+            )
+
+
+def _missing(absent: Sequence[str]) -> SchemaConflict:
+    plural = "columns" if len(absent) > 1 else "column"
+    return SchemaConflict(
+        f"the data lacks the table's {plural} {', '.join(absent)}",
+        hint="Add them, or set hoodie.write.set.null.for.missing.columns=true to fill them with null, or "
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop=true to take them off the table.",
+        context={"columns": list(absent)},
+    )
+
+
+def _reconcile_field(table: pa.Field, incoming: pa.Field, missing: MissingColumns, column: str) -> pa.Field:
+    kind = _reconcile_type(table.type, incoming.type, missing, column)
+    nullable = table.nullable or incoming.nullable
+    return pa.field(table.name, kind, nullable, table.metadata if kind.equals(table.type) else None)
+
+
+def _reconcile_type(table: pa.DataType, incoming: pa.DataType, missing: MissingColumns, column: str) -> pa.DataType:
+    if pt.is_struct(table) and pt.is_struct(incoming):
+        return pa.struct(_reconcile_fields(list(table), list(incoming), missing, f"{column}."))
+    if pt.is_map(table) and pt.is_map(incoming):
+        item = _reconcile_field(table.item_field, incoming.item_field, missing, f"{column}.value")
+        return map_of(item.type, nullable=item.nullable, metadata=item.metadata)
+    if is_list(table) and is_list(incoming) and not pt.is_map(table) and not pt.is_map(incoming):
+        item = _reconcile_field(table.value_field, incoming.value_field, missing, f"{column}.element")
+        return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
+    if table.equals(incoming) or (is_promotion(incoming, table) and not _guesses_unit(incoming, table)):
+        return table
+    if is_promotion(table, incoming) and not _guesses_unit(table, incoming):
+        return incoming
+    raise _refused(table, incoming, column)
+
+
+def _guesses_unit(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    return pt.is_integer(narrow) and pt.is_timestamp(wide)
+
+
+def _refused(table: pa.DataType, incoming: pa.DataType, column: str) -> SchemaConflict:
+    have, want = spark_type(incoming), spark_type(table)
+    return SchemaConflict(
+        f"column {column} is {want} in the table and {have} in the data; neither can be read as the other",
+        hint=f"Cast the data to {want}, or write it under another column name.",
+        context={"column": column, "table": want, "data": have},
+    )
