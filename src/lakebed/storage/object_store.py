@@ -291,7 +291,7 @@ def _from_environment(*names: str) -> bool:
 
 
 def _version(meta: Any) -> str:
-    return json.dumps({"e_tag": meta.get("e_tag"), "version": meta.get("version")})
+    return json.dumps({name: meta[name] for name in ("e_tag", "version") if meta.get(name)})
 
 
 def _millis(meta: Any) -> int:

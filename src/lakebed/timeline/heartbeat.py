@@ -1,0 +1,165 @@
+"""Heartbeats: a writer shows that it lives, and others tell who is dead."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from lakebed.model import HOODIE
+from lakebed.storage import Storage
+from lakebed.timeline.markers import list_marker_files, list_markers
+from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
+
+HEARTBEAT_FOLDER = f"{HOODIE}/.heartbeat"
+INTERVAL_SECONDS = 60.0
+TOLERABLE_MISSES = 2
+GRACE_SECONDS = 1800.0
+
+# What beats in this process: a heartbeat file that names this process, but is not in here, was left by a write that
+# ended without tidying up.
+_beating: set[tuple[str, str]] = set()
+
+
+def heartbeat_path(instant: str) -> str:
+    """Where the heartbeat of an instant is, relative to the table."""
+    return f"{HEARTBEAT_FOLDER}/{instant}"
+
+
+class Heartbeat:
+    """The heartbeat of one write: a small file, written again every `interval` seconds by a thread of its own.
+
+    Start it before the requested instant appears, so that no pending instant of lakebed's is ever without. The body
+    names the process (Hudi goes by the file's time alone). As a context manager: `start`, and `stop` at the end; the
+    file goes by `remove`, when the instant is completed or rolled back.
+    """
+
+    def __init__(
+        self, storage: Storage, instant: str, writer_id: str = "", *, interval: float = INTERVAL_SECONDS
+    ) -> None:
+        self._storage = storage
+        self._instant = instant
+        self._writer_id = writer_id
+        self._interval = interval
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._written = 0.0
+
+    def start(self) -> None:
+        """Write the first beat, and go on in the background."""
+        key = (self._instant, self._writer_id)
+        _beating.add(key)
+        try:
+            self._beat()
+        except BaseException:
+            _beating.discard(key)
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"heartbeat-{self._instant}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the beating; the file stays. From here on this process takes the write for dead, other processes once
+        the heartbeat is too old."""
+        self._stopped.set()
+        _beating.discard((self._instant, self._writer_id))
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def remove(self) -> None:
+        """Stop, and delete the file."""
+        self.stop()
+        remove_heartbeat(self._storage, self._instant)
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether others may take this write for dead by now, since beats did not get through."""
+        return time.time() - self._written > self._interval * TOLERABLE_MISSES
+
+    def __enter__(self) -> Heartbeat:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _beat(self) -> None:
+        at = time.time()
+        body = {**this_process().to_json(), "writerId": self._writer_id, "intervalSeconds": self._interval}
+        self._storage.write(heartbeat_path(self._instant), json.dumps(body).encode())
+        self._written = at
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                self._beat()
+            except Exception:  # the next beat may get through; `is_expired` tells when too many did not
+                continue
+            except BaseException:
+                _beating.discard((self._instant, self._writer_id))
+                return
+
+
+def remove_heartbeat(storage: Storage, instant: str) -> None:
+    """Delete the heartbeat of an instant that is completed or rolled back."""
+    storage.delete(heartbeat_path(instant))
+
+
+def is_dead(
+    storage: Storage,
+    instant: str,
+    *,
+    interval: float = INTERVAL_SECONDS,
+    tolerable_misses: int = TOLERABLE_MISSES,
+    grace: float = GRACE_SECONDS,
+    timeline_folder: str = f"{HOODIE}/timeline",
+    now: Callable[[], float] = time.time,
+) -> bool:
+    """Whether the writer of a pending instant is dead, so that its instant may be rolled back.
+
+    It is when its heartbeat is older than `interval * tolerable_misses` seconds (a body of lakebed's says its own
+    interval), or names this machine and a process that is gone. An instant without a heartbeat is one of real Hudi's
+    single-writer mode: dead `grace` seconds after its newest timeline file, marker or data file.
+    """
+    path = heartbeat_path(instant)
+    info = storage.head(path)
+    if info is not None:
+        body = _read_body(storage, path)
+        writer = ProcessIdentity.from_json(body)
+        if writer is not None:
+            if is_this_process(writer):
+                return (instant, str(body.get("writerId", ""))) not in _beating
+            if is_gone(writer):
+                return True
+        own = body.get("intervalSeconds")
+        seconds = float(own) if isinstance(own, int | float) else interval
+        return now() - info.modified / 1000 > seconds * tolerable_misses
+    oldest = (now() - grace) * 1000
+    return all(modified < oldest for modified in _traces(storage, instant, timeline_folder))
+
+
+def _read_body(storage: Storage, path: str) -> dict[str, object]:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        body = json.loads(storage.read(path) or b"{}")
+        if isinstance(body, dict):
+            return {str(name): value for name, value in body.items()}
+    return {}
+
+
+def _traces(storage: Storage, instant: str, timeline_folder: str) -> Iterator[int]:
+    """Modification times of what a write leaves while it goes on, the cheap ones first."""
+    for folder in dict.fromkeys((timeline_folder, HOODIE)):
+        for info in storage.list(folder, recursive=False):
+            if info.path.rpartition("/")[2].startswith(f"{instant}."):
+                yield info.modified
+    for info in list_marker_files(storage, instant):
+        yield info.modified
+    for marker in list_markers(storage, instant):
+        info = storage.head(marker.path)
+        if info is not None:
+            yield info.modified

@@ -1,0 +1,95 @@
+"""Markers: which files a write meant to make, so that its rollback finds those it did make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from lakebed.model import HOODIE
+from lakebed.storage import Storage
+from lakebed.storage.base import FileInfo
+
+MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
+TEMP_FOLDER = f"{HOODIE}/.temp"
+_MARKER = re.compile(r"^(?P<path>.+)\.marker\.(?P<kind>CREATE|MERGE|APPEND)$")
+_SERVER_FILE = re.compile(r"^MARKERS\d+$")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Marker:
+    """A file that a write set out to make. `path` is the data file's, relative to the table."""
+
+    path: str
+    kind: MarkerKind
+
+    @property
+    def partition(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
+    def file_name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+def marker_folder(instant: str) -> str:
+    """The folder of an instant's markers, relative to the table."""
+    return f"{TEMP_FOLDER}/{instant}"
+
+
+def marker_path(instant: str, partition: str, file_name: str, kind: MarkerKind) -> str:
+    """Where the marker of one data file is (Hudi's DIRECT markers).
+
+    >>> marker_path("20240101000000000", "city=oslo", "f1_0-1-0_20240101000000000.parquet", "CREATE")
+    '.hoodie/.temp/20240101000000000/city=oslo/f1_0-1-0_20240101000000000.parquet.marker.CREATE'
+    """
+    folder = f"{marker_folder(instant)}/{partition}" if partition else marker_folder(instant)
+    return f"{folder}/{file_name}.marker.{kind}"
+
+
+def write_marker(storage: Storage, instant: str, partition: str, file_name: str, kind: MarkerKind) -> None:
+    """Write the marker of a data file. Do it before the file itself: a rollback deletes what markers name, no more."""
+    storage.write(marker_path(instant, partition, file_name, kind), b"")
+
+
+def list_markers(storage: Storage, instant: str) -> list[Marker]:
+    """Every marker of an instant, sorted: DIRECT ones (a file each) and those that Hudi's timeline server gathers in
+    `MARKERS<n>` files. Other files in the folder are ignored."""
+    folder = f"{marker_folder(instant)}/"
+    found: set[Marker] = set()
+    for info in list_marker_files(storage, instant):
+        name = info.path.removeprefix(folder)
+        if _SERVER_FILE.match(name):
+            found.update(_parse_lines(storage.read(info.path)))
+        else:
+            marker = _parse(name)
+            if marker is not None:
+                found.add(marker)
+    return sorted(found)
+
+
+def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
+    """All files in an instant's marker folder."""
+    return storage.list(marker_folder(instant))
+
+
+def delete_markers(storage: Storage, instant: str) -> None:
+    """Remove an instant's marker folder; last of all, once nothing needs it to find files."""
+    storage.delete_folder(marker_folder(instant))
+
+
+def _parse_lines(data: bytes) -> Iterator[Marker]:
+    # a line that was cut off names a file that was not begun: its writer had no answer yet
+    for line in data.decode("utf-8", errors="replace").splitlines():
+        marker = _parse(line.strip())
+        if marker is not None:
+            yield marker
+
+
+def _parse(name: str) -> Marker | None:
+    match = _MARKER.match(name)
+    if match is None:
+        return None
+    kind: MarkerKind = match["kind"]  # type: ignore[assignment]
+    return Marker(match["path"], kind)

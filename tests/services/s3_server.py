@@ -1,0 +1,88 @@
+"""An S3 endpoint on this machine (moto), with conditional writes that are atomic."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .service import HOST, Service, ServiceError, answers, command_line, free_ports
+
+ACCESS_KEY, SECRET_KEY, REGION = "testing", "testing-secret", "us-east-1"
+
+# moto checks a condition and writes in two steps: one writing request at a time makes them one
+_PROGRAM = """
+import io, sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, run_simple
+
+moto, writing = DomainDispatcherApplication(create_backend_app), threading.RLock()
+
+def serve(request, start):
+    if request["REQUEST_METHOD"] not in ("PUT", "POST", "DELETE"):
+        return moto(request, start)
+    size = int(request.get("CONTENT_LENGTH") or 0)
+    if size and not request.get("HTTP_TRANSFER_ENCODING"):
+        request["wsgi.input"] = io.BytesIO(request["wsgi.input"].read(size))
+    with writing:
+        return list(moto(request, start))
+
+WSGIRequestHandler.protocol_version = "HTTP/1.1"
+run_simple(sys.argv[1], int(sys.argv[2]), serve, threaded=True)
+"""
+
+
+class S3(Service):
+    """`info`: `endpoint`, `access_key`, `secret_key`, `region`, lakebed's `options` and Spark's settings (`spark`)."""
+
+    name = "s3"
+
+    def install(self) -> None:
+        try:
+            import boto3  # noqa: F401
+            import moto.server  # noqa: F401
+        except ImportError as error:
+            raise ServiceError("the S3 server needs: pip install 'moto[s3,server]'") from error
+
+    def launch(self) -> dict[str, Any]:
+        import boto3
+
+        (port,) = free_ports(1)
+        env = {"S3_IGNORE_SUBDOMAIN_BUCKETNAME": "true"}
+        process = self.spawn([sys.executable, "-c", _PROGRAM, HOST, port], "s3", env)
+        self.wait(lambda: answers(port), "open port", process)
+        endpoint = f"http://{HOST}:{port}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+            region_name=REGION,
+        )
+        for bucket in filter(None, str(self.options.get("buckets", "lake")).split(",")):
+            client.create_bucket(Bucket=bucket)
+        hadoop = {
+            "fs.s3a.endpoint": endpoint,
+            "fs.s3a.access.key": ACCESS_KEY,
+            "fs.s3a.secret.key": SECRET_KEY,
+            "fs.s3a.endpoint.region": REGION,
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": "false",
+        }
+        return {
+            "endpoint": endpoint,
+            "access_key": ACCESS_KEY,
+            "secret_key": SECRET_KEY,
+            "region": REGION,
+            "options": {
+                "endpoint_url": endpoint,
+                "aws_access_key_id": ACCESS_KEY,
+                "aws_secret_access_key": SECRET_KEY,
+                "region": REGION,
+            },
+            "hadoop": hadoop,
+            "spark": {f"spark.hadoop.{name}": value for name, value in hadoop.items()},
+        }
+
+
+if __name__ == "__main__":
+    command_line(S3, buckets="lake")

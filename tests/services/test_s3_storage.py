@@ -1,0 +1,103 @@
+"""The storage contract on a real S3 server, and what only an object store has: conditions, markers, doubt, secrets."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from lakebed.errors import StorageError
+from lakebed.storage import Storage, open_storage
+
+from ..unit.storage.test_storage_contract import TestStorageContract, paths
+from .s3_server import S3
+from .service import ServiceError
+
+__all__ = ["TestStorageContract"]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Generator[dict[str, Any]]:
+    try:
+        server = S3().start()
+    except ServiceError as error:
+        pytest.skip(str(error))
+    yield server.info
+    server.stop()
+
+
+@pytest.fixture
+def storage(s3: dict[str, Any]) -> Storage:
+    return open_storage(f"s3://lake/{uuid.uuid4().hex}/table", s3["options"])
+
+
+def client(s3: dict[str, Any]) -> Any:
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=s3["endpoint"],
+        aws_access_key_id=s3["access_key"],
+        aws_secret_access_key=s3["secret_key"],
+        region_name=s3["region"],
+    )
+
+
+def test_hadoop_names_and_s3a_open_the_same_table(s3: dict[str, Any]) -> None:
+    one = open_storage("s3://lake/same", s3["options"])
+    other = open_storage("s3a://lake/same/", s3["hadoop"])
+    spark = open_storage("s3a://lake/same", s3["spark"])
+    one.write("x", b"1")
+    assert other.read("x") == spark.read("x") == b"1"
+    assert one.spec.uri == other.spec.uri == "s3://lake/same"
+    assert one.url("a/b") == "s3a://lake/same/a/b"
+
+
+def test_keys_are_stored_as_they_are(s3: dict[str, Any]) -> None:
+    open_storage("s3://lake/raw", s3["options"]).write("d=a%2Fb c/é#1", b"1")
+    found = client(s3).list_objects_v2(Bucket="lake", Prefix="raw/")["Contents"]
+    assert [entry["Key"] for entry in found] == ["raw/d=a%2Fb c/é#1"]
+
+
+def test_hadoop_folder_markers_are_no_files(s3: dict[str, Any]) -> None:
+    raw = client(s3)
+    for key in ("marked/", "marked/p/", "marked/p/file"):
+        raw.put_object(Bucket="lake", Key=key, Body=b"1" if key.endswith("file") else b"")
+    storage = open_storage("s3://lake/marked", s3["options"])
+    assert paths(storage) == ["p/file"]
+    assert paths(storage, "p", recursive=False) == ["p/file"]
+    assert list(storage.list_folders()) == ["p"]
+    storage.delete_folder("p")
+    assert paths(storage) == []
+    assert list(storage.list_folders()) == []
+
+
+def test_a_large_file_goes_in_parts(s3: dict[str, Any]) -> None:
+    storage = open_storage("s3://lake/large", {**s3["options"], "upload_part": str(5 << 20)})
+    data = bytes(range(256)) * (13 << 12)
+    with storage.create("f") as upload:
+        for start in range(0, len(data), 1 << 20):
+            upload.write(data[start : start + (1 << 20)])
+    assert storage.read("f") == data
+    assert client(s3).head_object(Bucket="lake", Key="large/f")["ETag"].endswith('-3"')
+
+
+def test_many_objects(s3: dict[str, Any]) -> None:
+    storage = open_storage("s3://lake/many", s3["options"])
+    raw = client(s3)
+    for number in range(1100):
+        raw.put_object(Bucket="lake", Key=f"many/p/{number:04}", Body=b"")
+    assert len(paths(storage)) == 1100
+    storage.delete_folder("p")
+    assert paths(storage) == []
+
+
+def test_refusals_name_the_object_and_no_secret(s3: dict[str, Any]) -> None:
+    storage = open_storage("s3://no-such-bucket/t", s3["options"])
+    with pytest.raises(StorageError) as error:
+        storage.put_if_absent("x", b"1")
+    assert "s3a://no-such-bucket/t/x" in str(error.value)
+    for text in (str(error.value), repr(storage), repr(storage.spec), storage.url("x"), error.value.to_json()):
+        assert s3["secret_key"] not in text
