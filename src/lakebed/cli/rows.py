@@ -54,7 +54,7 @@ def _first(scan: Scan, limit: int) -> pa.Table:
         wanted -= batches[-1].num_rows
         if wanted <= 0:
             break
-    return pa.Table.from_batches(batches, schema=batches[0].schema) if batches else scan.to_arrow()
+    return pa.Table.from_batches(batches, scan.schema)
 
 
 def scan(
@@ -175,9 +175,12 @@ def explain(
     table = _open(uri, storage_option)
     if file is not None:
         plan = table.explain(upsert=read_rows(file), options=pairs(option, "--option"))
-    else:
-        plan = table.scan(columns=_names(columns), filter=filter_by, as_of=as_of).explain()
-    show_text(str(plan), output)
+        if output is Form.JSON:
+            show_facts(plan.to_dict(), output)
+        else:
+            show_text(str(plan), output)
+        return
+    show_text(table.scan(columns=_names(columns), filter=filter_by, as_of=as_of).explain(), output)
 
 
 def _show_result(result: lakebed.WriteResult, output: Form) -> None:

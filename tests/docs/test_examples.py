@@ -1,0 +1,49 @@
+"""Every example of the README and of the docstrings runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+from sybil import Sybil
+from sybil.example import Example
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+import lakebed
+from lakebed.config.reference import PAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+
+
+def _modules() -> list[str]:
+    return sorted(
+        m.name for m in pkgutil.walk_packages(lakebed.__path__, "lakebed.") if not m.name.endswith("__main__")
+    )
+
+
+@pytest.mark.parametrize("name", ["lakebed", *_modules()])
+def test_docstrings(name: str):
+    outcome = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
+    assert outcome.failed == 0, f"{outcome.failed} examples of {name} fail (see above)"
+
+
+def _readme() -> list[Example]:
+    parser = PythonCodeBlockParser(doctest_optionflags=FLAGS)
+    return list(Sybil(parsers=[parser], path=str(ROOT), pattern="README.md").parse(ROOT / "README.md").examples())
+
+
+def test_readme():
+    examples = _readme()
+    assert len(examples) > 10
+    for example in examples:
+        example.evaluate()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_made_from_tables_in_code_are_current(page: str):
+    made = PAGES[page]()
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8") == made, "run `make docs`"
