@@ -1,0 +1,180 @@
+"""Playing the year: writes through Spark, then every kind of read held against the straight computation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+import pyarrow as pa
+
+import lakebed
+from lakebed.demo.check import Check, Mismatch, compare, compare_counts
+from lakebed.demo.flights import KEY, PARTITION, read_flights
+from lakebed.demo.model import State, final_state
+from lakebed.demo.session import demo_session
+from lakebed.demo.telling import Played, Teller
+from lakebed.demo.year import Step, year
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BUCKETS = 2
+_LOOK_BACK_TO = "May, June"
+
+
+@dataclass
+class _Play:
+    """What has happened so far: the writes, the model's state after each, the checks."""
+
+    table: lakebed.Table
+    spark: SparkSession
+    scratch: Path
+    teller: Teller
+    state: State
+    states: list[State] = field(default_factory=list)
+    played: list[Played] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def write(self, step: Step) -> None:
+        self.teller.say(f"{step.name}. {step.story}")
+        data = self._data(step)
+        started = time.perf_counter()
+        result = getattr(self.table, step.operation)(data)
+        seconds = time.perf_counter() - started
+        self.state, counts = self.state.after(step)
+        compare_counts(step.name, result, counts)
+        self.states.append(self.state)
+        self.played.append(Played(step, result, seconds))
+
+    def _data(self, step: Step) -> Any:
+        """The batch as a data engineer would get it: Parquet files, read by Spark."""
+        if step.predicate is not None:
+            return step.predicate
+        file = self.scratch / f"batch-{len(self.played):02}.parquet"
+        step.rows.write_parquet(file, row_group_size=32_768)
+        return self.spark.read.parquet(str(file))
+
+    def check(self, name: str, found: pl.DataFrame, expected: pl.DataFrame, started: float) -> None:
+        seconds = time.perf_counter() - started
+        check = compare(name, found, expected, seconds)
+        self.checks.append(check)
+        self.teller.checked(check)
+
+
+def main(path: str | None = None, output: Literal["text", "json"] = "text") -> int:
+    """Run the demo and leave its table at `path` (default: a new temporary folder). Gives the exit code.
+
+    Raises `Mismatch` where one value, one row or one count is not what the straight computation says.
+    """
+    started = time.perf_counter()
+    teller = Teller(quiet=output == "json")
+    uri = path or str(Path(tempfile.mkdtemp(prefix="lakebed-demo-")) / "flights")
+    scratch = Path(tempfile.mkdtemp(prefix="lakebed-demo-batches-"))
+    try:
+        flights = read_flights()
+        teller.say(f"{flights.height:,} flights left New York in 2013, one row each, keyed by {', '.join(KEY)}.")
+        teller.say("Starting Spark.")
+        with demo_session(scratch) as spark:
+            play = _play(uri, flights, spark, scratch, teller)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    seconds = time.perf_counter() - started
+    if output == "json":
+        print(json.dumps(_report(uri, play, seconds)))
+        return 0
+    teller.closing(play.played)
+    teller.say(f"All equal, in {seconds:.0f} s. The table is at {uri}; look at it with")
+    teller.say(f"  lakebed table describe {uri}")
+    teller.say(f"  lakebed timeline show {uri}")
+    return 0
+
+
+def _play(uri: str, flights: pl.DataFrame, spark: SparkSession, scratch: Path, teller: Teller) -> _Play:
+    steps = list(year(flights))
+    table = lakebed.create(
+        uri,
+        steps[0].rows.to_arrow(compat_level=pl.CompatLevel.oldest()).schema,
+        key=KEY,
+        partition_by=PARTITION,
+        ordering="event_time",
+        index="bucket",
+        buckets=_BUCKETS,
+        spark=spark,
+        properties={"hoodie.datasource.write.hive_style_partitioning": True},
+    )
+    teller.say(f"Made {table!r}.\n")
+    play = _Play(table, spark, scratch, teller, State(pl.DataFrame()))
+    with teller.progress as progress:
+        task = progress.add_task("", total=len(steps) + 1)
+        for step in steps:
+            progress.update(task, description=f"{step.operation} {step.name}")
+            play.write(step)
+            progress.advance(task)
+        progress.update(task, description="reading and comparing")
+        _read_back(play, flights)
+        progress.advance(task)
+    return play
+
+
+def _read_back(play: _Play, flights: pl.DataFrame) -> None:
+    teller, table = play.teller, play.table
+    teller.say("\nReading back, and comparing every value with a straight computation over the whole input.")
+    expected = final_state(flights)
+    started = time.perf_counter()
+    play.check("the table, read by Spark", _polars(table.scan().to_spark().toArrow()), expected, started)
+    started = time.perf_counter()
+    play.check("the table, read without Spark", _polars(table.scan().to_arrow()), expected, started)
+    _look_back(play)
+    _incremental(play)
+    _lookup(play, expected)
+
+
+def _look_back(play: _Play) -> None:
+    """Time travel: the table as an earlier batch left it."""
+    at = max(i for i, one in enumerate(play.played) if one.step.name == _LOOK_BACK_TO)
+    started = time.perf_counter()
+    found = play.table.scan(as_of=play.played[at].result.instant).to_arrow()
+    play.check(f"the table as of {_LOOK_BACK_TO}", _polars(found), play.states[at].table, started)
+
+
+def _incremental(play: _Play) -> None:
+    """An incremental read: what the last batch of reports changed, without what it came too late for."""
+    last = max(i for i, one in enumerate(play.played) if one.step.operation == "upsert")
+    number = play.states[last].writes
+    expected = play.states[-1].rows.filter(pl.col("written") == number).drop("written")
+    started = time.perf_counter()
+    changes = play.table.changes(play.played[last - 1].result.checkpoint)
+    play.check("the changes since the last batch", _polars(changes.to_arrow()), expected, started)
+
+
+def _lookup(play: _Play, expected: pl.DataFrame) -> None:
+    """A point lookup of a flight that landed, and of one that was cancelled."""
+    row = expected.filter((pl.col("month") == 7) & (pl.col("day") == 4)).sort(KEY).head(1)
+    key = row.select(KEY).row(0)
+    cancelled = next(one.step.rows for one in play.played if one.step.operation == "delete").select(KEY).row(0)
+    started = time.perf_counter()
+    play.check(f"the lookup of {key}", _polars(play.table.get([key])), row, started)
+    there = play.table.exists([key, cancelled]).to_pylist()
+    if there != [True, False]:
+        raise Mismatch(f"exists({key}, {cancelled}) gives {there}, it must be [True, False]")
+
+
+def _polars(rows: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _report(uri: str, play: _Play, seconds: float) -> dict[str, Any]:
+    return {
+        "table": uri,
+        "seconds": round(seconds, 2),
+        "batches": [one.to_dict() for one in play.played],
+        "checks": [asdict(check) for check in play.checks],
+    }

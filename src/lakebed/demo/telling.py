@@ -1,0 +1,81 @@
+"""What the demo says while it runs, and the table it closes with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lakebed.demo.check import Check
+from lakebed.demo.year import Step
+from lakebed.write.result import WriteResult
+
+
+@dataclass(frozen=True)
+class Played:
+    """One write that was done."""
+
+    step: Step
+    result: WriteResult
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        r = self.result
+        return {
+            "name": self.step.name,
+            "operation": self.step.operation,
+            "instant": r.instant,
+            "rows_in": r.rows,
+            "updated": r.updated,
+            "inserted": r.inserted,
+            "deleted": r.deleted,
+            "unchanged": r.unchanged,
+            "file_groups": len(r.files),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Teller:
+    """Prints to standard output, or in quiet nothing; the progress bar shows on terminals only."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._out = Console(highlight=False, quiet=quiet)
+        shown = Console(file=sys.stderr) if quiet else self._out
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=shown,
+            transient=True,
+            disable=not shown.is_terminal,
+        )
+
+    def say(self, text: str) -> None:
+        self._out.print(text, soft_wrap=True, markup=False)
+
+    def checked(self, check: Check) -> None:
+        self.say(
+            f"  equal: {check.name}: {check.rows:,} rows, {check.values:,} values, checksum {check.checksum} "
+            f"({check.seconds:.2f} s)"
+        )
+
+    def closing(self, played: Sequence[Played]) -> None:
+        table = Table(title="The year, write by write", title_justify="left", box=None, pad_edge=False)
+        table.add_column("batch")
+        table.add_column("operation")
+        for name in ("rows in", "updated", "inserted", "deleted", "unchanged", "file groups", "seconds"):
+            table.add_column(name, justify="right")
+        for one in played:
+            r = one.result
+            counts = (r.rows, r.updated, r.inserted, r.deleted, r.unchanged, len(r.files))
+            table.add_row(one.step.name, one.step.operation, *(f"{n:,}" for n in counts), f"{one.seconds:.1f}")
+        self._out.print()
+        self._out.print(table)
+        self._out.print()
