@@ -1,4 +1,4 @@
-"""Comparing two sides of different types as Spark does: constants are brought to the column's type, exactly or not at all."""
+"""Comparing two sides of different types as Spark does: constants come to the column's type, exactly or not at all."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import tzinfo
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -13,8 +14,11 @@ from lakebed.read.coercion import cast_literal, common_type
 from lakebed.read.literals import INSTANT, LOCAL_TIME, SparkOnly, number_literal
 from lakebed.read.predicates import Call, Column, Literal, Value
 
+if TYPE_CHECKING:
+    from sqlglot.expressions.core import Expression
+
 _INT = pa.int32()
-_DATE_PARTS: dict[type[exp.Expression], str] = {
+_DATE_PARTS: dict[type[Expression], str] = {
     exp.Year: "year",
     exp.Quarter: "quarter",
     exp.Month: "month",
@@ -24,8 +28,9 @@ _DATE_PARTS: dict[type[exp.Expression], str] = {
     exp.DayOfWeek: "dayofweek",
     exp.WeekOfYear: "weekofyear",
 }
-_TIME_PARTS: dict[type[exp.Expression], str] = {exp.Hour: "hour", exp.Minute: "minute", exp.Second: "second"}
-_ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
+_TIME_PARTS: dict[type[Expression], str] = {exp.Hour: "hour", exp.Minute: "minute", exp.Second: "second"}
+_ARITHMETIC: dict[type[Expression], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
+_TEXT_FUNCTIONS: dict[type[Expression], str] = {exp.Lower: "lower", exp.Upper: "upper", exp.Trim: "trim"}
 _TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "INT": pa.int32(),
@@ -49,7 +54,7 @@ class ValueReader:
         self.zone = zone
         self.resolve = resolve
 
-    def read(self, e: exp.Expression) -> Value:
+    def read(self, e: Expression) -> Value:
         if isinstance(e, exp.Paren):
             return self.read(e.this)
         if isinstance(e, exp.Column | exp.Dot):
@@ -61,7 +66,7 @@ class ValueReader:
             return self._cast(self.read(e.this), self._type(e.to))
         return self._function(e)
 
-    def column(self, e: exp.Expression) -> Column:
+    def column(self, e: Expression) -> Column:
         steps: list[str] = []
         while isinstance(e, exp.Dot):
             if not isinstance(e.expression, exp.Identifier):
@@ -83,7 +88,7 @@ class ValueReader:
             path.append(field.name)
         return Column(tuple(path), field.type)
 
-    def _constant(self, e: exp.Expression) -> Literal | None:
+    def _constant(self, e: Expression) -> Literal | None:
         if isinstance(e, exp.Null):
             return Literal(None, pa.null())
         if isinstance(e, exp.Boolean):
@@ -137,7 +142,7 @@ class ValueReader:
         offset = str(self.zone.tzname(None))
         return "UTC" if offset == "UTC" else offset.removeprefix("UTC")
 
-    def _function(self, e: exp.Expression) -> Value:
+    def _function(self, e: Expression) -> Value:
         kind = type(e)
         if kind in _DATE_PARTS or kind in _TIME_PARTS:
             return self._time_part(e)
@@ -148,8 +153,7 @@ class ValueReader:
             return self._cast(self.read(e.this), pa.date32())
         if isinstance(e, exp.Lower | exp.Upper | exp.Trim):
             _only(e, "this")
-            name = {exp.Lower: "lower", exp.Upper: "upper", exp.Trim: "trim"}[kind]
-            return Call(name, (self._text(e.this),), pa.string())
+            return Call(_TEXT_FUNCTIONS[kind], (self._text(e.this),), pa.string())
         if isinstance(e, exp.Length):
             _only(e, "this")
             value = self.read(e.this)
@@ -168,13 +172,13 @@ class ValueReader:
             return self._coalesce(e)
         raise SparkOnly(f"{e.sql('spark')}")
 
-    def _text(self, e: exp.Expression) -> Value:
+    def _text(self, e: Expression) -> Value:
         value = self.read(e)
         if not pa.types.is_string(value.type):
             raise SparkOnly(f"a text function on {value.type}")
         return value
 
-    def _time_part(self, e: exp.Expression) -> Value:
+    def _time_part(self, e: Expression) -> Value:
         _only(e, "this")
         inner = e.this
         if isinstance(inner, exp.TsOrDsToDate) and not inner.args.get("safe") and not inner.args.get("format"):
@@ -190,7 +194,7 @@ class ValueReader:
             value = Call("local", (value,), LOCAL_TIME, (self._zone_name,))
         return Call(name, (value,), _INT)
 
-    def _arithmetic(self, e: exp.Expression) -> Value:
+    def _arithmetic(self, e: Expression) -> Value:
         left, right = self.read(e.this), self.read(e.expression)
         if not all(pa.types.is_integer(v.type) or pa.types.is_floating(v.type) for v in (left, right)):
             raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
@@ -219,7 +223,7 @@ class ValueReader:
         return Call("coalesce", tuple(values), to)
 
 
-def _only(e: exp.Expression, *known: str) -> None:
+def _only(e: Expression, *known: str) -> None:
     odd = [name for name, value in e.args.items() if name not in known and value not in (None, False, [], "")]
     if odd:
         raise SparkOnly(f"{type(e).__name__.lower()} with {', '.join(odd)}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from datetime import tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
 from lakebed.read.arrow_filters import predicate_of_expression
@@ -20,7 +21,6 @@ from lakebed.read.literals import SparkOnly, parse_zone
 from lakebed.read.predicates import (
     And,
     Call,
-    Column,
     Compare,
     Constant,
     IsNull,
@@ -35,7 +35,10 @@ from lakebed.read.predicates import (
     Predicate,
 )
 
-_OPERATORS: dict[type[exp.Expression], Operator] = {
+if TYPE_CHECKING:
+    from sqlglot.expressions.core import Expression
+
+_OPERATORS: dict[type[Expression], Operator] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
     exp.LT: "<",
@@ -44,7 +47,11 @@ _OPERATORS: dict[type[exp.Expression], Operator] = {
     exp.GTE: ">=",
     exp.NullSafeEQ: "<=>",
 }
-_TEXT_MATCH = {exp.StartsWith: "starts_with", exp.EndsWith: "ends_with", exp.Contains: "contains"}
+_TEXT_MATCH: dict[type[Expression], str] = {
+    exp.StartsWith: "starts_with",
+    exp.EndsWith: "ends_with",
+    exp.Contains: "contains",
+}
 # Escapes that Spark and the parser read alike; anything else behind a backslash is left to Spark.
 _ODD_ESCAPE = re.compile(r"\\(?![\\'\"%_ntr])|\\\\[%_]")
 
@@ -54,7 +61,7 @@ def parse_filter(text_or_expression: str | pc.Expression, schema: pa.Schema, *, 
 
     SQL is Spark's: names in any case, three-valued logic, constants cast to the column's type. `zone` is the time zone
     of times that name none. What only Spark can evaluate becomes `Opaque` inside the tree and does not stop the rest
-    from pruning. Raises `InvalidOption` for SQL that does not parse and for unknown columns (the nearest name is shown).
+    from pruning. Raises `InvalidOption` for SQL that does not parse and for unknown columns, naming the nearest.
 
     >>> parse_filter("a >= 2.5 and b in ('x', null)", pa.schema({"a": pa.int64(), "b": pa.string()})).root.parts[0]
     Compare(left=Column(path=('a',), type=DataType(int64)), op='>', right=Literal(value=2, type=DataType(int64)))
@@ -68,8 +75,8 @@ def parse_filter(text_or_expression: str | pc.Expression, schema: pa.Schema, *, 
         )
     text = text_or_expression
     try:
-        tree = sqlglot.parse_one(text, read="spark", into=exp.Condition)
-    except sqlglot.errors.SqlglotError as error:
+        tree: Any = sqlglot.parse_one(text, read="spark", into=exp.Condition)
+    except SqlglotError as error:
         raise InvalidOption(
             f"the filter {text!r} is no SQL condition: {_first_line(error)}",
             hint="write it as you would behind WHERE in Spark SQL",
@@ -110,12 +117,12 @@ class _ConditionReader:
         self.zone = zone
         self.values = ValueReader(schema, zone, resolve_column)
 
-    def root(self, tree: exp.Expression, odd_escapes: bool) -> Node:
+    def root(self, tree: Expression, odd_escapes: bool) -> Node:
         if odd_escapes:
             return self._opaque(tree, "a backslash escape in a string")
         return self.node(tree)
 
-    def node(self, e: exp.Expression) -> Node:
+    def node(self, e: Expression) -> Node:
         if isinstance(e, exp.Paren):
             return self.node(e.this)
         if isinstance(e, exp.And | exp.Or):
@@ -128,7 +135,7 @@ class _ConditionReader:
         except SparkOnly as reason:
             return self._opaque(e, str(reason))
 
-    def _leaf(self, e: exp.Expression) -> Node:
+    def _leaf(self, e: Expression) -> Node:
         if type(e) in _OPERATORS:
             only(e, "this", "expression")
             return compare(self.values.read(e.this), _OPERATORS[type(e)], self.values.read(e.expression), self.zone)
@@ -177,7 +184,7 @@ class _ConditionReader:
         like = Like(value, pattern.value, isinstance(e, exp.ILike))
         return Not(like) if e.args.get("negate") else like
 
-    def _text_match(self, e: exp.Expression) -> Node:
+    def _text_match(self, e: Expression) -> Node:
         value, part = self.values.read(e.this), self.values.read(e.expression)
         if isinstance(value, Literal) or not isinstance(part, Literal) or not isinstance(part.value, str):
             raise SparkOnly("text search with anything but a column and a constant")
@@ -185,7 +192,7 @@ class _ConditionReader:
             raise SparkOnly(f"text search on {value.type}")
         return IsTrue(Call(_TEXT_MATCH[type(e)], (value,), pa.bool_(), (part.value,)))
 
-    def _boolean(self, e: exp.Expression) -> Node:
+    def _boolean(self, e: Expression) -> Node:
         if isinstance(e, exp.Null):
             return Constant(None)
         if isinstance(e, exp.Boolean):
@@ -208,14 +215,14 @@ class _ConditionReader:
             )
         return Constant(value.value) if isinstance(value, Literal) else IsTrue(value)
 
-    def _opaque(self, e: exp.Expression, reason: str) -> Node:
+    def _opaque(self, e: Expression, reason: str) -> Node:
         names = [self.values.column(c) for c in e.find_all(exp.Column)]
-        return Opaque(tuple(dict.fromkeys(c.path[0] for c in names if isinstance(c, Column))), reason)
+        return Opaque(tuple(dict.fromkeys(c.path[0] for c in names)), reason)
 
 
-def _flatten(e: exp.Expression) -> list[exp.Expression]:
+def _flatten(e: Expression) -> list[Expression]:
     kind = type(e)
-    parts: list[exp.Expression] = []
+    parts: list[Expression] = []
     stack: list[Any] = [e]
     while stack:
         top = stack.pop()
@@ -226,7 +233,7 @@ def _flatten(e: exp.Expression) -> list[exp.Expression]:
     return parts
 
 
-def only(e: exp.Expression, *known: str) -> None:
+def only(e: Expression, *known: str) -> None:
     """Leave a construct to Spark when the parser found parts in it that are not read here."""
     odd = [name for name, value in e.args.items() if name not in known and value not in (None, False, [], "")]
     if odd:

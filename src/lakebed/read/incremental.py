@@ -154,7 +154,8 @@ class Changes(Scan):
 
     def explain(self) -> str:
         commits = self.range
-        return f"{super().explain()}\n  commits     {len(commits.commits)} in ({commits.start or 'beginning'}, {commits.end}]"
+        span = f"({commits.start or 'beginning'}, {commits.end}]"
+        return f"{super().explain()}\n  commits     {len(commits.commits)} in {span}"
 
 
 def _slices(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...]]:

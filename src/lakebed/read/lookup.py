@@ -108,7 +108,7 @@ def _key_columns(snapshot: Snapshot) -> tuple[str, ...]:
     return (RECORD_KEY,) if snapshot.config.populate_meta_fields else tuple(snapshot.config.key_fields)
 
 
-# -- what is asked -------------------------------------------------------------------------------------------------------
+# -- what is asked
 
 
 def wanted_keys(snapshot: Snapshot, keys: Any) -> WantedKeys:
@@ -184,7 +184,7 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
         ) from None
 
 
-# -- the search ----------------------------------------------------------------------------------------------------------
+# -- the search
 
 
 class _Search:

@@ -1,4 +1,4 @@
-"""Planning a scan: which files, which columns of each, and what pruned the rest. Pure but for commit metadata and footers."""
+"""Planning a scan: which files, which columns of each, and what pruned the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Query = Literal["snapshot", "read_optimized"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Where one column of the table comes from in a file: a stored column (`stored`), the partition path, or nowhere (null)."""
+    """Where a column of the table comes from in a file: the stored column, the partition path, or nowhere (null)."""
 
     name: str
     stored: str | None
@@ -49,8 +49,8 @@ class FileSet:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan will do; prints itself. `read_schema` are the columns it reads (those of the filter among them), in the
-    table's types; `columns` those it gives back."""
+    """What a scan will do; prints itself. `read_schema` are the columns it reads, in the table's types (those of the
+    filter among them); `columns` those it gives back."""
 
     table: str
     query: Query

@@ -1,15 +1,13 @@
 """The tree that a filter becomes: nodes that render to Arrow and to Spark SQL with the same three-valued answer.
 
-`Predicate` is what the read path works with; `parse_filter` (in `filters`) makes it. Comparisons have their two sides in
-one type already, so pruning may take a `Compare(Column, op, Literal)` at its word.
+`Predicate` is what the read path works with; `parse_filter` (in `filters`) makes it. Both sides of a comparison are
+in one type already, so pruning may take a `Compare(Column, op, Literal)` at its word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 from typing import Literal as OneOf
 
@@ -18,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
 from lakebed.read.functions import ARROW_FUNCTIONS
+from lakebed.read.spark_text import quote_name, spark_literal, spark_string
 from lakebed.schema.spark import spark_type
 
 Operator = OneOf["=", "!=", "<", "<=", ">", ">=", "<=>"]
@@ -32,7 +31,7 @@ class Column:
     type: pa.DataType
 
     def to_arrow(self) -> pc.Expression:
-        return pc.field(*self.path) if len(self.path) > 1 else pc.field(self.path[0])
+        return pc.field(*self.path)
 
     def to_spark_sql(self) -> str:
         return ".".join(quote_name(p) for p in self.path)
@@ -224,7 +223,7 @@ def conjuncts(node: Node) -> Iterator[Node]:
         yield node
 
 
-# -- Arrow ---------------------------------------------------------------------------------------------------------------
+# -- Arrow
 
 _NULL = pa.scalar(None, pa.bool_())
 
@@ -277,7 +276,7 @@ def _compare(node: Compare) -> pc.Expression:
     return _ordered(left, node.op, right, node)
 
 
-def _ordered(left: pc.Expression, op: str, right: pc.Expression, node: Compare) -> pc.Expression:
+def _ordered(left: Any, op: str, right: Any, node: Compare) -> pc.Expression:
     if not pa.types.is_floating(node.left.type):
         return _plain(left, op, right)
     # Spark: NaN equals NaN and is greater than every number
@@ -293,7 +292,7 @@ def _ordered(left: pc.Expression, op: str, right: pc.Expression, node: Compare) 
     return less if op == "<" else less | (left == right) | both_nan
 
 
-def _plain(left: pc.Expression, op: str, right: pc.Expression) -> pc.Expression:
+def _plain(left: Any, op: str, right: Any) -> pc.Expression:
     match op:
         case "=":
             return left == right
@@ -309,60 +308,7 @@ def _plain(left: pc.Expression, op: str, right: pc.Expression) -> pc.Expression:
             return left >= right
 
 
-# -- Spark SQL -----------------------------------------------------------------------------------------------------------
-
-
-def quote_name(name: str) -> str:
-    """A name in backquotes.
-
-    >>> quote_name("a`b")
-    '`a``b`'
-    """
-    return "`" + name.replace("`", "``") + "`"
-
-
-def spark_string(text: str) -> str:
-    """A string literal that means the same with and without Spark's backslash escapes.
-
-    >>> spark_string("it's")
-    "'it\\\\u0027s'"
-    """
-    escaped = "".join(c if c not in "\\'" and c.isprintable() else _unicode_escape(c) for c in text)
-    return f"'{escaped}'"
-
-
-def _unicode_escape(c: str) -> str:
-    code = ord(c)
-    return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
-
-
-def spark_literal(value: Any, type_: pa.DataType) -> str:
-    """A typed constant as Spark SQL; timestamps carry their zone, so the session's does not matter."""
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return f"{value}L" if pa.types.is_int64(type_) and value > -(2**63) else str(value)
-        case Decimal():
-            return f"CAST('{value:f}' AS DECIMAL({type_.precision}, {type_.scale}))"
-        case float():
-            return f"CAST('{value!r}' AS {'FLOAT' if pa.types.is_float32(type_) else 'DOUBLE'})"
-        case str():
-            return spark_string(value)
-        case bytes():
-            return f"X'{value.hex()}'"
-        case datetime():
-            text = value.strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
-            if value.tzinfo is None:
-                return f"TIMESTAMP_NTZ '{text}'"
-            offset = value.strftime("%z")
-            return f"TIMESTAMP '{text}{offset[:3]}:{offset[3:5]}'"
-        case date():
-            return f"DATE '{value.isoformat()}'"
-        case _:
-            raise InvalidOption(f"a constant of type {type_} cannot stand in a filter")
+# -- Spark SQL
 
 
 def node_to_spark(node: Node) -> str:

@@ -1,9 +1,9 @@
-"""Running a scan plan on Spark: its own vectorised Parquet reader over the plan's files, Python only where it must be."""
+"""Running a scan plan on Spark: its own vectorised Parquet reader over the files, Python only where it must be."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -16,7 +16,7 @@ from lakebed.engine.spark_session import parallelism, require_spark
 from lakebed.model import PARTITION_PATH, BaseFile
 from lakebed.read.arrow_scan import FileReader, file_readers
 from lakebed.read.plan import FileSet, ScanPlan
-from lakebed.read.predicates import quote_name, spark_literal
+from lakebed.read.spark_text import quote_name, spark_literal
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_type
 from lakebed.storage import open_storage_spec
@@ -116,7 +116,7 @@ def _from_path(plan: ScanPlan, column: str, files: Sequence[BaseFile], type_: pa
 
 
 @contextmanager
-def _few_listing_tasks(spark: SparkSession, files: int) -> Iterator[None]:
+def _few_listing_tasks(spark: SparkSession, files: int) -> Generator[None]:
     """Spark looks at many files by a job of up to 10,000 tasks; a few for each core are faster."""
     before: str | None = None
     changed = False
@@ -177,7 +177,7 @@ class _Jobs:
         return cls(distinct, files)
 
 
-def _read_files(spec: StorageSpec, jobs: _Jobs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_files(spec: StorageSpec, jobs: _Jobs, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     storage = open_storage_spec(spec)
     for batch in batches:
         for number in batch.column(0).to_pylist():

@@ -32,8 +32,13 @@ def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
 
 
 def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
-    """How partition paths come from columns; None where the table has no partitions or a key generator of its own."""
-    if not config.partition_fields or config.key_generator == "USER_PROVIDED":
+    """How partition paths come from columns; None where that cannot be told.
+
+    That is a table without partitions, with a key generator of its own, or under a global index that leaves a row where
+    it is when its partition column changes. (Real Hudi does not record its index: it shows the path's value there.)
+    """
+    stays = config.index_settings.get("update_partition", "true").lower() == "false"
+    if not config.partition_fields or config.key_generator == "USER_PROVIDED" or stays:
         return None
     keys = key_generator_of(config)
     parts = keys.partition_path.parts

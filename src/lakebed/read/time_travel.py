@@ -25,8 +25,10 @@ def resolve_as_of(when: str | datetime | date, config: TableConfig) -> str:
 def to_instant_time(when: str | datetime | date, zone: str, *, what: str) -> str:
     """A time in any of the accepted forms as 17 digits in the table's zone (`UTC` or `LOCAL`).
 
-    >>> to_instant_time("2026-11-21 11:01:49.683", "UTC", what="as_of"), to_instant_time("20261121110149", "UTC", what="as_of")
-    ('20261121110149683', '20261121110149999')
+    >>> to_instant_time("2026-11-21 11:01:49.683", "UTC", what="as_of")
+    '20261121110149683'
+    >>> to_instant_time("20261121110149", "UTC", what="as_of")
+    '20261121110149999'
     """
     if isinstance(when, str):
         text = when.strip()

@@ -1,0 +1,205 @@
+"""SQL conditions and Arrow expressions as filters: types, nulls, what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lakebed.errors import InvalidOption
+from lakebed.read.filters import parse_filter
+from lakebed.read.predicates import And, Column, Compare, In, IsNull, Literal, Not, Opaque, combine
+
+ROWS = pa.record_batch(
+    {
+        "id": pa.array([1, 2, 3, None], pa.int32()),
+        "big": pa.array([2**53 + 1, 0, -1, None], pa.int64()),
+        "price": pa.array([1.5, float("nan"), -0.0, None], pa.float64()),
+        "amount": pa.array([Decimal("1.00"), Decimal("1.01"), Decimal("-2.50"), None], pa.decimal128(12, 2)),
+        "name": pa.array(["Ada", "straße", "a%b\nc", None]),
+        "day": pa.array([date(2024, 1, 31), date(1969, 12, 31), date(2024, 2, 1), None]),
+        "at": pa.array(
+            [datetime(2024, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 1, tzinfo=UTC), None, None],
+            pa.timestamp("us", "UTC"),
+        ),
+        "local": pa.array([datetime(2024, 1, 1, 12), None, None, None], pa.timestamp("us")),
+        "ok": pa.array([True, False, None, None]),
+        "raw": pa.array([b"ab", b"", None, None]),
+        "who": pa.array([{"age": 3}, {"age": None}, None, None], pa.struct([("age", pa.int64())])),
+    }
+)
+
+
+def ids(condition: str | pc.Expression, zone: str = "UTC") -> list[int | None]:
+    predicate = parse_filter(condition, ROWS.schema, zone=zone)
+    return ROWS.filter(predicate.to_arrow()).column("id").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("id = 1", [1]),
+        ("1 < id", [2, 3]),
+        ("ID >= 2.5", [3]),
+        ("id = 2.5", []),
+        ("id != 2.5", [1, 2, 3]),
+        ("not (id = 2.5)", [1, 2, 3]),
+        ("id < 3000000000", [1, 2, 3]),
+        ("id > 3000000000 or id is null", [None]),
+        ("id in (1, null)", [1]),
+        ("id not in (1, null)", []),
+        ("id not in (1, 2)", [3]),
+        ("id between 2 and 3", [2, 3]),
+        ("big = 9007199254740993", [1]),
+        ("id = '2'", [2]),
+        ("price > 1e0", [1, 2]),
+        ("price >= 1.5", [1, 2]),
+        ("price < 2", [1, 3]),
+        ("price = 0.0", [3]),
+        ("isnan(price)", [2]),
+        ("price = double('NaN')", [2]),
+        ("price <= cast('NaN' as double)", [1, 2, 3]),
+        ("amount <= 1.005", [1, 3]),
+        ("amount = 1", [1]),
+        ("amount in (1.01, 5)", [2]),
+        ("amount > id", []),
+        ("name like 'a\\%b%'", [3]),
+        ("name like '%A%'", [1]),
+        ("name ilike 'ada'", [1]),
+        ("name like 'a__'", []),
+        ("name not like 'A%'", [2, 3]),
+        ("upper(name) = 'STRASSE'", [2]),
+        ("length(name) = 6", [2]),
+        ("substring(name, 1, 2) = 'Ad'", [1]),
+        ("concat(name, '!') = 'Ada!'", [1]),
+        ("startswith(name, 'st')", [2]),
+        ("day = '2024-01-31'", [1]),
+        ("day < date '2024-1-31'", [2]),
+        ("day >= timestamp '2024-01-31 00:00:01'", [3]),
+        ("year(day) = 2024 and month(day) = 2", [3]),
+        ("at >= '2024-01-01'", [1]),
+        ("date(at) = '1969-12-31'", [2]),
+        ("at = timestamp '2024-01-01 00:00:00'", [1]),
+        ("local < timestamp_ntz '2024-01-01 12:00:00.000001'", [1]),
+        ("ok", [1]),
+        ("not ok", [2]),
+        ("ok is not true", [2, 3, None]),
+        ("ok <=> null", [3, None]),
+        ("raw = X'6162'", [1]),
+        ("who.age = 3", [1]),
+        ("who.age is null", [2, 3, None]),
+        ("coalesce(id, 9) = 9", [None]),
+        ("id + 1 = 2", [1]),
+        ("true", [1, 2, 3, None]),
+        ("null or id = 1", [1]),
+    ],
+)
+def test_condition(condition: str, expected: list[int | None]) -> None:
+    assert ids(condition) == expected
+
+
+def test_zone_of_times_without_one() -> None:
+    assert ids("at = '2024-01-01 01:00:00'", zone="Europe/Oslo") == [1]
+    assert ids("hour(at) = 1", zone="Europe/Oslo") == [1]
+    assert ids("at = '2024-01-01 00:00:00Z'", zone="Europe/Oslo") == [1]
+
+
+def test_constants_get_the_columns_type() -> None:
+    root = parse_filter("amount > 1.005", ROWS.schema).root
+    assert root == Compare(
+        Column(("amount",), pa.decimal128(12, 2)), ">", Literal(Decimal("1.00"), pa.decimal128(12, 2))
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("nmae = 'x'", "did you mean 'name'"),
+        ("id = ", "is no SQL condition"),
+        ("id = 1; drop table x", "is no SQL condition"),
+        ("id = 1 limit 3", "is no SQL condition"),
+        ("id + 1", "not a condition"),
+    ],
+)
+def test_refused(condition: str, message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        parse_filter(condition, ROWS.schema)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "name rlike 'a.*'",
+        "name = 5",
+        "day = 'yesterday'",
+        "name = 'a\\d'",
+        "id / 2 = 1",
+        "id in (1, 'x')",
+        "name = 'it''s'",
+        "amount = '1.0'",
+        "cast(name as date) = '2024-01-01'",
+    ],
+)
+def test_left_to_spark(condition: str) -> None:
+    predicate = parse_filter(f"id = 1 and {condition}", ROWS.schema)
+    assert predicate.to_spark_sql() == f"id = 1 and {condition}"
+    with pytest.raises(InvalidOption, match="runs on Spark only"):
+        predicate.to_arrow()
+
+
+def test_what_spark_alone_knows_does_not_hide_the_rest() -> None:
+    root = parse_filter("id = 1 and name rlike 'a'", ROWS.schema).root
+    assert isinstance(root, And)
+    assert [type(p) for p in root.parts] == [Compare, Opaque]
+
+
+def test_arrow_expressions_are_understood_where_they_are_simple() -> None:
+    field = pc.field
+    expression = (field("id") > 1) & ~(field("day") == date(2024, 2, 1)) & field("name").is_valid()
+    predicate = parse_filter(expression, ROWS.schema)
+    assert predicate.to_arrow() is expression
+    kinds = {type(n) for n in predicate.root.parts} if isinstance(predicate.root, And) else set()
+    assert kinds == {And, Not}
+    assert predicate.columns == ("id", "day", "name")
+    assert predicate.to_spark_sql().startswith("(")
+    assert ids(expression) == [2]
+
+
+def test_arrow_membership_is_never_null() -> None:
+    root = parse_filter(pc.field("id").isin([1, 2]), ROWS.schema).root
+    assert isinstance(root, And)
+    assert root.parts[0] == Not(IsNull(Column(("id",), pa.int32())))
+    assert isinstance(root.parts[1], In)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pc.field("price") > 1.0,
+        pc.add(pc.field("id"), 1) > 2,
+        pc.field("name") == 'quo"te',
+        pc.field("who", "age") == 3,
+        (pc.field("id") == 1) | (pc.utf8_lower(pc.field("name")) == "ada"),
+    ],
+)
+def test_other_arrow_expressions_are_opaque(expression: pc.Expression) -> None:
+    predicate = parse_filter(expression, ROWS.schema)
+    assert isinstance(predicate.root, Opaque)
+    assert not predicate.runs_on_spark_sql
+    ROWS.filter(predicate.to_arrow())
+
+
+def test_arrow_expression_over_an_unknown_column() -> None:
+    with pytest.raises(InvalidOption, match="does not fit the table"):
+        parse_filter(pc.field("nope") == 1, ROWS.schema)
+
+
+def test_more_conditions_survive_a_comment_in_the_text() -> None:
+    extra = In(Column(("name",), pa.string()), (Literal("Ada", pa.string()),))
+    predicate = combine(parse_filter("id < 3 -- two", ROWS.schema), [extra])
+    assert predicate is not None
+    assert predicate.to_spark_sql() == "((`name` IN ('Ada'))) AND (\nid < 3 -- two\n)"
+    assert ROWS.filter(predicate.to_arrow()).num_rows == 1
