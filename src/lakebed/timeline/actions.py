@@ -69,7 +69,11 @@ def rollback_files(plan: Mapping[str, Any]) -> list[str]:
 def encode_requested_replace(operation: str | None = None) -> bytes:
     """The requested body of a replacecommit without clustering plan. Hudi leaves the operation out for insert
     overwrite and names it for DELETE_PARTITION."""
-    record = {"operationType": operation, "version": 1 if operation else None}
+    record = {
+        "operationType": operation,
+        "extraMetadata": {} if operation else None,
+        "version": 1 if operation else None,
+    }
     return write_avro_file(schema_text("HoodieRequestedReplaceMetadata"), record)
 
 

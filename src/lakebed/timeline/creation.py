@@ -11,8 +11,8 @@ _ATTEMPTS = 3
 def put_once(storage: Storage, path: str, data: bytes) -> bool:
     """Create a file that must not exist. True if it now holds our bytes by our doing, False if it is someone else's.
 
-    An answer in doubt is settled by reading back and comparing bytes, and by asking again while nothing is there. For an
-    empty file equal bytes prove nothing, so one that was there before any doubt counts as someone else's. Raises
+    An answer in doubt is settled by reading back and comparing bytes, and by asking again while nothing is there. Equal
+    bytes prove nothing for an empty file, so one that was there before any doubt counts as someone else's. Raises
     `StorageError`; with `{"doubtful": True}` in its context the file may or may not be there.
     """
     doubt: StorageError | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -47,7 +47,10 @@ _KEY_GENERATOR_CLASSES = {
 class TableConfig:
     """What a table says about itself; `properties` holds every key of the file, known or not."""
 
-    properties: Mapping[str, str] = field(repr=False)
+    properties: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"TableConfig(name={self.name!r}, version={self.version}, table_type={self.table_type!r})"
 
     @property
     def name(self) -> str:
