@@ -1,6 +1,7 @@
 """Row expressions: values computed from a row's columns, as Spark SQL text and as an Arrow kernel with equal results.
 
-The SQL text must mean the same in every session: no session time zone, no ANSI switch, no case rule, no parser switch may change
+The SQL text must mean the same in every session: no session time zone, no ANSI switch, no case rule, no parser switch
+may change
 it. So names are always back-quoted, literals never hold a backslash or a quote, and time is plain arithmetic on micros.
 """
 

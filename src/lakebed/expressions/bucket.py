@@ -1,7 +1,9 @@
 """Java's string hash and the bucket of a record key, in plain Spark SQL and in Arrow.
 
-The bucket is defined on the key's text as Hudi's index parses it. In SQL most rows need no parsing: the hash is taken of the field
-values. Rows whose text that parser could read differently (a comma and a colon inside a value) are parsed in SQL as well, by
+The bucket is defined on the key's text as Hudi's index parses it. In SQL most rows need no parsing: the hash is taken
+of the field
+values. Rows whose text that parser could read differently (a comma and a colon inside a value) are parsed in SQL as
+well, by
 a branch that costs the other rows nothing but a search for the two characters.
 """
 
@@ -48,7 +50,8 @@ class JavaHash:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The bucket (int32, 0 to `buckets` - 1) of each row's record key under Hudi's simple bucket index; a row without a key gets one too.
+    """The bucket (int32, 0 to `buckets` - 1) of each row's record key under Hudi's simple bucket index; a row without
+    a key gets one too.
 
     `fields` are the hash fields, a subset of the key fields (empty: all); their order does not matter.
     """
@@ -62,7 +65,7 @@ class Bucket:
         if strange:
             raise InvalidOption(
                 f"bucket hash fields that are no key fields: {', '.join(strange)}",
-                hint=f"Choose among the key fields: {', '.join(self.keys.key_fields) or 'none, the keys are generated'}",
+                hint=f"Choose among the key fields: {', '.join(self.keys.key_fields) or 'none, they are generated'}",
             )
         if self.buckets < 1:
             raise InvalidOption(f"{self.buckets} buckets", hint="The number of buckets is at least 1")
@@ -94,7 +97,9 @@ class Bucket:
         return " OR ".join(f"coalesce({test}, FALSE)" for test in tests) or "FALSE"
 
     def formula_sql(self, schema: pa.Schema) -> str:
-        """Spark SQL of the list hash (bigint, low 31 bits count) out of the field values, right for rows that cannot confuse."""
+        """Spark SQL of the list hash (bigint, low 31 bits count) out of the field values, right for rows that cannot
+        confuse.
+        """
         key = self.keys.record_key
         texts = _texts_of(key)
         if not isinstance(key, CompositeKey) or len(texts) == 1:
@@ -106,7 +111,9 @@ class Bucket:
         return total
 
     def exact_sql(self, schema: pa.Schema) -> str:
-        """Spark SQL of the list hash by Hudi's parsing of the key text: any key, several times the cost of the formula."""
+        """Spark SQL of the list hash by Hudi's parsing of the key text: any key, several times the cost of the
+        formula.
+        """
         return exact_hash_sql(self.keys.record_key.sql(schema), self.hash_fields)
 
     def sql(self, schema: pa.Schema) -> str:
@@ -127,12 +134,14 @@ class Bucket:
 def exact_hash_sql(key: str, hash_fields: tuple[str, ...]) -> str:
     """Spark SQL of the list hash of a composite key's text, parsed as Hudi's bucket index does.
 
-    The text up to the first colon names the first field. From there on a field begins behind each comma that has no other
+    The text up to the first colon names the first field. From there on a field begins behind each comma that has no
+    other
     comma and no colon between it and the next colon.
     """
     first = f"substring_index({key}, ':', 1)"
     rest = f"substr({key}, length({first}) + 2)"
-    parts = f"transform(split({rest}, {sql_literal(_FIELD_BORDER)}), (lb_part, lb_at) -> CASE WHEN lb_at = 0 THEN concat({first}, ':', lb_part) ELSE lb_part END)"
+    named = f"CASE WHEN lb_at = 0 THEN concat({first}, ':', lb_part) ELSE lb_part END"
+    parts = f"transform(split({rest}, {sql_literal(_FIELD_BORDER)}), (lb_part, lb_at) -> {named})"
     name = "substring_index(lb_part, ':', 1)"
     wanted = " OR ".join(f"{name} = {sql_literal(field)}" for field in hash_fields)
     value = f"substr(lb_part, length({name}) + 2)"

@@ -99,7 +99,9 @@ class PrintPattern:
         return any(token.letter == "Z" for token in self.tokens)
 
     def sql(self, local: str, offset: str = "0L", zone_id: str | None = None) -> str:
-        """Spark SQL text; `local` (bigint) is evaluated once for each row. `zone_id` is what `ZZZ` prints, else the offset."""
+        """Spark SQL text; `local` (bigint) is evaluated once for each row. `zone_id` is what `ZZZ` prints, else the
+        offset.
+        """
         parts = [_token_sql(token, offset, zone_id) for token in self.tokens] or ["''"]
         text = f"concat({', '.join(parts)})"
         return bind_sql(_LOCAL, local, text) if any(t.letter for t in self.tokens) else text
@@ -120,7 +122,9 @@ def print_pattern(pattern: str) -> PrintPattern:
 
 
 def bind_sql(name: str, value: str, body: str) -> str:
-    """`body` with `name` standing for `value`: Spark SQL has no LET, a lambda over one element evaluates the value once."""
+    """`body` with `name` standing for `value`: Spark SQL has no LET, a lambda over one element evaluates the value
+    once.
+    """
     return f"element_at(transform(array({value}), {name} -> {body}), 1)"
 
 
@@ -141,19 +145,19 @@ def _token_sql(token: Token, offset: str, zone_id: str | None) -> str:
         case "Z":
             return _offset_sql(offset, token.count)
         case "y" | "Y" | "x" if token.count == 2:
-            return _padded_sql(f"abs({_SQL_NUMBERS[token.letter]}) % 100", 2)
+            return _padded_sql(f"abs({_SQL_NUMBERS[token.letter]}) % 100", 2, two_digits=True)
         case letter:
-            return _padded_sql(_SQL_NUMBERS[letter], token.count, signed=letter in "yx")
+            two_digits = letter in "MdHkKhmswe" and token.count > 1
+            return _padded_sql(_SQL_NUMBERS[letter], token.count, signed=letter in "yx", two_digits=two_digits)
 
 
-def _padded_sql(number: str, width: int, *, signed: bool = False) -> str:
+def _padded_sql(number: str, width: int, *, signed: bool = False, two_digits: bool = False) -> str:
     if width <= 1:
         return f"CAST({number} AS STRING)"
-    digits = f"CAST(abs({number}) AS STRING)"
-    if width > 2:
-        padded = f"lpad({digits}, greatest({width}, length({digits})), '0')"
-    else:
-        padded = f"lpad({digits}, 2, '0')"
+    digits = f"CAST({number} AS STRING)" if two_digits else f"CAST(abs({number}) AS STRING)"
+    # lpad cuts what is too long
+    size = str(width) if two_digits else f"greatest({width}, length({digits}))"
+    padded = f"lpad({digits}, {size}, '0')"
     return f"concat(CASE WHEN {number} < 0 THEN '-' ELSE '' END, {padded})" if signed else padded
 
 

@@ -1,6 +1,8 @@
-"""Reading wall-clock time by a Joda pattern: one regular expression for Java and for RE2, then arithmetic on its groups.
+"""Reading wall-clock time by a Joda pattern: one regular expression for Java and for RE2, then arithmetic on its
+groups.
 
-What Joda accepts is accepted: fewer digits than letters, names in full or short, offsets with or without a colon. Text that does not
+What Joda accepts is accepted: fewer digits than letters, names in full or short, offsets with or without a colon.
+Text that does not
 match, or names no real date, reads as null. Refused: patterns with no year, and `C x w z ZZZ`.
 """
 
@@ -32,7 +34,9 @@ _PARTS = "lb_parts"
 
 @dataclass(frozen=True, slots=True)
 class ReadPattern:
-    """A Joda pattern to read by. `sql` and `arrow` give wall-clock milliseconds; `offset_*` the offset in the text, if any."""
+    """A Joda pattern to read by. `sql` and `arrow` give wall-clock milliseconds; `offset_*` the offset in the text,
+    if any.
+    """
 
     pattern: str
     tokens: tuple[Token, ...]
@@ -43,7 +47,7 @@ class ReadPattern:
         return any(token.letter == "Z" for token in self.tokens)
 
     def regex(self, *, named: bool = False) -> str:
-        """The regular expression, one group for each token that is no literal (`named`: as RE2 and Python name them)."""
+        """The regular expression, one group for each token that is no literal (`named`: as RE2 names them)."""
         text, group = "^", 0
         for number, token in enumerate(self.tokens):
             following = self.tokens[number + 1] if number + 1 < len(self.tokens) else None
@@ -58,13 +62,17 @@ class ReadPattern:
         return f"{text} RLIKE {sql_literal(self.regex())}"
 
     def sql(self, text: str, then: Callable[[str, str], str]) -> str:
-        """`then(local, offset)` with the wall-clock milliseconds and the offset (null without one) of a matching text."""
+        """`then(local, offset)` with the wall-clock milliseconds and the offset (null without one) of a matching
+        text.
+        """
         pattern = sql_literal(self.regex())
         groups = [f"regexp_extract({text}, {pattern}, {n})" for n in range(1, len(self._groups()) + 1)]
         return bind_sql(_PARTS, f"array({', '.join(groups)})", self._computed_sql(then))
 
     def arrow(self, texts: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array, pa.Array]:
-        """For each text: whether it matches, its wall-clock milliseconds (null when not a date), its offset (null without one)."""
+        """For each text: whether it matches, its wall-clock milliseconds (null when not a date), its offset (null
+        without one).
+        """
         found = pc.extract_regex(texts, self.regex(named=True))
         matched = found.is_valid().to_numpy(zero_copy_only=False)
         groups = {letter: pc.struct_field(found, [n]) for n, (letter, _) in enumerate(self._groups())}

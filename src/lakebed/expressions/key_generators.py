@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,8 +37,10 @@ _ONE_PARTITION_FIELD = (SIMPLE, TIMESTAMP)
 class KeyGeneratorSpec:
     """What a table's settings say about keys.
 
-    `kind` is Hudi's enum text (SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE) or a class name of Hudi's; empty: inferred
-    as Hudi infers it. No `key_fields`: keys are generated. `partition_types` (SIMPLE or TIMESTAMP, one for each partition field)
+    `kind` is Hudi's enum text (SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE) or a class name of
+    Hudi's; empty: inferred
+    as Hudi infers it. No `key_fields`: keys are generated. `partition_types` (SIMPLE or TIMESTAMP, one for each
+    partition field)
     belongs to CUSTOM. `timestamp` holds the `hoodie.keygen.timebased.*` settings without that prefix.
     `complex_single_field_prefix`: COMPLEX with one field writes `f:v`, not `v` (always so on version 9).
     `timezone` stands for the JVM's default zone wherever Hudi would use that.
@@ -69,17 +71,22 @@ class KeyGenerator:
 
     @property
     def auto_keys(self) -> bool:
-        """Whether the writer makes the keys (`<instant>_<task partition>_<row>`); `record_key` is then null for every row."""
+        """Whether the writer makes the keys (`<instant>_<task partition>_<row>`); `record_key` is then null for every
+        row.
+        """
         return not self.key_fields
 
     def key_text_of(self, values: Any, schema: pa.Schema | None = None) -> pa.StringArray:
         """Record key texts of given key-field values, as the generator would make them of rows.
 
-        `values` is a table or batch with the key columns (nested fields under their dotted names), or, for a single key field, an
-        array, a chunked array or a list. With the table's `schema` values are first cast to its types; what cannot be cast is
+        `values` is a table or batch with the key columns (nested fields under their dotted names), or, for a single
+        key field, an
+        array, a chunked array or a list. With the table's `schema` values are first cast to its types; what cannot be
+        cast is
         InvalidOption. A row that has no key gives null.
 
-        >>> key_generator(KeyGeneratorSpec("COMPLEX", ("a", "b"))).key_text_of(pa.table({"b": ["x"], "a": [1]})).to_pylist()
+        >>> keys = key_generator(KeyGeneratorSpec("COMPLEX", ("a", "b")))
+        >>> keys.key_text_of(pa.table({"b": ["x"], "a": [1]})).to_pylist()
         ['a:1,b:x']
         """
         table = _key_table(values, self.key_fields, schema).combine_chunks()
@@ -150,16 +157,16 @@ def _text(config: KeyGeneratorSpec, name: str) -> KeyText:
     return KeyText(name, config.consistent_logical_timestamp, java_zone(config.timezone))
 
 
-def _record_key(kind: str, texts: tuple[KeyText, ...], prefix_of_one: bool) -> RowExpression:
-    if not texts:
+def _record_key(kind: str, texts: Sequence[KeyText], prefix_of_one: bool) -> RowExpression:
+    if len(texts) == 0:
         return Constant(None)
     if len(texts) > 1 and kind in _ONE_PARTITION_FIELD:
         raise InvalidOption(
-            f"the key generator {kind} takes one key field, the settings name {len(texts)}: {', '.join(t.column for t in texts)}",
+            f"the key generator {kind} takes one key field, not {len(texts)}: {', '.join(t.column for t in texts)}",
             hint="Use COMPLEX or CUSTOM for several key fields",
         )
     if len(texts) > 1 or (kind == COMPLEX and prefix_of_one):
-        return CompositeKey(texts)
+        return CompositeKey(tuple(texts))
     return SingleKey(texts[0])
 
 
@@ -171,7 +178,7 @@ def _partition_path(kind: str, config: KeyGeneratorSpec) -> PartitionPath:
         fields, types = _custom_fields(fields, types)
     if kind in _ONE_PARTITION_FIELD and len(fields) != 1:
         raise InvalidOption(
-            f"the key generator {kind} takes one partition field, the settings name {len(fields)}: {', '.join(fields) or 'none'}",
+            f"the key generator {kind} takes one partition field, not {len(fields)}: {', '.join(fields) or 'none'}",
             hint="Use COMPLEX or CUSTOM for several partition fields, NON_PARTITION for none",
         )
     stamps = {TIMESTAMP: (True,), CUSTOM: tuple(t.upper() == TIMESTAMP for t in types)}.get(
@@ -184,8 +191,8 @@ def _partition_path(kind: str, config: KeyGeneratorSpec) -> PartitionPath:
 def _custom_fields(fields: tuple[str, ...], types: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names and types of a CUSTOM generator's fields, from `f:TYPE` or from two lists."""
     if not types:
-        split = [name.rpartition(":") if ":" in name else (name, "", "") for name in fields]
-        fields, types = tuple(name for name, _, _ in split), tuple(kind for _, _, kind in split)
+        split = [name.rsplit(":", 1) for name in fields]
+        fields, types = tuple(pair[0] for pair in split), tuple(pair[-1] if len(pair) > 1 else "" for pair in split)
     wrong = [name for name, kind in zip(fields, types, strict=False) if kind.upper() not in (SIMPLE, TIMESTAMP)]
     if wrong or len(fields) != len(types):
         raise InvalidOption(
@@ -230,10 +237,17 @@ def _cast(table: pa.Table, schema: pa.Schema, key_fields: tuple[str, ...]) -> pa
             continue
         kind = Column(name).type_in(schema)
         try:
-            table = table.set_column(at, name, table.column(at).cast(kind))
+            table = table.set_column(at, name, _cast_values(table.column(at), kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidOption(
                 f"values of type {table.schema.field(at).type} do not fit the key column `{name}` of type {kind}",
                 hint=str(error),
             ) from error
     return table
+
+
+def _cast_values(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_decimal(kind) and pa.types.is_integer(values.type):
+        # Arrow asks for room for any integer: give it, then narrow
+        values = values.cast(pa.decimal128(38, kind.scale))
+    return values.cast(kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +11,7 @@ from lakebed.errors import SchemaConflict
 from lakebed.expressions.base import Column
 from lakebed.expressions.joda_print import bind_sql, print_pattern
 from lakebed.expressions.zones import UTC_ZONE, Zone
+from lakebed.schema.java_text import to_java_text
 
 # BigDecimal leaves plain notation below 1E-6 only: a column of this scale never needs help.
 _PLAIN_SCALE = 6
@@ -25,8 +25,10 @@ _TRAILING_ZEROS = "0{1,2}$"
 class KeyText:
     """The text of a column in keys and paths; null stays null.
 
-    Numbers and booleans as Java prints them, decimals plain with their full scale, dates `2024-02-03`, binary as lower-case
-    hex, timestamps as epoch micros (without a zone: of the local time). With `consistent_timestamp` (Hudi's consistent logical
+    Numbers and booleans as Java prints them, decimals plain with their full scale, dates `2024-02-03`, binary as
+    lower-case
+    hex, timestamps as epoch micros (without a zone: of the local time). With `consistent_timestamp` (Hudi's
+    consistent logical
     timestamp) a timestamp is `yyyy-MM-dd HH:mm:ss.f` in `zone`, at most three fraction digits and at least one.
 
     >>> from decimal import Decimal
@@ -70,26 +72,11 @@ class KeyText:
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         values = Column(self.column).arrow(batch)
-        kind = values.type
-        if pa.types.is_dictionary(kind):
-            values = values.dictionary_decode()
-            kind = values.type
-        if _is_text(kind):
-            return values.cast(pa.string())
-        if _is_binary(kind):
-            return hex_text(values)
+        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
         if pa.types.is_timestamp(kind):
-            return self._timestamp_arrow(values)
-        if pa.types.is_decimal(kind):
-            return plain_decimal_text(values)
-        if pa.types.is_floating(kind):
-            from lakebed.schema.java_text import to_java_text
-
+            return self._timestamp_arrow(values.cast(kind))
+        if _is_text(kind) or _is_binary(kind) or _is_castable(kind):
             return to_java_text(values)
-        if pa.types.is_date(kind):
-            return date_text(values)
-        if _is_castable(kind):
-            return values.cast(pa.string())
         raise self._refuse(kind)
 
     def _timestamp_sql(self, kind: pa.DataType, name: str) -> str:
@@ -159,54 +146,3 @@ def ntz_micros_sql(name: str) -> str:
     days = f"CAST(unix_date(CAST({name} AS DATE)) AS BIGINT) * 86400000000L"
     hours = f"hour({name}) * 3600000000L + minute({name}) * 60000000L"
     return f"({days} + {hours} + CAST(extract(SECOND FROM {name}) * 1000000 AS BIGINT))"
-
-
-def hex_text(values: pa.Array) -> pa.Array:
-    """Binary values as lower-case hex digits, by one table look-up over the whole buffer.
-
-    >>> hex_text(pa.array([b"bb", b"", None])).to_pylist()
-    ['6262', '', None]
-    """
-    values = values.cast(pa.large_binary())
-    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
-    data = values.buffers()[2]
-    used = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
-    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
-    text = np.empty(2 * len(used), np.uint8)
-    text[0::2], text[1::2] = digits[used >> 4], digits[used & 15]
-    ends = ((offsets - offsets[0]) * 2).astype(np.int64)
-    valid = None
-    if values.null_count:
-        valid = pa.array(values.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
-    whole = pa.Array.from_buffers(
-        pa.large_string(), len(values), [valid, pa.py_buffer(ends), pa.py_buffer(text)], values.null_count
-    )
-    return whole.cast(pa.string())
-
-
-def plain_decimal_text(values: pa.Array) -> pa.Array:
-    """Decimals in plain notation with all digits of their scale.
-
-    >>> from decimal import Decimal
-    >>> plain_decimal_text(pa.array([Decimal("-0.00000010")], pa.decimal128(12, 8))).to_pylist()
-    ['-0.00000010']
-    """
-    text = values.cast(pa.string())
-    scale = values.type.scale
-    if scale <= _PLAIN_SCALE:
-        return text
-    # only small values come in scientific notation: -1.23E-9 has unscaled digits 123
-    short = pc.match_substring(text, "E")
-    if not pc.any(short).as_py():
-        return text
-    digits = pc.replace_substring_regex(text, "[-.]|E.*", "")
-    plain = pc.binary_join_element_wise(
-        pc.if_else(pc.starts_with(text, "-"), "-0.", "0."), pc.utf8_lpad(digits, scale, "0"), ""
-    )
-    return pc.if_else(short, plain, text)
-
-
-def date_text(values: pa.Array) -> pa.Array:
-    """Dates as Java's LocalDate prints them: ISO, years beyond 9999 with a plus sign."""
-    text = values.cast(pa.date32()).cast(pa.string())
-    return pc.replace_substring_regex(text, r"^(\d{5,})", r"+\1")

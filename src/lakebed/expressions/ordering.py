@@ -38,13 +38,13 @@ class Ordering:
 
     def sql(self, schema: pa.Schema) -> str:
         self.check(schema)
-        parts = [Column(name).sql(schema) for name in self.fields]
+        parts = [Column(name).sql(schema) for name in self.columns]
         if len(parts) == 1:
             return parts[0]
-        pairs = ", ".join(f"{sql_literal(name)}, {part}" for name, part in zip(self.fields, parts, strict=True))
+        pairs = ", ".join(f"{sql_literal(name)}, {part}" for name, part in zip(self.columns, parts, strict=True))
         return f"named_struct({pairs})"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         self.check(batch.schema)
-        parts = [Column(name).arrow(batch) for name in self.fields]
-        return parts[0] if len(parts) == 1 else pa.StructArray.from_arrays(parts, list(self.fields))
+        parts = [Column(name).arrow(batch) for name in self.columns]
+        return parts[0] if len(parts) == 1 else pa.StructArray.from_arrays(parts, list(self.columns))

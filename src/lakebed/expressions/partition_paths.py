@@ -17,7 +17,9 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 class PathPart(RowExpression, Protocol):
-    """The text of one partition field inside a path, never null; `slashes` is how many `/` it holds, None if that is open."""
+    """The text of one partition field inside a path, never null; `slashes` is how many `/` it holds, None if that is
+    open.
+    """
 
     @property
     def field(self) -> str: ...
@@ -104,7 +106,8 @@ class PartitionPath:
         return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
 
     def values(self, path: str) -> dict[str, str | None]:
-        """The fields' texts in a path, decoded; empty when the path does not tell where one field ends and the next begins.
+        """The fields' texts in a path, decoded; empty when the path does not tell where one field ends and the next
+        begins.
 
         A timestamp field's text is what was printed, not the column's value.
         """

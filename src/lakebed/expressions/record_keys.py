@@ -40,7 +40,8 @@ class SingleKey:
 
 @dataclass(frozen=True, slots=True)
 class CompositeKey:
-    """`f1:v1,f2:v2` in the order of the fields; null reads `__null__`, an empty text `__empty__`; null where all are so.
+    """`f1:v1,f2:v2` in the order of the fields; null reads `__null__`, an empty text `__empty__`; null where all are
+    so.
 
     >>> key = CompositeKey((KeyText("a"), KeyText("b")))
     >>> key.arrow(pa.record_batch({"a": [1, 2, None], "b": ["x", "", None]})).to_pylist()

@@ -42,7 +42,9 @@ _LONG_LIMIT = 9.2e18
 
 @dataclass(frozen=True, slots=True)
 class TimestampSettings:
-    """The `hoodie.keygen.timebased.*` settings, checked. No `unit`: the column holds date texts. Zones that are not set are None."""
+    """The `hoodie.keygen.timebased.*` settings, checked. No `unit`: the column holds date texts. Zones that are not
+    set are None.
+    """
 
     type: str
     unit: tuple[int, int] | None
@@ -55,7 +57,9 @@ class TimestampSettings:
 
     @staticmethod
     def of(settings: Mapping[str, str], timezone: str = "UTC") -> TimestampSettings:
-        """From settings without their prefix (`timestamp.type`, `output.dateformat`, ...); `timezone` stands for the JVM's default zone."""
+        """From settings without their prefix (`timestamp.type`, `output.dateformat`, ...); `timezone` stands for the
+        JVM's default zone.
+        """
         return _settings(tuple(sorted(settings.items())), timezone)
 
 
@@ -257,7 +261,9 @@ class TimestampPart:
         return self._print_pair_sql(f"CASE {' '.join(branches)} END")
 
     def _pair_sql(self, local: str, offset: str) -> str:
-        """Printed wall-clock milliseconds and offset of a text that was read as `local` at `offset` (null: none in the text)."""
+        """Printed wall-clock milliseconds and offset of a text that was read as `local` at `offset` (null: none in
+        the text).
+        """
         zone = self.settings.input_zone or self.settings.default_zone
         instant = f"CASE WHEN lb_read.o IS NOT NULL THEN lb_read.l - lb_read.o ELSE {zone.utc_sql('lb_read.l')} END"
         offset_out = self._print_zone.offsets_sql("lb_millis")

@@ -125,7 +125,7 @@ def java_zone(text: str) -> Zone:
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InvalidOption(
             f"unknown time zone {text!r}",
-            hint="Name it as the tz database does (America/New_York) or as an offset like GMT+8:00 (Hudi would take this one for GMT)",
+            hint="Name it as the tz database does (Asia/Tokyo), or like GMT+8:00; Hudi takes this one for GMT",
             context={"zone": text},
         ) from error
     return UTC_ZONE if known in ("Etc/UTC", "Etc/GMT", "Zulu", "Universal", "Greenwich") else Zone(known)

@@ -1,0 +1,51 @@
+"""Hash expressions as Spark columns: native SQL, or, where the platform forbids `java_method`, one Arrow UDF on the
+key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from lakebed.expressions.bucket import Bucket, JavaHash, java_hash_sql
+from lakebed.format.hashes import java_hash
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+_allowed: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+
+
+def can_call_java(spark: SparkSession) -> bool:
+    """Whether the session lets SQL call `java_method`; asked once a session, by hashing one letter."""
+    known = _allowed.get(spark)
+    if known is None:
+        try:
+            probe = java_hash_sql("'a'")
+            known = bool(spark.sql(f"SELECT {probe} AS hash").collect()[0][0] == ord("a"))
+        # each platform refuses in its own way, and any failure means the same
+        except Exception:
+            known = False
+        _allowed[spark] = known
+    return known
+
+
+def spark_bucket_column(spark: SparkSession, expression: Bucket | JavaHash, schema: pa.Schema) -> Column:
+    """The expression's column (int) over a DataFrame of this Arrow schema.
+
+    Native code, keys that need parsing included, so no row crosses to Python; else the key text alone crosses.
+    """
+    from pyspark.sql import functions as F
+
+    if can_call_java(spark):
+        return F.expr(expression.sql(schema))
+    text = expression.keys.record_key if isinstance(expression, Bucket) else expression.text
+
+    def hashes(texts: pa.Array) -> pa.Array:
+        return expression.exact_arrow(texts) if isinstance(expression, Bucket) else pa.array(java_hash(texts))
+
+    # its declared overloads know no functions over pyarrow
+    arrow_udf: Any = F.arrow_udf
+    return arrow_udf(hashes, "int")(F.expr(text.sql(schema)))

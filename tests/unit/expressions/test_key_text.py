@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakebed.expressions.key_text import KeyText, timestamp_micros
+from lakebed.expressions.zones import java_zone
+
+
+def text(values: pa.Array, **more: object) -> list[str | None]:
+    return KeyText("v", **more).arrow(pa.record_batch([values], ["v"])).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        (pa.array(["a", "", None]), ["a", "", None]),
+        (pa.array(["a", None], pa.large_string()), ["a", None]),
+        (pa.array(["a", None, "a"]).dictionary_encode(), ["a", None, "a"]),
+        (pa.array([-1, None], pa.int8()), ["-1", None]),
+        (pa.array([True, False, None]), ["true", "false", None]),
+        (pa.array([19756, None], pa.int32()).cast(pa.date32()), ["2024-02-03", None]),
+        (
+            pa.array([1706933106123456, -1000, None]).cast(pa.timestamp("us", "UTC")),
+            ["1706933106123456", "-1000", None],
+        ),
+        (pa.array([1706933106123, None]).cast(pa.timestamp("ms")), ["1706933106123000", None]),
+        (pa.array([-1, 1500]).cast(pa.timestamp("ns", "Asia/Tokyo")), ["-1", "1"]),
+        (pa.array([b"bb", b"", None]), ["6262", "", None]),
+    ],
+)
+def test_text_of_each_type(values: pa.Array, texts: list[str | None]) -> None:
+    assert text(values) == texts
+
+
+def test_consistent_timestamps_have_one_to_three_fraction_digits_in_the_zone() -> None:
+    stamps = pa.array([0, 1706933106123456, 1706933106120999, None]).cast(pa.timestamp("us", "UTC"))
+    assert text(stamps, consistent_timestamp=True, zone=java_zone("Asia/Kolkata")) == [
+        "1970-01-01 05:30:00.0", "2024-02-03 09:35:06.123", "2024-02-03 09:35:06.12", None
+    ]  # fmt: skip
+
+
+def test_nanos_round_down() -> None:
+    assert timestamp_micros(pa.array([-1, 999, 1000, None]).cast(pa.timestamp("ns"))).to_pylist() == [-1, 0, 1, None]
