@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.read import lookup
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
+from lakebed.slices.facts import table_facts
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
 from lakebed.table_views import FilesView, IndexesView, TimelineView, table_html
@@ -74,6 +76,13 @@ class Table:
     def files(self) -> FilesView:
         """The latest file slices: iterable, `.to_arrow()`, and a table to look at."""
         return FilesView(self._snapshot())
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """What this table has of the read and write matrix, each with what lakebed does about it."""
+        snapshot = self._snapshot()
+        log_files = any(s.log_files for s in snapshot.file_slices())
+        return features_of(self._config.properties, table_facts(snapshot, log_files=log_files))
 
     @property
     def indexes(self) -> IndexesView:

@@ -6,9 +6,8 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
-import click
 import typer
 
 from lakebed.cli import inspect, options, rows, tables
@@ -20,6 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -64,16 +64,13 @@ def run(arguments: Sequence[str] | None = None) -> None:
 def invoke(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code."""
     try:
-        code: Any = app(args=list(arguments), standalone_mode=False)
+        app(args=list(arguments), prog_name="lakebed")
     except LakebedError as error:
         _say(error, as_json=_wants_json(arguments))
         return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return 130
-    return int(code or 0)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else 0
+    return 0
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -1,0 +1,134 @@
+"""The command line on a table on disk: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import lakebed
+from lakebed.cli.main import app, invoke
+
+TRIPS = pa.table(
+    {
+        "id": ["t1", "t2", "t3"],
+        "city": ["rome", "oslo", "rome"],
+        "fare": [9.5, 12.0, 7.25],
+        "ts": [10, 10, 10],
+    }
+)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    place = str(tmp_path / "trips")
+    table = lakebed.create(place, TRIPS, key="id", partition_by="city", ordering="ts", index="bucket", buckets=2)
+    table.upsert(TRIPS)
+    return place
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """What a command answers with `--output json`."""
+    assert invoke([*arguments, "--output", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_version():
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.output == f"lakebed {lakebed.__version__}\n"
+
+
+def test_describe(capsys: pytest.CaptureFixture[str], uri: str):
+    facts = said(capsys, "table", "describe", uri)
+    assert (facts["table"], facts["version"], facts["key"], facts["partitions"]) == ("trips", "9", "id", "city")
+    assert facts["index"].startswith("bucket")
+    assert facts["file groups"] > 0
+    assert facts["features"] == []
+    assert facts["properties"]["lakebed.index.bucket.count"] == "2"
+
+
+def test_describe_names_what_is_refused(capsys: pytest.CaptureFixture[str], uri: str):
+    (Path(uri) / ".hoodie" / "metadata").mkdir()
+    (Path(uri) / ".hoodie" / "metadata" / "file").touch()
+    (feature,) = said(capsys, "table", "describe", uri)["features"]
+    assert (feature["feature"], feature["read"], feature["write"]) == ("metadata table", "yes", "no")
+
+
+def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    pq.write_table(TRIPS, tmp_path / "rows.parquet")
+    place = str(tmp_path / "new")
+    facts = said(
+        capsys,
+        *("table", "create", place, "--schema-from", str(tmp_path / "rows.parquet"), "--key", "id"),
+        *("--ordering", "ts", "--index", "bucket", "--buckets", "4", "--table-version", "8"),
+    )
+    assert (facts["version"], facts["file groups"]) == ("8", 0)
+    assert lakebed.open(place).schema.names == TRIPS.column_names
+
+
+def test_rows(capsys: pytest.CaptureFixture[str], uri: str):
+    assert said(capsys, "count", uri) == {"rows": 3}
+    assert said(capsys, "get", uri, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": 10}]
+    found = said(capsys, "scan", uri, "--filter", "city = 'rome'", "--columns", "id")
+    assert sorted(row["id"] for row in found) == ["t1", "t3"]
+    assert len(said(capsys, "scan", uri, "--limit", "1")) == 1
+
+
+def test_writes(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path):
+    before = said(capsys, "timeline", "show", uri)[-1]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"id": "t2", "city": "oslo", "fare": 1.5, "ts": 20}) + "\n")
+    assert "bucket" in said(capsys, "explain", uri, str(rows))["index"]
+    result = said(capsys, "upsert", uri, str(rows))
+    assert (result["updated"], result["inserted"]) == (1, 0)
+    assert said(capsys, "delete", uri, "t1")["deleted"] == 1
+    assert said(capsys, "delete", uri, "--where", "city = 'rome'")["deleted"] == 1
+    assert [row["id"] for row in said(capsys, "scan", uri)] == ["t2"]
+    changed = said(capsys, "changes", uri, "--start", before["completion_time"])
+    assert [(row["id"], row["fare"]) for row in changed] == [("t2", 1.5)]
+    assert len(said(capsys, "timeline", "show", uri)) == 4
+    assert {row["partition"] for row in said(capsys, "files", "show", uri, "--partition", "oslo")} == {"oslo"}
+
+
+def test_a_table_for_people(capsys: pytest.CaptureFixture[str], uri: str):
+    assert invoke(["scan", uri, "--columns", "id,fare", "--filter", "id = 't2'"]) == 0
+    lines = capsys.readouterr().out.split()
+    assert lines == ["id", "fare", "t2", "12.0"]
+
+
+def test_options(capsys: pytest.CaptureFixture[str]):
+    assert said(capsys, "options", "show", "hoodie.cleaner.policy")["option"] == "hoodie.clean.policy"
+    assert len(said(capsys, "options", "list", "--verdict", "implemented", "--contains", "index.bloom")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["count", "memory://cli/nothing"], 3, "nothing"),
+        (["options", "show", "hoodie.indx.type"], 5, "did you mean hoodie.index.type?"),
+        (["delete", "memory://cli/nothing"], 2, "either record keys or --where"),
+        (["no-such-command"], 2, "No such command"),
+        (["scan"], 2, "Missing argument"),
+    ],
+)
+def test_exit_codes(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str):
+    assert invoke(arguments) == code
+    assert text in capsys.readouterr().err
+
+
+def test_errors_are_json_where_json_is_asked_for(capsys: pytest.CaptureFixture[str], uri: str):
+    assert invoke(["scan", uri, "--columns", "nothing", "-o", "json"]) == 5
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert (error["type"], error["exit_code"], error["retryable"]) == ("InvalidOption", 5, False)
+    assert "nothing" in error["message"]
+
+
+def test_a_file_of_unknown_kind(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path):
+    (tmp_path / "rows.xml").touch()
+    assert invoke(["upsert", uri, str(tmp_path / "rows.xml")]) == 8
+    assert ".parquet" in capsys.readouterr().err
