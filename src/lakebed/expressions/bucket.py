@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import Constant, RowExpression, sql_literal
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.key_text import KeyText
 from lakebed.expressions.record_keys import EMPTY_VALUE, NULL_VALUE, CompositeKey, SingleKey
-from lakebed.format.hashes import bucket_ids, java_hash
+from lakebed.format.hashes import bucket_ids, bucket_of_hash, java_hash, java_list_hash
 
 _LOW_32_BITS = "4294967295L"
 _NO_SIGN = "2147483647L"
@@ -88,7 +91,7 @@ class Bucket:
         """Spark SQL predicate: rows whose key must be parsed as Hudi parses it; `FALSE` when no row can be one."""
         key = self.keys.record_key
         texts = _texts_of(key)
-        if any("," in text.column or ":" in text.column for text in texts if isinstance(key, CompositeKey)):
+        if isinstance(key, CompositeKey) and not _are_plain_names(texts):
             return "TRUE"
         values = [text.sql(schema) for text in texts if text.is_free_text(schema)]
         # with its name before it (`id:a,b`) a single field is confused by a comma alone
@@ -124,7 +127,18 @@ class Bucket:
         return f"CAST(({total} & {_NO_SIGN}) % {self.buckets}L AS INT)"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        return self.exact_arrow(self.keys.record_key.arrow(batch))
+        key = self.keys.record_key
+        texts = _texts_of(key)
+        if not isinstance(key, CompositeKey) or len(texts) == 1 or not _are_plain_names(texts):
+            return self.exact_arrow(key.arrow(batch))
+        values = [text.arrow(batch) for text in texts]
+        hashed = [_value_hash(v) for t, v in zip(texts, values, strict=True) if t.column in self.hash_fields]
+        found = bucket_of_hash(java_list_hash(hashed), self.buckets)
+        rows = _confusing_rows([v for t, v in zip(texts, values, strict=True) if t.is_free_text(batch.schema)])
+        if len(rows):
+            odd = pa.array(rows)
+            found[rows] = bucket_ids(key.arrow(batch.take(odd)), self.hash_fields, self.buckets)
+        return pa.array(found)
 
     def exact_arrow(self, keys: pa.Array) -> pa.Array:
         """The buckets of record key texts."""
@@ -170,6 +184,28 @@ def _texts_of(key: RowExpression) -> tuple[KeyText, ...]:
             )
         case _:
             raise TypeError(f"no bucket of a {type(key).__name__}")
+
+
+def _are_plain_names(texts: tuple[KeyText, ...]) -> bool:
+    return not any("," in text.column or ":" in text.column for text in texts)
+
+
+def _value_hash(values: pa.Array) -> npt.NDArray[np.int32]:
+    hashed = java_hash(values)
+    special = pc.is_in(values, pa.array([NULL_VALUE, EMPTY_VALUE]))
+    if pc.any(special).as_py():
+        hashed[special.to_numpy(zero_copy_only=False)] = 0
+    return hashed
+
+
+def _confusing_rows(values: list[pa.Array]) -> npt.NDArray[np.int64]:
+    """Rows in which one of the values holds both a comma and a colon."""
+    rows = np.empty(0, np.int64)
+    for value in values:
+        comma = np.flatnonzero(pc.fill_null(pc.match_substring(value, ","), False).to_numpy(zero_copy_only=False))
+        colon = pc.match_substring(value.take(pa.array(comma)), ":").to_numpy(zero_copy_only=False)
+        rows = np.union1d(rows, comma[colon])
+    return rows
 
 
 def _value_hash_sql(text: KeyText, schema: pa.Schema) -> str:

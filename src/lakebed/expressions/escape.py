@@ -31,9 +31,12 @@ def escape_arrow(values: pa.Array) -> pa.Array:
     """
     if not pc.any(pc.match_substring_regex(values, _ANY)).as_py():
         return values
+    # partition values repeat: each is escaped once
+    coded = values.dictionary_encode()
+    escaped = coded.dictionary
     for char in _ESCAPED:
-        values = pc.replace_substring(values, char, f"%{ord(char):02X}")
-    return values
+        escaped = pc.replace_substring(escaped, char, f"%{ord(char):02X}")
+    return escaped.take(coded.indices)
 
 
 def escape(text: str) -> str:

@@ -141,7 +141,12 @@ class TimestampPart:
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         values = Column(self.field).arrow(batch)
-        text = self._path_arrow(values)
+        # times repeat less than what is printed of them, texts mostly repeat
+        coded = values.dictionary_encode() if self._holds_text(values.type) else None
+        if coded is not None and len(coded.dictionary) * 2 < len(values):
+            text = self._path_arrow(coded.dictionary).take(coded.indices)
+        else:
+            text = self._path_arrow(values)
         text = pc.if_else(pc.is_null(values), self._null_path(), text)
         return pc.binary_join_element_wise(f"{self.field}=", text, "") if self.hive_style else text
 

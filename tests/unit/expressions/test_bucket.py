@@ -78,6 +78,22 @@ def test_a_field_begins_behind_each_comma_with_no_comma_or_colon_up_to_the_next_
         assert parsed_like_the_sql(key, fields) == extract_hash_values(key, list(fields))
 
 
+texts = st.none() | st.lists(pieces, max_size=6).map("".join)
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=20), st.sampled_from([(), ("id",), ("ts",)]))
+def test_field_values_give_the_bucket_of_the_text_hudi_parses(
+    rows: list[tuple[str | None, str | None]], fields: tuple[str, ...]
+) -> None:
+    batch = pa.record_batch([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], ["id", "ts"])
+    for names in (("id", "ts"), ("id",)):
+        if set(fields) <= set(names):
+            bucket = Bucket(keys_of("COMPLEX", *names), fields, 1009)
+            keys = bucket.keys.record_key.arrow(batch)
+            ours = bucket.arrow(batch).filter(keys.is_valid())
+            assert ours.equals(bucket.exact_arrow(keys.filter(keys.is_valid())))
+
+
 def test_java_hash_of_text_and_null() -> None:
     rows = pa.record_batch({"id": ["é€😀", None, "k0"]})
     assert JavaHash(KeyText("id")).arrow(rows).to_pylist() == [16752006, 0, 3365]
