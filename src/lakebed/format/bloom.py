@@ -139,7 +139,7 @@ class BloomFilter:
         seed: Any = np.uint32(0)
         for _ in range(self.hashes):
             seed = block.murmur2(seed)
-            # Java's abs of the signed value (the least int, whose abs is negative there, makes Hudi fail)
+            # the hash counts as a signed int
             yield np.abs(seed.view(np.int32).astype(np.int64)) % self.bits
 
     def to_text(self) -> str:

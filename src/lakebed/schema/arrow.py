@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord, SchemaConflict
@@ -206,7 +207,7 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         try:
-            options = pa.compute.CastOptions(target_type=field.type, allow_time_truncate=True)
+            options = pc.CastOptions(target_type=field.type, allow_time_truncate=True)
             array = array.cast(options=options)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidRecord(

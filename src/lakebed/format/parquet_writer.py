@@ -1,0 +1,240 @@
+"""Writing base files: Parquet that Hudi and Spark read back the same, by batches, one row group in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from lakebed.errors import InvalidOption
+from lakebed.format.parquet_encodings import choose_encodings
+from lakebed.model import COMMIT_SEQNO, FILE_NAME
+from lakebed.schema.arrow import leaf_paths
+
+if TYPE_CHECKING:
+    from lakebed.storage.base import Upload
+
+SPARK_VERSION_KEY = "org.apache.spark.version"
+# Any version from 3.0 on tells Spark that dates before 1582 are in the proleptic calendar.
+SPARK_VERSION = "3.5.0"
+
+_CODECS = {
+    "zstd": "zstd",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "none": "none",
+    "uncompressed": "none",
+}
+_LEVELLED = frozenset({"zstd", "gzip", "brotli"})
+_MIB = 1 << 20
+_WRITE_BATCH = 16_384
+_SAMPLE_ROWS = 8_192
+# A row's sequence number and file name are never searched for: their min and max would only fill the footer.
+_NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSettings:
+    """How a base file is written. `level` is the codec's (None: its default), `page_size` in bytes;
+    `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows."""
+
+    compression: str = "zstd"
+    level: int | None = 1
+    row_group_rows: int = 131_072
+    page_size: int = _MIB
+    max_file_size: int = 120 * _MIB
+    dictionary_columns: tuple[str, ...] | None = None
+
+    @property
+    def codec(self) -> str:
+        """The codec in pyarrow's spelling; Hudi's names in any case are accepted."""
+        codec = _CODECS.get(self.compression.lower())
+        if codec is None:
+            raise InvalidOption(
+                f"unknown Parquet codec {self.compression!r}",
+                hint=f"Use one of {', '.join(sorted(_CODECS))}.",
+                context={"codec": self.compression},
+            )
+        return codec
+
+
+class BaseFileWriter:
+    """Writes one base file batch by batch, one row group in memory at a time.
+
+    `schema` is the file's, meta columns included, in stored types (`lakebed.schema.arrow.normalise`).
+    Columns of a batch may be dictionary-encoded. Encodings are chosen from the first row group. Writing
+    releases the GIL.
+    """
+
+    def __init__(self, upload: Upload, schema: pa.Schema, settings: ParquetSettings | None = None) -> None:
+        self._settings = settings or ParquetSettings()
+        self._codec = self._settings.codec
+        self._sink = _Sink(upload)
+        self._schema = _plain_fields(schema)
+        # with the dictionary columns that the first batch has: Parquet's writer wants all batches alike
+        self._written_schema: pa.Schema | None = None
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._flushed_rows = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._sampled: tuple[int, float] = (0, 0.0)
+
+    def write(self, data: pa.RecordBatch | pa.Table) -> None:
+        """Append rows: the schema's columns in its order. A null in a required column raises
+        `pa.ArrowInvalid`.
+        """
+        table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+        if not table.num_rows:
+            return
+        self._pending.append(self._in_file_types(table))
+        self._pending_rows += table.num_rows
+        while self._pending_rows >= self._settings.row_group_rows:
+            self._flush(self._settings.row_group_rows)
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self._flushed_rows + self._pending_rows
+
+    @property
+    def bytes_written(self) -> int:
+        """Size the file would have by now, without footer: bytes put out plus an estimate of the rows held
+        back.
+        """
+        return self._sink.position + int(self._pending_rows * self._bytes_a_row())
+
+    def close(self, footer: Mapping[str, str]) -> int:
+        """Write what is left and the footer, make the file visible; gives its size in bytes."""
+        try:
+            if self._pending_rows or self._writer is None:
+                self._flush(self._pending_rows)
+            assert self._writer is not None
+            self._writer.add_key_value_metadata({SPARK_VERSION_KEY: SPARK_VERSION, **footer})
+            self._writer.close()
+        except BaseException:
+            self.abort()
+            raise
+        self._sink.upload.close()
+        return self._sink.position
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self._sink.is_dead = True
+        self._pending, self._pending_rows, self._writer = [], 0, None
+        self._sink.upload.abort()
+
+    def _flush(self, rows: int) -> None:
+        table = pa.concat_tables(self._pending) if self._pending else self._schema.empty_table()
+        group, rest = table.slice(0, rows), table.slice(rows)
+        self._pending = [rest] if rest.num_rows else []
+        self._pending_rows = rest.num_rows
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, group.schema, **self._writer_options(group))
+        if group.num_rows:
+            # chunks with different dictionaries would make the encoder fall back to plain values
+            self._writer.write_table(group.unify_dictionaries(), row_group_size=rows)
+        self._flushed_rows += group.num_rows
+
+    def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
+        settings = self._settings
+        chosen = choose_encodings(first_rows)
+        dictionary = chosen.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
+        plain = {path: how for path, how in chosen.encoding.items() if path not in dictionary}
+        paths = dict(leaf_paths(self._schema))
+        options: dict[str, Any] = {
+            "compression": self._codec,
+            "compression_level": settings.level if self._codec in _LEVELLED else None,
+            "use_dictionary": list(dictionary),
+            "column_encoding": plain or None,
+            "write_statistics": [path for path in paths if path not in _NO_STATISTICS],
+            "data_page_version": "1.0",
+            "data_page_size": settings.page_size,
+            "write_batch_size": _WRITE_BATCH,
+            "store_schema": False,
+        }
+        if any(pt.is_time(kind) for kind in paths.values()):
+            options["write_time_adjusted_to_utc"] = True
+        return options
+
+    def _bytes_a_row(self) -> float:
+        """Compressed bytes of a row: of the row groups written, or of an encoded sample before the first."""
+        if self._flushed_rows:
+            return self._sink.position / self._flushed_rows
+        sampled, estimate = self._sampled
+        if self._pending_rows and (not sampled or self._pending_rows >= 4 * sampled):
+            estimate = self._encoded_sample()
+            self._sampled = (self._pending_rows, estimate)
+        return estimate
+
+    def _encoded_sample(self) -> float:
+        rows = pa.concat_tables(self._pending)
+        rows = rows.slice(max(rows.num_rows - _SAMPLE_ROWS, 0))
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(sink, rows.schema, **self._writer_options(rows)) as writer:
+            writer.write_table(rows.unify_dictionaries())
+        return sink.tell() / rows.num_rows
+
+    def _in_file_types(self, table: pa.Table) -> pa.Table:
+        target = self._written_schema
+        if target is None:
+            target = self._written_schema = _with_dictionaries(self._schema, table.schema)
+        columns = [_to_field(column, field) for column, field in zip(table.columns, target, strict=True)]
+        return pa.Table.from_arrays(columns, schema=target)
+
+
+class _Sink:
+    """Counts what goes into an upload, which pyarrow must not close."""
+
+    closed = False
+
+    def __init__(self, upload: Upload) -> None:
+        self.upload = upload
+        self.position = 0
+        self.is_dead = False
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        if self.is_dead:  # pyarrow's writer puts out a footer even when it is thrown away
+            return size
+        self.upload.write(data)
+        self.position += size
+        return size
+
+    def tell(self) -> int:
+        return self.position
+
+    def flush(self) -> None:
+        """Nothing is held here."""
+
+    def writable(self) -> bool:
+        return True
+
+
+def _plain_fields(schema: pa.Schema) -> pa.Schema:
+    """Without metadata, which Parquet would take for field ids or keep needlessly."""
+    return pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
+
+
+def _with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """The file's schema with the columns as dictionaries that the first batch has as such."""
+    return pa.schema(
+        [
+            pa.field(f.name, pa.dictionary(pa.int32(), f.type), f.nullable) if pt.is_dictionary(g.type) else f
+            for f, g in zip(schema, given, strict=True)
+        ]
+    )
+
+
+def _to_field(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type.equals(field.type):
+        return column
+    if pt.is_dictionary(field.type) and not pt.is_dictionary(column.type):
+        column = column.cast(field.type.value_type).dictionary_encode()
+    return column.cast(field.type)
