@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from lakebed import errors
 from lakebed.errors import (
@@ -29,10 +31,12 @@ from lakebed.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from lakebed.opening import create, open, write
-from lakebed.read.keys import KeyText
-from lakebed.table import Table
-from lakebed.write.result import WriteResult
+
+if TYPE_CHECKING:
+    from lakebed.opening import create, open, write
+    from lakebed.read.lookup import KeyText
+    from lakebed.table import Table
+    from lakebed.write.result import WriteResult
 
 try:
     __version__ = version("lakebed")
@@ -62,3 +66,25 @@ __all__ = [
     "open",
     "write",
 ]
+
+# Loaded when first used: a Spark worker that only writes files needs neither the SQL parser nor the public object.
+_LAZY = {
+    "create": "lakebed.opening",
+    "open": "lakebed.opening",
+    "write": "lakebed.write",
+    "KeyText": "lakebed.read.lookup",
+    "Table": "lakebed.table",
+    "WriteResult": "lakebed.write.result",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'lakebed' has no attribute {name!r}")
+    if name == "write":
+        return import_module("lakebed.write")  # the room of that name can be called
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,9 +1,9 @@
-"""The nouns of the format as frozen dataclasses: instants, files, slices, write stats. No behaviour that touches storage."""
+"""The nouns of the format as frozen dataclasses: instants, files, slices, write stats. Nothing here touches storage."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 
 META_COLUMNS = (
     "_hoodie_commit_time",
@@ -18,7 +18,7 @@ IS_DELETED_COLUMN = "_hoodie_is_deleted"
 HOODIE = ".hoodie"
 
 
-class Action(str, Enum):
+class Action(StrEnum):
     """What an instant does, as the words of the file names."""
 
     COMMIT = "commit"
@@ -44,7 +44,7 @@ class State(int, Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
-    """One action on the timeline. `time` is the requested time; `completion_time` is None while pending and on version 6.
+    """One action on the timeline. `time` is the requested time; `completion_time` is None while pending.
 
     `file_name` is the name of the timeline file that proves this state, relative to the timeline folder.
     """

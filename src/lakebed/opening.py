@@ -43,12 +43,12 @@ def create(
 ) -> Table:
     """Make an empty table at a path or URL, and give it.
 
-    `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record key
-    column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s),
+    `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record
+    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s),
     `ordering` the column(s) that decide which of two rows with one key is newer. `merge` is `event_time` (the default
-    with an ordering column) or `commit_time`. `index` is "auto", "bucket", "simple", "global_simple" or an index object;
-    `buckets` and `hash_fields` belong to the bucket index. `properties` are Hudi's own keys for everything else, such as
-    `hoodie.datasource.write.hive_style_partitioning`.
+    with an ordering column) or `commit_time`. `index` is "auto", "bucket", "simple", "global_simple" or an index
+    object; `buckets` and `hash_fields` belong to the bucket index. `properties` are Hudi's own keys for everything
+    else, such as `hoodie.datasource.write.hive_style_partitioning`.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 

@@ -40,7 +40,8 @@ class Task:
 class FileSource(Protocol):
     """What reading base files needs: the storage, and each file's own columns (a `Snapshot` is one)."""
 
-    storage: Storage
+    @property
+    def storage(self) -> Storage: ...
 
     def schema_of(self, base_file: BaseFile) -> pa.Schema: ...
 
@@ -92,7 +93,7 @@ class Engine(Protocol):
         groups: int | None,
         one_group_per_task: bool,
     ) -> Rows:
-        """One shuffle by (`_hoodie_partition_path`, `_group`); `fn(partition, group, batches, task)` sees each group whole.
+        """One shuffle by (`_hoodie_partition_path`, `_group`); each call of `fn` sees one group whole.
 
         `groups` is how many groups there are at most (None: unknown); `_group` is a non-negative int column.
         """

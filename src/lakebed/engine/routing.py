@@ -1,4 +1,4 @@
-"""Which new or small file group takes an inserted row: by a share in [0, 1) made from its key, equal in both engines."""
+"""Which file group takes an inserted row: by a share in [0, 1) made from its key, equal in both engines."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _SETTINGS = {
 
 
 class SparkEngine:
-    """Runs the pipeline's verbs as one Spark job where the work is big, with native expressions where Spark has them."""
+    """Runs the pipeline's verbs on a Spark session, with native expressions where Spark has them."""
 
     name: Literal["local", "spark"] = "spark"
 

@@ -17,7 +17,7 @@ _GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
 def can_open(spark: SparkSession, url: str) -> bool:
-    """Whether the session's Hadoop has a file system for the URL's scheme (pip's PySpark has none for s3a, gs, abfs)."""
+    """Whether the session's Hadoop has a file system for the URL's scheme; pip's PySpark has none for s3a, gs, abfs."""
     scheme = urlsplit(url).scheme
     if scheme in ("", "file"):
         return True

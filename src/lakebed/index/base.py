@@ -1,8 +1,8 @@
 """What an index is: it finds the file group of a record key. Read this file first.
 
-A write hands the index its rows (record key in `_hoodie_record_key`, partition path in `_hoodie_partition_path`) and gets
-them back tagged. How the location is found is the index's own business: by a hash (bucket), by the keys that stand in the
-base files (simple), by a lookup in an index of its own.
+A write hands the index its rows (record key in `_hoodie_record_key`, partition path in `_hoodie_partition_path`) and
+gets them back tagged. How the location is found is the index's own business: by a hash (bucket), by the keys that
+stand in the base files (simple), by a lookup in an index of its own.
 """
 
 from __future__ import annotations

@@ -58,15 +58,11 @@ def latest_slice(
 ) -> FileSlice | None:
     """The newest slice of a file group that a snapshot shows, or None.
 
-    `is_visible(instant)` says whether the instant's files count, `is_named(base_file)` whether the instant's write stats
-    name the file (what a lost task attempt left is not named). A pending compaction hides nothing: its slice is merged
+    `is_visible(instant)` says whether the instant's files count, `is_named(base_file)` whether its write stats name the
+    file (what a lost task attempt left is not named). A pending compaction hides nothing: its slice is merged
     with the one before.
     """
-    base = {
-        b.instant: b
-        for b in sorted(files.base, key=lambda b: b.instant)
-        if is_visible(b.instant) and is_named(b)
-    }
+    base = {b.instant: b for b in sorted(files.base, key=lambda b: b.instant) if is_visible(b.instant) and is_named(b)}
     pending = pending_compactions.get((partition, file_id))
     keys = set(base) | ({pending} if pending else set())
     logs: dict[str, list[LogFile]] = defaultdict(list)

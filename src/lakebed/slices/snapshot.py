@@ -57,9 +57,7 @@ class Snapshot:
             return self.config.create_schema
         for file_slice in self.file_slices():
             if file_slice.base_file:
-                return arrow_to_avro(
-                    without_meta(self._footer_schema(file_slice.base_file)), self.config.name
-                )
+                return arrow_to_avro(without_meta(self._footer_schema(file_slice.base_file)), self.config.name)
         return ""
 
     @cached_property

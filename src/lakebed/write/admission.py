@@ -1,4 +1,4 @@
-"""What is refused before a write touches anything: features lakebed cannot keep right, groups in a pending clustering."""
+"""What is refused before a write touches anything: features that cannot be kept right, groups in a clustering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laying out a write: which file group takes which rows. Pure: a profile of the rows and the table's files in, a plan out."""
+"""Laying out a write: which file group takes which rows. Pure: a profile and the table's files in, a plan out."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def assign(
     """Updates go to their file group; inserts fill small files first, the rest opens new file groups.
 
     `profile` has (`_hoodie_partition_path`, `_file_id`, `rows`), a null file id for inserts. `record_size` is the mean
-    encoded bytes of a row. File groups in `avoid` take no inserts. Hudi's rules: a file below the small-file limit takes
-    as many rows as fit below the maximum file size; a new group takes as many as fill one file.
+    encoded bytes of a row. File groups in `avoid` take no inserts. Hudi's rules: a file below the small-file limit
+    takes as many rows as fit below the maximum file size; a new group takes as many as fill one file.
     """
     latest = {(f.partition, f.file_id): f for f in files}
     update_rows: dict[tuple[str, str], int] = {}

@@ -55,7 +55,7 @@ class TableSchema:
 
 
 def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> TableSchema:
-    """The table's schema with the incoming rows' columns taken in. Raises `SchemaConflict` before anything is written."""
+    """The table's schema with the incoming rows' columns taken in. Raises `SchemaConflict`; nothing is written then."""
     incoming = incoming_schema(context.engine.schema(rows))
     current = snapshot.schema
     merged = reconcile(current, incoming, missing=context.settings.missing_columns) if len(current) else incoming
@@ -152,8 +152,8 @@ def keyed_by_meta(context: WriteContext, operation: str) -> None:
     """Updates and deletes need stored keys: refuse them on tables without meta fields or without keys."""
     if not context.config.populate_meta_fields:
         raise InvalidOption(
-            f"table {context.config.name!r} keeps no meta fields (hoodie.populate.meta.fields=false), {operation} needs them",
-            hint="such a table takes insert and bulk_insert only",
+            f"table {context.config.name!r} keeps no meta fields, {operation} needs them",
+            hint="a table with hoodie.populate.meta.fields=false takes insert and bulk_insert only",
             context={"operation": operation},
         )
     if context.keys.auto_keys:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from lakebed.engine.base import Rows
-from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.index.base import FILE_ID, INSTANT
 from lakebed.index.bucket import BucketIndex
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from lakebed.read.keys import KeyText, is_key_list
+from lakebed.read.lookup import KeyText, wanted_keys
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
@@ -41,8 +40,8 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
     if isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute"):
         return _delete_located(context, snapshot, _by_predicate(context, snapshot, what))
     keyed_by_meta(context, "delete")
-    if is_key_list(what):
-        return _delete_located(context, snapshot, _by_key_text(context, snapshot, _key_text(context, snapshot, what)))
+    if isinstance(what, KeyText | list | tuple | pa.Array | pa.ChunkedArray):
+        return _delete_located(context, snapshot, _by_key_text(context, snapshot, wanted_keys(snapshot, what).texts))
     rows = context.engine.rows(what)
     present = context.engine.schema(rows)
     missing = [f for f in context.keys.partition_fields if f not in present.names]
@@ -115,7 +114,7 @@ _PLACE: dict[str, RowExpression] = {FILE_ID: NamePart(FILE_NAME, 0), INSTANT: Na
 def _by_predicate(context: WriteContext, snapshot: Snapshot, predicate: Any) -> Rows:
     """Key and place of every stored row that the predicate holds for."""
     if not context.config.populate_meta_fields:
-        keyed_by_meta(replace(context), "delete")
+        keyed_by_meta(context, "delete")
     scan = Scan(snapshot, columns=[RECORD_KEY, PARTITION_PATH, FILE_NAME], filter=predicate, spark=_spark(context))
     found = context.engine.rows(scan.to_spark() if context.engine.name == "spark" else scan.to_arrow())
     return context.engine.derive(found, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
@@ -134,22 +133,6 @@ def _by_key_text(context: WriteContext, snapshot: Snapshot, keys: pa.Array) -> R
     if keys.null_count:
         raise InvalidOption("a key to delete is null", hint="leave null keys out")
     return _by_keys(context, snapshot, context.engine.from_arrow(pa.table({RECORD_KEY: keys})))
-
-
-def _key_text(context: WriteContext, snapshot: Snapshot, keys: Any) -> pa.Array:
-    if isinstance(keys, KeyText):
-        return keys.texts
-    if not context.keys.key_fields:
-        raise SchemaConflict("the table has no key fields", hint="give stored keys as lakebed.KeyText([...])")
-    return context.keys.key_text_of(keys_table(keys, context.keys.key_fields), snapshot.schema)
-
-
-def keys_table(keys: Any, fields: tuple[str, ...]) -> Any:
-    """A list of tuples as a table with the key columns; other forms as they are."""
-    if isinstance(keys, list | tuple) and len(fields) > 1:
-        columns = list(zip(*keys, strict=True)) if keys else [()] * len(fields)
-        return pa.table({name: pa.array(list(c)) for name, c in zip(fields, columns, strict=True)})
-    return keys
 
 
 def _spark(context: WriteContext) -> Any:

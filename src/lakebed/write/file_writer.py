@@ -25,7 +25,7 @@ from lakebed.write.meta_columns import constant, sequence_numbers
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How base files of this table are written: columns with meta, Avro schema with meta, Parquet and bloom settings."""
+    """How base files of this table are written: columns and Avro schema with meta, Parquet and bloom settings."""
 
     schema: pa.Schema
     avro_schema: str
@@ -34,7 +34,8 @@ class FileFormat:
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
-        return ParquetSettings(compression=s.compression_codec, level=s.compression_level, page_size=s.page_size)
+        level = s.compression_level if s.compression_codec.lower() == "zstd" else None
+        return ParquetSettings(compression=s.compression_codec, level=level)
 
     def bloom(self) -> BloomFilter | None:
         """An empty filter to fill, or None where the one-byte filter that holds every key is written."""

@@ -29,8 +29,8 @@ from lakebed.write.meta_columns import constant, sequence_numbers
 DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 Positions = npt.NDArray[np.int64]
 Matching = Literal["keys", "none", "skip", "fail"]
-"""A stored row of the same key is: replaced by the merge rules; not looked for (duplicates stay); kept while the incoming
-row is dropped; an error."""
+"""A stored row of the same key is: replaced by the merge rules; not looked for (duplicates stay); kept while the
+incoming row is dropped; an error."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class FileMerge:
             stored = self._as_stored(batch)
             match = self._match(stored)
             self.counts.unchanged += match.lost
-            writer.write(self._replace(stored, match), new_keys=_NO_KEYS)
+            writer.write(self._replace(stored, match), new_keys=stored.column(RECORD_KEY).slice(0, 0))
         fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
         self.counts.inserts = len(fresh)
         for start in range(0, len(fresh), 1 << 16):
@@ -202,7 +202,6 @@ class FileMerge:
 
 
 _NO_MATCH = Match(np.array([], dtype=np.int64), np.array([], dtype=np.int64), 0)
-_NO_KEYS = pa.array([], pa.string())
 
 
 def put(old: pa.Array, mask: pa.Array, mask_bits: npt.NDArray[np.bool_], new: pa.Array) -> pa.Array:

@@ -104,10 +104,5 @@ def _execute(
 
 
 def delete_data_files(storage: Storage, paths: list[str]) -> list[str]:
-    """Delete files, and what a cut-off upload of them left aside; gives those that existed."""
-    deleted: list[str] = []
-    for path in paths:
-        if storage.delete(path):
-            deleted.append(path)
-        storage.sweep(path)
-    return deleted
+    """Delete files; gives those that existed."""
+    return [path for path in paths if storage.delete(path)]

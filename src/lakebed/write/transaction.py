@@ -65,10 +65,10 @@ class Transaction:
                 self.timeline = self._load()
             self.instant = self._clock.next(after=self.timeline.greatest_time)
             self._started = StartedAt.of(self.timeline)
-            self._heartbeat = Heartbeat(
+            heartbeat = self._heartbeat = Heartbeat(
                 self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
             )
-            self._heartbeat.start()
+            heartbeat.start()
             TimelineWriter(self.storage, self.config).request(self.action, self.instant, request)
 
     def read_at(self, snapshot: Snapshot) -> None:
@@ -96,7 +96,8 @@ class Transaction:
             timeline = self._load()
             self._check_still_pending(timeline)
             assert self._started is not None
-            check_conflicts(touched, timeline, self._started, schema=schema)
+            agreed = check_conflicts(touched, timeline, self._started, schema=schema, instant=self.instant)
+            metadata.extra["schema"] = agreed
             self._remove_unnamed(metadata)
             before_complete()
             if not lock.still_mine():
