@@ -136,9 +136,11 @@ def _read_options(source: pa.NativeFile, dictionary: Sequence[str]) -> dict[str,
     metadata = pq.read_metadata(source)
     largest = max((_compressed_size(metadata.row_group(i)) for i in range(metadata.num_row_groups)), default=0)
     prefetch = largest <= _PREFETCH_BYTES
+    columns = (metadata.schema.column(i) for i in range(len(metadata.schema)) if dictionary)
+    known = [c.path for c in columns if c.path in dictionary and c.physical_type == "BYTE_ARRAY"]
     return {
         "metadata": metadata,
-        "read_dictionary": list(dictionary) or None,
+        "read_dictionary": known or None,
         "pre_buffer": prefetch,
         "buffer_size": 0 if prefetch else _READ_BUFFER,
         "coerce_int96_timestamp_unit": "us",
@@ -181,7 +183,9 @@ def _naming(path: str) -> Generator[None]:
     """Damage as `CorruptFile` with the path."""
     try:
         yield
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the storage's own; Arrow's about broken pages have no number
         raise CorruptFile(
             f"base file {path} cannot be read as Parquet: {error}",
             hint="Restore the file, or roll back the commit that wrote it.",
