@@ -190,8 +190,9 @@ class Table:
 
     def _context(self, data: Any, options: Mapping[str, Any] | None) -> WriteContext:
         self._config = load_table_config(self._storage)
-        engine = choose_engine(data, self._spark)
-        return write_context(self._storage, self._config, engine, resolve_options(options))
+        resolved = resolve_options(options)
+        engine = choose_engine(data, self._spark, resolved.write.tasks)
+        return write_context(self._storage, self._config, engine, resolved)
 
     def __repr__(self) -> str:
         keys = ", ".join(self._config.key_fields) or "generated"

@@ -31,14 +31,14 @@ Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
 IN_PROCESS_BYTES = 128 << 20
 
 
-def choose_engine(data: Any, spark: Any | None) -> Engine:
-    """Spark for DataFrames and for big Arrow data where there is a session, else this process."""
+def choose_engine(data: Any, spark: Any | None, tasks: int | None = None) -> Engine:
+    """Spark for DataFrames and for big Arrow data where there is a session, else this process with `tasks` threads."""
     session = session_of(data) or spark
     if session is None:
-        return LocalEngine()
+        return LocalEngine(tasks)
     size = getattr(data, "nbytes", None)
     if session_of(data) is None and (size is None or size <= IN_PROCESS_BYTES):
-        return LocalEngine()
+        return LocalEngine(tasks)
     from lakebed.engine.spark import SparkEngine
 
     return SparkEngine(session)
@@ -104,7 +104,7 @@ def write(
         raise TableExists(f"there is a table at {uri}", hint='write with mode="append" or "overwrite"')
     if config is not None and mode == "ignore":
         return None
-    engine = choose_engine(df, None)
+    engine = choose_engine(df, None, job.write.tasks)
     if config is None:
         config = _create(storage, engine, df, job)
     context = write_context(storage, config, engine, job)
