@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -169,7 +169,7 @@ class SparkEngine:
         rows.unpersist()
 
     @contextmanager
-    def _settings(self) -> Iterator[None]:
+    def _settings(self) -> Generator[None]:
         """The job's own Arrow settings; the session's are put back."""
         before: dict[str, str | None] = {}
         for key, value in _SETTINGS.items():
@@ -200,16 +200,16 @@ def _task() -> Task:
     return Task(context.partitionId(), context.stageId(), int(context.taskAttemptId()))
 
 
-def _run_map(fn: MapFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from fn(batches, _task())
+def _run_map(fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from fn(iter(batches), _task())
 
 
-def _run_groups(fn: GroupFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from map_groups(batches, fn, _task())
+def _run_groups(fn: GroupFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from map_groups(iter(batches), fn, _task())
 
 
 def _run_read(
-    spec: Any, columns: list[str], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+    spec: Any, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     storage = open_storage_spec(spec)
     for listed in batches:

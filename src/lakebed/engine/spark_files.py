@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakebed.engine.spark_session import gateway
@@ -21,11 +21,12 @@ def can_open(spark: SparkSession, url: str) -> bool:
     scheme = urlsplit(url).scheme
     if scheme in ("", "file"):
         return True
-    jvm = gateway(spark)
+    jvm: Any = gateway(spark)
     if jvm is None:
         return spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", None) is not None
     try:
-        configuration = spark._jsc.hadoopConfiguration()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue, reportOptionalMemberAccess]
+        session: Any = spark
+        configuration = session._jsc.hadoopConfiguration()
         jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
     except Exception:
         return False

@@ -13,8 +13,6 @@ from lakebed.errors import InvalidRecord, UnsupportedFeature
 from lakebed.model import IS_DELETED_COLUMN, RECORD_KEY
 from lakebed.schema.java_text import to_java_text
 
-Columns = pa.Table | pa.RecordBatch
-
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
@@ -44,7 +42,7 @@ class MergeRules:
             )
         return cls(tuple(ordering) if mode == "event_time" else (), delete_field, delete_marker)
 
-    def is_delete(self, rows: Columns) -> pa.Array | None:
+    def is_delete(self, rows: pa.Table | pa.RecordBatch) -> pa.Array | None:
         """Which rows are deletes (no nulls), or None when the rows have no column that could say so."""
         flags: list[pa.Array] = []
         names = rows.schema.names
@@ -57,7 +55,7 @@ class MergeRules:
             return None
         return flags[0] if len(flags) == 1 else pc.or_(flags[0], flags[1])
 
-    def check_ordering(self, rows: Columns) -> None:
+    def check_ordering(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Raise `InvalidRecord` for a null ordering value: real Hudi could not read such a row back."""
         for name in self.ordering:
             column = rows.column(name)
@@ -70,7 +68,7 @@ class MergeRules:
                     context={"column": name, "record_key": key, "rows": column.null_count},
                 )
 
-    def incoming_wins(self, incoming: Columns, stored: Columns) -> pa.Array | None:
+    def incoming_wins(self, incoming: pa.Table | pa.RecordBatch, stored: pa.Table | pa.RecordBatch) -> pa.Array | None:
         """Row by row, whether the incoming one replaces the stored one; None when it always does. Ties: it does."""
         if not self.ordering:
             return None
@@ -133,7 +131,7 @@ def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     return rows.filter(pa.array(keep))
 
 
-def key_codes(rows: Columns, keys: Sequence[str]) -> tuple[np.ndarray, int]:
+def key_codes(rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> tuple[np.ndarray, int]:
     """Each row's key as a number from 0, and how many different keys there are."""
     combined: np.ndarray | None = None
     distinct = 1
