@@ -178,14 +178,15 @@ def _check_names(names: list[str], parent: str) -> None:
     for name in names:
         if not name:
             raise SchemaConflict(f"a column{where} has no name", hint="Give every column a name.")
-        first = seen.setdefault(name.lower(), name)
-        if first is not name:
+        first = seen.get(name.lower())
+        if first is not None:
             what = f"twice the name {name}" if first == name else f"the names {first} and {name}"
             raise SchemaConflict(
                 f"the columns{where} hold {what}; Spark and Hudi do not tell upper from lower case",
                 hint="Rename one of them.",
                 context={"column": name},
             )
+        seen[name.lower()] = name
 
 
 def normalise_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

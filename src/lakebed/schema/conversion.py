@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -138,12 +139,12 @@ def _cast_struct(array: pa.Array, to_type: pa.DataType) -> pa.Array:
 
 
 def _cast_list(array: pa.Array, to_type: pa.DataType) -> pa.Array:
-    plain = array.cast(pa.list_(array.type.value_field))
-    offsets = plain.offsets
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    values = cast_column(plain.values.slice(first, last - first), to_type.value_type)
-    mask = plain.is_null() if plain.null_count else None
-    return pa.ListArray.from_arrays(pc.subtract(offsets, first), values, type=to_type, mask=mask)
+    # flatten works alike for all list layouts and for slices; a null list has no elements there
+    values = cast_column(array.flatten(), to_type.value_type)
+    offsets = np.zeros(len(array) + 1, np.int32)
+    np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), out=offsets[1:])
+    mask = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=to_type, mask=mask)
 
 
 def _cast_map(array: pa.Array, to_type: pa.DataType) -> pa.Array:

@@ -42,7 +42,7 @@ def is_promotion(file_type: pa.DataType, table_type: pa.DataType) -> bool:
         return pt.is_string(table_type) or (pt.is_decimal(table_type) and _holds(file_type, table_type))
     if pt.is_timestamp(table_type):
         if pt.is_timestamp(file_type):
-            return file_type.unit == "us" and bool(file_type.tz) == bool(table_type.tz)
+            return file_type.unit == "us" and table_type.unit == "ms" and bool(file_type.tz and table_type.tz)
         return pt.is_int64(file_type)
     if pt.is_struct(file_type) and pt.is_struct(table_type):
         stored = {field.name: field.type for field in file_type}
