@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Generator
 from typing import Any
@@ -63,15 +64,16 @@ def test_keys_are_stored_as_they_are(s3: dict[str, Any]) -> None:
 
 def test_hadoop_folder_markers_are_no_files(s3: dict[str, Any]) -> None:
     raw = client(s3)
-    for key in ("marked/", "marked/p/", "marked/p/file"):
+    for key in ("marked/", "marked/p/", "marked/p/file", "marked/empty/"):
         raw.put_object(Bucket="lake", Key=key, Body=b"1" if key.endswith("file") else b"")
     storage = open_storage("s3://lake/marked", s3["options"])
     assert paths(storage) == ["p/file"]
     assert paths(storage, "p", recursive=False) == ["p/file"]
-    assert list(storage.list_folders()) == ["p"]
+    assert paths(storage, "empty") == paths(storage, recursive=False) == []
+    assert list(storage.list_folders()) == ["empty", "p"]
     storage.delete_folder("p")
-    assert paths(storage) == []
-    assert list(storage.list_folders()) == []
+    storage.write("no-extension", b"")
+    assert paths(storage) == ["no-extension"]
 
 
 def test_a_large_file_goes_in_parts(s3: dict[str, Any]) -> None:
@@ -96,8 +98,14 @@ def test_many_objects(s3: dict[str, Any]) -> None:
 
 def test_refusals_name_the_object_and_no_secret(s3: dict[str, Any]) -> None:
     storage = open_storage("s3://no-such-bucket/t", s3["options"])
-    with pytest.raises(StorageError) as error:
-        storage.put_if_absent("x", b"1")
-    assert "s3a://no-such-bucket/t/x" in str(error.value)
+    for call in (
+        lambda: storage.put_if_absent("x", b"1"),
+        lambda: storage.put_if_match("x", b"1", json.dumps({"e_tag": '"1"'})),
+        lambda: storage.write("x", b"1"),
+        lambda: storage.read("x"),
+    ):
+        with pytest.raises(StorageError, match="no bucket no-such-bucket") as error:
+            call()
+        assert "s3a://no-such-bucket/t/x" in str(error.value)
     for text in (str(error.value), repr(storage), repr(storage.spec), storage.url("x"), error.value.to_json()):
         assert s3["secret_key"] not in text

@@ -18,7 +18,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakebed.errors import InvalidOption
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
-from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found
+from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found, refused
 from lakebed.storage.object_errors import from_store_error, judge, redact
 from lakebed.storage.object_options import ObjectSettings, object_settings
 from lakebed.storage.ranges import BLOCK_BYTES, CACHE_BLOCKS, RangeFile
@@ -29,6 +29,7 @@ _PART_BYTES = 8 << 20
 _GAP_BYTES = 1 << 20
 _DELETE_AT_ONCE = 1000
 _PAUSES = (0.1, 0.4, 1.6)
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 _REFUSED = (BaseError, ValueError, OSError)
 _T = TypeVar("_T")
 
@@ -45,7 +46,9 @@ class ObjectStorage:
         self._spec = StorageSpec(location.uri, dict(options or {}))
         self._settings = object_settings(location, self._spec.options)
         own = self._settings.own
-        self._store = self._connect(own.get("max_retries", 10))
+        retries = own.get("max_retries", 10)
+        self._pauses = _PAUSES[:retries]
+        self._store = self._connect(retries)
         self._once = self._connect(0)
         self._block = own.get("read_block", BLOCK_BYTES)
         self._blocks = max(1, own.get("read_cache", CACHE_BLOCKS * BLOCK_BYTES) // self._block)
@@ -96,10 +99,20 @@ class ObjectStorage:
     def _do(self, doing: str, path: str, call: Callable[[], _T]) -> _T:
         try:
             return call()
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            self._check_bucket(error, doing, path)
             raise not_found(self.url(path)) from None
         except _REFUSED as error:
             raise from_store_error(error, doing, self.url(path), self._settings.secrets) from None
+
+    def _check_bucket(self, error: BaseException, doing: str, path: str) -> None:
+        """A missing bucket is no missing file: whoever reads on would take the table for an empty one."""
+        if any(code in str(error) for code in _NO_BUCKET):
+            raise refused(
+                f"cannot {doing} {self.url(path)}: there is no bucket {self._settings.bucket}",
+                "create it, or correct the URI",
+                url=self.url(path),
+            ) from None
 
     # reading
 
@@ -107,19 +120,30 @@ class ObjectStorage:
         prefix = check_prefix(prefix)
         if not recursive:
             found = self._do("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
-            yield from self._infos(prefix, found["objects"])
+            yield from map(_info, _inside(prefix, found["objects"]))
             return
         stream = self._do("list", prefix, lambda: iter(obstore.list(self._store, prefix or None, chunk_size=1000)))
-        while (chunk := self._do("list", prefix, lambda: next(stream, None))) is not None:
-            yield from self._infos(prefix, chunk)
 
-    def _infos(self, prefix: str, objects: Sequence[Any]) -> Iterator[FileInfo]:
-        for entry in objects:
+        def entries() -> Iterator[Any]:
+            while (chunk := self._do("list", prefix, lambda: next(stream, None))) is not None:
+                yield from _inside(prefix, chunk)
+
+        for entry in self._without_folder_markers(entries()):
+            yield _info(entry)
+
+    def _without_folder_markers(self, entries: Iterator[Any]) -> Iterator[Any]:
+        """Hadoop marks folders by empty objects whose keys end in a slash, which obstore shows without it. One is told
+        by the object after it, which lies inside; an empty folder's by asking, where the name could be a folder's."""
+        entry = next(entries, None)
+        while entry is not None:
+            following = next(entries, None)
             path = entry["path"]
-            # Hadoop's folder markers are empty objects that end in a slash, which obstore shows without it
-            if path == prefix or (not entry["size"] and path.endswith("/")):
-                continue
-            yield FileInfo(path, entry["size"], _millis(entry))
+            inside = following is not None and following["path"].startswith(f"{path}/")
+            name = path.rpartition("/")[2]
+            doubtful = not entry["size"] and "." not in name[1:]
+            if entry["size"] or not (inside or (doubtful and self.head(path) is None)):
+                yield entry
+            entry = following
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         prefix = check_prefix(prefix)
@@ -132,7 +156,7 @@ class ObjectStorage:
             meta = self._do("look at", path, lambda: obstore.head(self._store, path))
         except FileNotFoundError:
             return None
-        return FileInfo(path, meta["size"], _millis(meta))
+        return _info(meta)
 
     def read(self, path: str) -> bytes:
         check_relative(path)
@@ -212,17 +236,19 @@ class ObjectStorage:
     def _put_once(self, path: str, data: bytes, mode: Any, still_open: Callable[[], bool]) -> bool:
         """A conditional put. It is sent again only when the one before certainly did nothing."""
         check_relative(path)
-        for pause in (*_PAUSES, None):
+        for pause in (*self._pauses, None):
             try:
                 obstore.put(self._once, path, data, mode=mode, use_multipart=False)
                 return True
-            except (PreconditionError, NotModifiedError):
+            except (PreconditionError, NotModifiedError) as error:
+                self._check_bucket(error, "write", path)
                 return False
             except AlreadyExistsError:
                 # also S3's answer to two conditional writes at the same moment (409): then nobody may have won
                 if pause is None or not still_open():
                     return False
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                self._check_bucket(error, "write", path)
                 return False
             except _REFUSED as error:
                 verdict = judge(error)
@@ -294,5 +320,10 @@ def _version(meta: Any) -> str:
     return json.dumps({name: meta[name] for name in ("e_tag", "version") if meta.get(name)})
 
 
-def _millis(meta: Any) -> int:
-    return int(meta["last_modified"].timestamp() * 1000)
+def _inside(prefix: str, objects: Sequence[Any]) -> Iterator[Any]:
+    """Without the folder's own Hadoop marker, which comes under the folder's name."""
+    return (entry for entry in objects if entry["path"] not in ("", prefix))
+
+
+def _info(meta: Any) -> FileInfo:
+    return FileInfo(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))

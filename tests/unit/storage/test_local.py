@@ -1,0 +1,181 @@
+"""What only a local disk has: links, leftovers of dead writers, Hadoop's checksum files, folders that change."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from lakebed.errors import StorageError
+from lakebed.storage import aside, open_storage
+from lakebed.storage.aside import AsideFile, aside_name
+from lakebed.storage.local import LocalStorage
+
+LOG_FILE = re.compile(r"^\.([^._]+)_([^.]*)\.(log|archive)\.(\d+)(_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
+BASE_FILE = re.compile(r"^[A-Za-z0-9-]+_[A-Za-z0-9-]+_[0-9]+\.[A-Za-z0-9]+$")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("name", ["f1-0_0-1-0_20240101000000000.parquet", ".f1-0_20240101000000000.log.1_0-1-0"])
+def test_no_reader_takes_an_unfinished_file_for_data(name: str) -> None:
+    assert not LOG_FILE.match(aside_name(name))
+    assert not BASE_FILE.match(aside_name(name))
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_files_get_the_permissions_of_any_new_file(tmp_path: Path, nameless: bool) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    storage = LocalStorage(str(tmp_path), nameless=nameless)
+    storage.write("w", b"1")
+    storage.put_if_absent("p", b"1")
+    with storage.create("c") as upload:
+        upload.write(b"1")
+    assert {(tmp_path / n).stat().st_mode for n in "wpc"} == {(tmp_path / "plain").stat().st_mode}
+
+
+def test_checksum_files_of_the_jvm_go_with_their_file(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    for name in ("write", "put", "create", "delete", "match"):
+        (tmp_path / f".{name}.crc").write_bytes(b"crc\0")
+        if name != "put":
+            (tmp_path / name).write_bytes(b"old")
+    storage.write("write", b"new")
+    storage.put_if_absent("put", b"new")
+    storage.create("create").close()
+    storage.delete("delete")
+    storage.put_if_match("match", b"new", storage.read_versioned("match").version)
+    assert [n for n in names(tmp_path) if n.endswith(".crc")] == []
+
+
+def test_a_writer_that_dies_leaves_nothing(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    upload = storage.create("p/f.parquet")
+    upload.write(b"x" * 5_000_000)
+    upload.leave()
+    assert names(tmp_path) == []
+
+
+def test_where_it_leaves_a_file_that_goes_with_its_name(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path), nameless=False)
+    upload = storage.create("p/f.parquet")
+    upload.write(b"x" * 5_000_000)
+    upload.leave()
+    assert names(tmp_path) == ["p/.f.parquet.tmp"]
+    assert storage.delete("p/f.parquet") is False
+    assert names(tmp_path) == []
+    storage.leave_torn("p/f.parquet", b"12345678")
+    with storage.create("p/f.parquet") as again:
+        again.write(b"whole")
+    assert names(tmp_path) == ["p/f.parquet"]
+
+
+def test_replacing_clears_what_a_dead_replacement_left(tmp_path: Path) -> None:
+    (tmp_path / ".f.tmp").write_bytes(b"left")
+    storage = LocalStorage(str(tmp_path))
+    storage.write("f", b"1")
+    storage.write("f", b"2")
+    assert names(tmp_path) == ["f"]
+    assert storage.read("f") == b"2"
+
+
+def test_many_replace_one_file(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    bodies = [bytes([65 + i]) * 10_000 for i in range(4)]
+    seen: set[bytes] = set()
+
+    def replace(body: bytes) -> None:
+        for _ in range(10):
+            storage.write("f", body)
+            seen.add(storage.read("f"))
+
+    threads = [threading.Thread(target=replace, args=(body,)) for body in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen <= set(bodies)
+    assert names(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_without_links_creation_is_exclusive_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+) -> None:
+    def no_link(*_args: object, **_options: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(AsideFile, "_link", no_link)
+    storage = LocalStorage(str(tmp_path), nameless=nameless)
+    assert storage.put_if_absent("f", b"first") is True
+    assert storage.put_if_absent("f", b"second") is False
+    assert storage.read("f") == b"first"
+    assert names(tmp_path) == ["f"]
+
+
+def test_syncs_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.write("f/x", b"1")
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def counted(fd: int) -> None:
+        synced.append(fd)
+        fsync(fd)
+
+    monkeypatch.setattr(aside.os, "fsync", counted)
+    counts: dict[str, int] = {}
+    for name, act in {
+        "put": lambda: storage.put_if_absent("f/1.commit", b"1"),
+        "marker": lambda: storage.put_if_absent("f/1.marker", b""),
+        "replace": lambda: storage.write("f/x", b"2"),
+        "delete": lambda: storage.delete("f/x"),
+        "nothing to delete": lambda: storage.delete("f/x"),
+    }.items():
+        synced.clear()
+        act()
+        counts[name] = len(synced)
+    assert counts == {"put": 2, "marker": 1, "replace": 2, "delete": 1, "nothing to delete": 0}
+
+
+def test_listing_goes_on_when_files_vanish(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    for folder in "abc":
+        for number in range(3):
+            storage.write(f"{folder}/{number}", b"1")
+    found: list[str] = []
+    for info in storage.list():
+        found.append(info.path)
+        storage.delete("a/2")
+        storage.delete_folder("b")
+    assert found == ["a/0", "a/1", "c/0", "c/1", "c/2"]
+
+
+def test_errors_name_path_and_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    storage = LocalStorage(str(tmp_path))
+    with pytest.raises(StorageError) as error:
+        storage.write("n" * 300, b"1")
+    assert "file://" in str(error.value)
+    assert "File name too long" in str(error.value)
+    with pytest.raises((FileNotFoundError, StorageError)):
+        storage.write("file/below", b"1")
+    with pytest.raises(FileNotFoundError):
+        storage.read("file/below")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileNotFoundError):
+        storage.read("folder")
+
+
+def test_paths_and_file_uris_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for uri in (str(tmp_path / "t"), f"file://{tmp_path}/t", f"file:{tmp_path}/t/", "t", "./t"):
+        storage = open_storage(uri)
+        assert storage.spec.uri == str(tmp_path / "t")
+        assert storage.url("a b%20") == f"file://{tmp_path}/t/a b%20"
