@@ -1,0 +1,190 @@
+"""Who is dead: by the heartbeat's age, by the process it names, by the traces of a write without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from lakebed.storage import Storage, open_storage
+from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
+from lakebed.timeline.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
+from lakebed.timeline.markers import write_marker
+from lakebed.timeline.process import ProcessIdentity, is_gone, process_start, this_process
+
+from .processes import another_process, kill
+
+T = "20240101000000000"
+
+
+@pytest.fixture
+def storage() -> Storage:
+    return open_storage(f"memory://{uuid.uuid4().hex}")
+
+
+def after(seconds: float) -> float:
+    return time.time() + seconds
+
+
+def body_of(storage: Storage) -> dict[str, object]:
+    return json.loads(storage.read(heartbeat_path(T)))
+
+
+def test_a_beating_write_lives_and_a_stopped_one_does_not(storage: Storage) -> None:
+    heartbeat = Heartbeat(storage, T, "w1")
+    heartbeat.start()
+    assert not is_dead(storage, T)
+    assert not heartbeat.is_expired
+    assert body_of(storage) == {**this_process().to_json(), "writerId": "w1", "intervalSeconds": 60.0}
+    heartbeat.stop()
+    heartbeat.stop()
+    assert storage.head(heartbeat_path(T)) is not None
+    assert is_dead(storage, T)
+    heartbeat.remove()
+    assert storage.head(heartbeat_path(T)) is None
+
+
+def test_another_writer_of_this_process_with_the_same_instant_is_another(storage: Storage) -> None:
+    with Heartbeat(storage, T, "w1"):
+        pass
+    with Heartbeat(storage, T, "w2"):
+        assert not is_dead(storage, T)
+    assert is_dead(storage, T)
+
+
+def test_beats_go_on(storage: Storage) -> None:
+    first = Heartbeat(storage, T, "w1", interval=0.005)
+    first.start()
+    seen = storage.read_versioned(heartbeat_path(T)).version
+    while storage.read_versioned(heartbeat_path(T)).version == seen:
+        time.sleep(0.002)
+    first.remove()
+    assert storage.head(heartbeat_path(T)) is None
+
+
+def test_a_killed_writer_is_dead_at_once() -> None:
+    inner = open_storage(f"memory://{uuid.uuid4().hex}")
+    faulty = FaultyStorage(inner, FaultPlan(2, "kill"))
+    heartbeat = Heartbeat(faulty, T, "w1", interval=0.005)
+    heartbeat.start()
+    while not faulty.crash.dead:
+        time.sleep(0.002)
+    heartbeat._thread.join()  # type: ignore[union-attr]
+    assert is_dead(inner, T)
+    heartbeat.stop()
+    with pytest.raises(Killed):
+        heartbeat.remove()
+
+
+def test_a_start_that_fails_leaves_nothing_beating(storage: Storage) -> None:
+    faulty = FaultyStorage(storage, FaultPlan(1, "unacknowledged"))
+    with pytest.raises(Killed):
+        Heartbeat(faulty, T, "w1").start()
+    assert storage.head(heartbeat_path(T)) is not None
+    assert is_dead(storage, T)
+
+
+@pytest.mark.parametrize(
+    "unlike", [{"host": "elsewhere"}, {"boot": "other"}, {"pidNamespace": "pid:[1]"}, {"boot": ""}]
+)
+def test_a_process_elsewhere_is_judged_by_age(storage: Storage, unlike: dict[str, str]) -> None:
+    body = {**this_process().to_json(), "pid": 4_000_000, "writerId": "w", **unlike}
+    storage.write(heartbeat_path(T), json.dumps(body).encode())
+    assert not is_dead(storage, T, now=lambda: after(110))
+    assert is_dead(storage, T, now=lambda: after(125))
+    assert not is_dead(storage, T, interval=300, now=lambda: after(125))
+
+
+def test_the_body_says_its_own_interval(storage: Storage) -> None:
+    body = {**this_process().to_json(), "host": "elsewhere", "intervalSeconds": 300}
+    storage.write(heartbeat_path(T), json.dumps(body).encode())
+    assert not is_dead(storage, T, now=lambda: after(590))
+    assert is_dead(storage, T, now=lambda: after(610))
+
+
+@pytest.mark.parametrize("body", [b"", b"\0garbage", b"[1]"])
+def test_hudis_own_heartbeat_is_judged_by_age(storage: Storage, body: bytes) -> None:
+    storage.write(heartbeat_path(T), body)
+    assert not is_dead(storage, T, now=lambda: after(110))
+    assert is_dead(storage, T, now=lambda: after(125))
+    assert is_dead(storage, T, tolerable_misses=1, now=lambda: after(65))
+
+
+def test_a_process_id_that_came_back_is_another_process(storage: Storage) -> None:
+    body = {**this_process().to_json(), "pid": os.getppid(), "processStart": "1"}
+    storage.write(heartbeat_path(T), json.dumps(body).encode())
+    assert is_dead(storage, T)
+    body["processStart"] = process_start(os.getppid())
+    storage.write(heartbeat_path(T), json.dumps(body).encode())
+    assert not is_dead(storage, T)
+
+
+def test_a_process_of_this_machine_lives_until_it_is_killed(tmp_path: Path) -> None:
+    program = """
+        import sys
+        from lakebed.storage import open_storage
+        from lakebed.timeline.heartbeat import Heartbeat
+        Heartbeat(open_storage(sys.argv[1]), sys.argv[2], "w").start()
+        print("ready", flush=True)
+        sys.stdin.read()
+    """
+    storage = open_storage(str(tmp_path))
+    with another_process(program, str(tmp_path), T) as process:
+        assert not is_dead(storage, T)
+        kill(process)
+        assert is_dead(storage, T)
+
+
+class TestWithoutHeartbeat:
+    """Real Hudi's single writers."""
+
+    def test_no_trace_at_all(self, storage: Storage) -> None:
+        assert is_dead(storage, T)
+
+    @pytest.mark.parametrize("path", [f".hoodie/timeline/{T}.inflight", f".hoodie/{T}.commit.requested"])
+    def test_a_timeline_file(self, storage: Storage, path: str) -> None:
+        storage.write(path, b"")
+        self.dies_after_grace(storage)
+
+    def test_a_timeline_elsewhere(self, storage: Storage) -> None:
+        storage.write(f".hoodie/other/{T}.inflight", b"")
+        assert not is_dead(storage, T, timeline_folder=".hoodie/other")
+
+    def test_a_marker(self, storage: Storage) -> None:
+        write_marker(storage, T, "p", "f_0_1.parquet", "CREATE")
+        self.dies_after_grace(storage)
+
+    def test_a_data_file_that_grows(self, tmp_path: Path) -> None:
+        storage = open_storage(str(tmp_path))
+        write_marker(storage, T, "p", "f_0_1.parquet", "CREATE")
+        marker = next(tmp_path.rglob("*.marker.CREATE"))
+        os.utime(marker, (1, 1))
+        assert is_dead(storage, T)
+        storage.write("p/f_0_1.parquet", b"growing")
+        self.dies_after_grace(storage)
+
+    def test_traces_of_another_instant_do_not_count(self, storage: Storage) -> None:
+        storage.write(".hoodie/timeline/20240101000000001.inflight", b"")
+        assert is_dead(storage, T)
+
+    @staticmethod
+    def dies_after_grace(storage: Storage) -> None:
+        assert not is_dead(storage, T, grace=60, now=lambda: after(50))
+        assert is_dead(storage, T, grace=60, now=lambda: after(70))
+
+
+def test_removing_what_is_not_there(storage: Storage) -> None:
+    remove_heartbeat(storage, T)
+
+
+def test_identity_of_this_process() -> None:
+    here = this_process()
+    assert here == ProcessIdentity.from_json(here.to_json())
+    assert here.pid == os.getpid()
+    assert here.start
+    assert not is_gone(here)
+    assert ProcessIdentity.from_json({}) is None

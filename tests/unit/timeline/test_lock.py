@@ -1,0 +1,261 @@
+"""The table lock: one holder at a time, in threads and processes, through crashes and lost answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+import time_machine
+
+from lakebed.errors import CorruptFile, LockTimeout
+from lakebed.storage import Storage, open_storage
+from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed, Mode
+from lakebed.timeline.lock import HDFS_LOCK_FILE, LOCK_FILE, FileLock, default_lock
+from lakebed.timeline.process import this_process
+
+from .processes import another_process, kill
+
+HOLD = """
+    import sys
+    from lakebed.storage import open_storage
+    from lakebed.timeline.lock import default_lock
+    with default_lock(open_storage(sys.argv[1])):
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["memory", "local"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return open_storage(f"memory://{uuid.uuid4().hex}" if request.param == "memory" else str(tmp_path))
+
+
+def body_of(storage: Storage) -> dict[str, object]:
+    return json.loads(storage.read(LOCK_FILE))
+
+
+def put_body(storage: Storage, **fields: object) -> None:
+    body = {"expired": False, "validUntil": int((time.time() + 300) * 1000), "owner": "their-uuid", **fields}
+    storage.write(LOCK_FILE, json.dumps(body).encode())
+
+
+def is_free(storage: Storage) -> bool:
+    try:
+        with default_lock(storage, wait_seconds=0):
+            return True
+    except LockTimeout:
+        return False
+
+
+def test_the_file_is_hudis(storage: Storage) -> None:
+    before = time.time()
+    with default_lock(storage) as lock:
+        body = body_of(storage)
+        assert list(body)[:3] == ["expired", "validUntil", "owner"]
+        assert body["expired"] is False
+        assert before + 299 < float(str(body["validUntil"])) / 1000 < time.time() + 301
+        assert uuid.UUID(str(body["owner"]))
+        assert lock.still_mine()
+    assert body_of(storage) == {**body, "expired": True, "validUntil": body_of(storage)["validUntil"]}
+    assert not lock.still_mine()
+    assert is_free(storage)
+
+
+def test_one_object_is_used_again_but_not_twice_at_once(storage: Storage) -> None:
+    lock = default_lock(storage)
+    with lock:
+        with pytest.raises(RuntimeError):
+            lock.acquire(0)
+        assert lock.still_mine()
+    with lock:
+        assert lock.still_mine()
+    lock.release()
+
+
+def test_it_is_released_when_the_block_raises(storage: Storage) -> None:
+    with pytest.raises(KeyError), default_lock(storage):
+        raise KeyError
+    assert is_free(storage)
+
+
+def test_threads_count_exactly(storage: Storage) -> None:
+    storage.write("n", b"0")
+
+    def add() -> None:
+        for _ in range(10):
+            with default_lock(storage, wait_seconds=60):
+                storage.write("n", str(int(storage.read("n")) + 1).encode())
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert storage.read("n") == b"40"
+
+
+def test_processes_count_exactly(tmp_path: Path) -> None:
+    program = """
+        import sys
+        from lakebed.storage import open_storage
+        from lakebed.timeline.lock import default_lock
+        storage = open_storage(sys.argv[1])
+        for _ in range(8):
+            with default_lock(storage, wait_seconds=60):
+                storage.write("n", str(int(storage.read("n")) + 1).encode())
+    """
+    storage = open_storage(str(tmp_path))
+    storage.write("n", b"0")
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    processes = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert storage.read("n") == b"16"
+
+
+def test_timeout_names_the_holder(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    with another_process(HOLD, str(tmp_path)) as process:
+        with pytest.raises(LockTimeout) as error, default_lock(storage, wait_seconds=0.05):
+            pass
+        owner = str(body_of(storage)["owner"])
+        for part in (owner, f"process {process.pid}", LOCK_FILE, "until 20"):
+            assert part in str(error.value)
+        assert error.value.context["owner"] == owner
+        assert error.value.retryable
+
+
+def test_a_killed_process_frees_it_at_once(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    with another_process(HOLD, str(tmp_path)) as process:
+        assert not is_free(storage)
+        kill(process)
+        assert is_free(storage)
+
+
+def test_a_process_that_ends_well_frees_it(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    with another_process(HOLD, str(tmp_path)) as process:
+        process.communicate("")
+    assert body_of(storage)["expired"] is True
+
+
+def test_hudis_locks_are_kept_and_time_out(storage: Storage) -> None:
+    put_body(storage)
+    assert not is_free(storage)
+    put_body(storage, validUntil=int(time.time() * 1000) - 300)
+    assert not is_free(storage), "half a second of drift is allowed for"
+    put_body(storage, validUntil=int(time.time() * 1000) - 600)
+    assert is_free(storage)
+    put_body(storage, expired=True)
+    assert is_free(storage)
+
+
+@pytest.mark.parametrize("unlike", [{"host": "elsewhere"}, {"boot": "other"}, {"pidNamespace": "pid:[1]"}])
+def test_a_process_of_another_machine_is_never_taken_for_gone(storage: Storage, unlike: dict[str, str]) -> None:
+    put_body(storage, **{**this_process().to_json(), "pid": 4_000_000, **unlike})
+    assert not is_free(storage)
+
+
+def test_what_this_process_abandoned_is_free(storage: Storage) -> None:
+    put_body(storage, **this_process().to_json())
+    assert is_free(storage)
+
+
+def test_someone_elses_object_in_this_process_keeps_it(storage: Storage) -> None:
+    with default_lock(storage):
+        assert not is_free(storage)
+
+
+def test_renewal_prolongs(storage: Storage) -> None:
+    with FileLock(storage, renew_every=0.005) as lock:
+        first = body_of(storage)
+        while body_of(storage)["validUntil"] == first["validUntil"]:
+            time.sleep(0.002)
+        assert body_of(storage)["owner"] == first["owner"]
+        assert lock.still_mine()
+        assert lock.renew()
+
+
+def test_it_is_not_mine_once_time_is_over(storage: Storage) -> None:
+    with time_machine.travel(time.time(), tick=False) as travel, default_lock(storage) as lock:
+        travel.shift(299)
+        assert lock.still_mine()
+        travel.shift(0.7)
+        assert not lock.still_mine()
+
+
+def test_a_lock_that_was_taken_over_is_not_given_back(storage: Storage) -> None:
+    with default_lock(storage) as lock:
+        put_body(storage)
+        assert not lock.renew()
+        assert not lock.still_mine()
+    assert body_of(storage)["owner"] == "their-uuid"
+    assert body_of(storage)["expired"] is False
+
+
+@pytest.mark.parametrize("mode", ["doubtful", "lost"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_lost_answers_are_settled(storage: Storage, mode: Mode, at: int) -> None:
+    faulty = FaultyStorage(storage, FaultPlan(at, mode))
+    with default_lock(faulty, wait_seconds=5) as lock:
+        assert lock.still_mine()
+        assert not is_free(storage)
+    assert is_free(storage)
+
+
+@pytest.mark.parametrize("mode", ["kill", "torn", "unacknowledged"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_dead_writer_leaves_it_free(storage: Storage, mode: Mode, at: int) -> None:
+    faulty = FaultyStorage(storage, FaultPlan(at, mode))
+    with pytest.raises(Killed), default_lock(faulty):
+        pass
+    assert is_free(storage)
+    assert is_free(storage)
+
+
+def test_a_file_that_is_no_lock(storage: Storage) -> None:
+    storage.write(LOCK_FILE, b"{not json")
+    with pytest.raises(CorruptFile, match=r"table_lock\.json"), default_lock(storage):
+        pass
+    storage.delete(LOCK_FILE)
+    assert is_free(storage)
+
+
+class TestLockThatIsThereOrNot:
+    """Hudi's file-system lock, as on HDFS."""
+
+    @staticmethod
+    def lock(storage: Storage, wait_seconds: float = 0.0) -> FileLock:
+        return FileLock(storage, HDFS_LOCK_FILE, wait_seconds=wait_seconds, release_deletes=True)
+
+    def test_it_is_there_while_held(self, storage: Storage) -> None:
+        with self.lock(storage) as lock:
+            assert storage.head(".hoodie/lock") is not None
+            assert lock.renew()
+            with pytest.raises(LockTimeout), self.lock(storage):
+                pass
+        assert storage.head(".hoodie/lock") is None
+
+    def test_hudis_empty_file_is_kept(self, storage: Storage) -> None:
+        storage.write(".hoodie/lock", b"")
+        with pytest.raises(LockTimeout, match="without a time limit"), self.lock(storage):
+            pass
+        storage.delete(".hoodie/lock")
+        with self.lock(storage):
+            pass
+
+    def test_a_dead_writers_file_is_taken_over(self, storage: Storage) -> None:
+        faulty = FaultyStorage(storage, FaultPlan(2, "kill"))
+        with pytest.raises(Killed), self.lock(faulty):
+            pass
+        assert storage.head(".hoodie/lock") is not None
+        with self.lock(storage):
+            pass
+        assert storage.head(".hoodie/lock") is None
