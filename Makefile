@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 LAYERS := tools/test-layers $(PY)
 
-.PHONY: help demo test unit property fault docs-test spark interop lint format types contracts docs bench wheel oracle clean
+.PHONY: help demo test unit property fault docs-test spark interop lint contracts format types docs bench wheel oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -57,9 +57,11 @@ interop: $(INSTALLED) ## golden tables and real Hudi, both ways
 	@tools/find-java
 	@$(LAYERS) interop
 
-lint: $(CHECKS) ## ruff, import contracts, declared dependencies
+lint: $(CHECKS) ## ruff: rules and format
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+contracts: $(CHECKS) ## imports go downward; dependencies are declared
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/deptry .
 
