@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Generator
 
 import pytest
 
+from lakebed.errors import LockTimeout
 from lakebed.storage import Storage, open_storage
+from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
+from lakebed.timeline.lock import default_lock
 
 from ..unit.storage.test_storage_contract import TestStorageContract, paths
 from .hdfs_cluster import Hdfs
@@ -46,3 +50,33 @@ def test_settings_are_hadoop_names(hdfs: str) -> None:
     storage = open_storage(f"{hdfs}/settings", {"spark.hadoop.dfs.replication": "1"})
     storage.write("x", b"1")
     assert storage.url("x") == f"{hdfs}/settings/x"
+
+
+def test_the_table_lock_is_hudis_file(storage: Storage) -> None:
+    storage.write("n", b"0")
+
+    def add() -> None:
+        for _ in range(3):
+            with default_lock(storage, wait_seconds=120):
+                assert storage.head(".hoodie/lock") is not None
+                storage.write("n", str(int(storage.read("n")) + 1).encode())
+
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert storage.read("n") == b"9"
+    assert storage.head(".hoodie/lock") is None
+
+
+def test_the_table_lock_is_taken_from_the_dead_only(storage: Storage) -> None:
+    with default_lock(storage) as lock:
+        assert lock.renew()
+        with pytest.raises(LockTimeout), default_lock(storage, wait_seconds=0):
+            pass
+    faulty = FaultyStorage(storage, FaultPlan(2, "kill"))
+    with pytest.raises(Killed), default_lock(faulty):
+        pass
+    with default_lock(storage, wait_seconds=0) as lock:
+        assert lock.still_mine()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from lakebed.errors import StorageError
+from lakebed.errors import LockTimeout, StorageError
 from lakebed.storage import Storage, open_storage
+from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
+from lakebed.timeline.lock import LOCK_FILE, FileLock, default_lock
 
 from ..unit.storage.test_storage_contract import TestStorageContract, paths
 from .s3_server import S3
@@ -109,3 +112,32 @@ def test_refusals_name_the_object_and_no_secret(s3: dict[str, Any]) -> None:
         assert "s3a://no-such-bucket/t/x" in str(error.value)
     for text in (str(error.value), repr(storage), repr(storage.spec), storage.url("x"), error.value.to_json()):
         assert s3["secret_key"] not in text
+
+
+def test_the_table_lock_counts_exactly(storage: Storage) -> None:
+    storage.write("n", b"0")
+
+    def add() -> None:
+        for _ in range(4):
+            with FileLock(storage, wait_seconds=120):
+                storage.write("n", str(int(storage.read("n")) + 1).encode())
+
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert storage.read("n") == b"12"
+    assert json.loads(storage.read(LOCK_FILE))["expired"] is True
+
+
+def test_the_table_lock_is_taken_from_the_dead_only(storage: Storage) -> None:
+    with default_lock(storage) as lock:
+        assert lock.renew()
+        with pytest.raises(LockTimeout), default_lock(storage, wait_seconds=0):
+            pass
+    faulty = FaultyStorage(storage, FaultPlan(2, "kill"))
+    with pytest.raises(Killed), default_lock(faulty):
+        pass
+    with default_lock(storage, wait_seconds=0) as lock:
+        assert lock.still_mine()

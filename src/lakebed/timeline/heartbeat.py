@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ GRACE_SECONDS = 1800.0
 # What beats in this process: a heartbeat file that names this process, but is not in here, was left by a write that
 # ended without tidying up.
 _beating: set[tuple[str, str]] = set()
+os.register_at_fork(after_in_child=_beating.clear)
 
 
 def heartbeat_path(instant: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import threading
 import time
@@ -32,6 +33,15 @@ _queues: dict[str, threading.Lock] = {}
 _queues_lock = threading.Lock()
 # Owners that hold a lock in this process: one that is on storage, names this process and is not here was abandoned.
 _holding: set[str] = set()
+
+
+def _forget_all() -> None:
+    """A forked child holds nothing, and must not queue behind threads that it does not have."""
+    _queues.clear()
+    _holding.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 class Lock(Protocol):

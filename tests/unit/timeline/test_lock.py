@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -166,6 +167,21 @@ def test_a_process_of_another_machine_is_never_taken_for_gone(storage: Storage, 
 def test_what_this_process_abandoned_is_free(storage: Storage) -> None:
     put_body(storage, **this_process().to_json())
     assert is_free(storage)
+
+
+def test_a_forked_child_waits_its_turn_and_gets_it(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    with default_lock(storage):
+        child = os.fork()
+        if child == 0:
+            try:
+                with default_lock(storage, wait_seconds=30):
+                    os._exit(0)
+            finally:
+                os._exit(1)
+        time.sleep(0.02)
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_someone_elses_object_in_this_process_keeps_it(storage: Storage) -> None:
