@@ -45,22 +45,18 @@ class WriteSettings:
     bloom_max_entries: int = 100_000
     combine_before_upsert: bool = True
     combine_before_insert: bool = False
-    combine_before_delete: bool = True
     allow_duplicate_on_inserts: bool = True
     drop_duplicates: bool = False
     dup_policy: DupPolicy = "none"
     sort_mode: SortMode = "NONE"
     missing_columns: MissingColumns = "error"
     memory: int = 512 * MIB
-    on_error: Literal["fail", "collect"] = "fail"
     tasks: int | None = None
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
     partitions_to_delete: tuple[str, ...] = ()
     overwrite_partitions: tuple[str, ...] = ()
-    allow_empty_commit: bool = True
     lock_wait_seconds: float = 60.0
     heartbeat_interval_seconds: float = 60.0
-    heartbeat_misses: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,6 @@ class TableSettings:
     drop_partition_columns: bool | None = None
     populate_meta_fields: bool | None = None
     consistent_logical_timestamp: bool | None = None
-    complex_new_encoding: bool | None = None
     timezone: Literal["LOCAL", "UTC"] | None = None
     delete_field: str | None = None
     delete_marker: str | None = None

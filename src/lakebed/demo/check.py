@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 
 import polars as pl
 
+from lakebed import WriteResult
 from lakebed.demo.flights import KEY
 from lakebed.demo.model import Counts
 from lakebed.errors import LakebedError
-from lakebed.write.result import WriteResult
 
 
 class Mismatch(LakebedError):

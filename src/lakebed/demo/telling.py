@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from lakebed import WriteResult
 from lakebed.demo.check import Check
 from lakebed.demo.year import Step
-from lakebed.write.result import WriteResult
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Teller:
         )
 
     def closing(self, played: Sequence[Played]) -> None:
-        table = Table(title="The year, write by write", title_justify="left", box=None, pad_edge=False)
-        table.add_column("batch")
-        table.add_column("operation")
-        for name in ("rows in", "updated", "inserted", "deleted", "unchanged", "file groups", "seconds"):
-            table.add_column(name, justify="right")
+        table = Table(title="The year, write by write", title_justify="left", box=None, padding=(0, 1, 0, 0))
+        table.add_column("batch", vertical="bottom")
+        table.add_column("operation", vertical="bottom")
+        for name in ("rows in", "updated", "inserted", "deleted", "unchanged", "file\ngroups", "seconds"):
+            table.add_column(name, justify="right", vertical="bottom")
         for one in played:
             r = one.result
             counts = (r.rows, r.updated, r.inserted, r.deleted, r.unchanged, len(r.files))
