@@ -1,4 +1,4 @@
-"""The write path: `upsert.py` shows it from top to bottom. The room itself can be called: `lakebed.write(df, uri, options)`."""
+"""The write path; `upsert.py` shows it from top to bottom. The room is callable: `lakebed.write(df, uri, options)`."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ class WriteResult:
     """The outcome of one committed write.
 
     `instant` is its requested time, `checkpoint` what `changes(start=...)` goes on from. Counts are rows; `unchanged`
-    are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). `bytes` is the
-    size of the files written, `seconds` the time of each stage.
+    are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). `bytes` is
+    the size of the files written, `seconds` the time of each stage.
     """
 
     instant: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 
 from lakebed.model import Action, Instant, State
 from lakebed.slices.listing import list_table
@@ -14,7 +15,7 @@ from lakebed.timeline.actions import (
     rollback_target,
 )
 from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.heartbeat import is_dead, remove_heartbeat
+from lakebed.timeline.heartbeat import Heartbeat, is_dead, remove_heartbeat
 from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
@@ -30,11 +31,18 @@ def roll_back_dead_writers(storage: Storage, config: TableConfig, timeline: Time
     Gives the instants that were rolled back; the caller reloads the timeline when there are any.
     """
     undone: list[str] = []
+    others: set[str] = set()
     for pending in timeline.pending:
-        if pending.action is Action.ROLLBACK and is_dead(storage, pending.time):
-            undone += _finish_rollback(storage, config, timeline, pending, clock)
+        if pending.action is not Action.ROLLBACK:
+            continue
+        if is_dead(storage, pending.time):
+            undone.append(_finish_rollback(storage, config, timeline, pending, clock))
+        else:
+            others.add(rollback_target(timeline.plan(pending)))
     for pending in timeline.pending:
-        if pending.time in undone or pending.action not in _WRITES or is_plan_of_clustering(timeline, pending):
+        if pending.action not in _WRITES or pending.time in undone or pending.time in others:
+            continue
+        if is_plan_of_clustering(timeline, pending):
             continue
         if is_dead(storage, pending.time):
             roll_back(storage, config, timeline, pending, clock)
@@ -53,24 +61,28 @@ def roll_back(storage: Storage, config: TableConfig, timeline: Timeline, target:
     instant = clock.next(after=timeline.greatest_time)
     writer = TimelineWriter(storage, config)
     plan = encode_rollback_plan(storage.url(), target, files)
-    writer.request(Action.ROLLBACK, instant, plan)
-    writer.inflight(Action.ROLLBACK, instant)
-    _execute(storage, config, timeline, target, instant, files, clock)
+    with Heartbeat(storage, instant, uuid.uuid4().hex):
+        writer.request(Action.ROLLBACK, instant, plan)
+        writer.inflight(Action.ROLLBACK, instant)
+        _execute(storage, config, timeline, target, instant, files, clock)
+    remove_heartbeat(storage, instant)
 
 
 def _finish_rollback(
     storage: Storage, config: TableConfig, timeline: Timeline, rollback: Instant, clock: InstantClock
-) -> list[str]:
-    """Run a rollback that was cut off again, from its plan."""
+) -> str:
+    """Run a rollback that was cut off again, from its plan; gives the instant it undoes."""
     plan = timeline.plan(rollback)
     undone = rollback_target(plan)
     action = Action((plan.get("instantToRollback") or {}).get("action") or Action.COMMIT)
     target = next((i for i in timeline.pending if i.time == undone), Instant(undone, action, State.INFLIGHT))
-    writer = TimelineWriter(storage, config)
-    if rollback.state is State.REQUESTED:
-        writer.inflight(Action.ROLLBACK, rollback.time)
-    _execute(storage, config, timeline, target, rollback.time, rollback_files(plan), clock)
-    return [undone]
+    files = sorted({*rollback_files(plan), *(m.path for m in list_markers(storage, undone))})
+    with Heartbeat(storage, rollback.time, uuid.uuid4().hex):
+        if rollback.state is State.REQUESTED:
+            TimelineWriter(storage, config).inflight(Action.ROLLBACK, rollback.time)
+        _execute(storage, config, timeline, target, rollback.time, files, clock)
+    remove_heartbeat(storage, rollback.time)
+    return undone
 
 
 def files_of(storage: Storage, target: Instant) -> list[str]:

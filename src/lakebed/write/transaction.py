@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict, CommitStateUnknown, UnsupportedFeature
+from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError, UnsupportedFeature
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -22,6 +22,7 @@ from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
+from lakebed.write.litter import lost_files, sweep
 from lakebed.write.rollback import delete_data_files, roll_back, roll_back_dead_writers
 from lakebed.write.status import WriteStatus
 
@@ -63,6 +64,8 @@ class Transaction:
             self.rolled_back = roll_back_dead_writers(self.storage, self.config, self.timeline, self._clock)
             if self.rolled_back:
                 self.timeline = self._load()
+            with suppress(StorageError, FileNotFoundError):  # litter can wait for the next writer
+                sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
             self.instant = self._clock.next(after=self.timeline.greatest_time)
             self._started = StartedAt.of(self.timeline)
             heartbeat = self._heartbeat = Heartbeat(
@@ -120,6 +123,9 @@ class Transaction:
             if mine is not None:
                 roll_back(self.storage, self.config, timeline, mine, self._clock)
             elif not timeline.is_completed(self.instant):
+                # another writer has rolled it back while tasks of it may still have written
+                delete_data_files(self.storage, [m.path for m in lost_files(self.storage, timeline, self.instant)])
+                delete_markers(self.storage, self.instant)
                 self._remove_heartbeat()
 
     def __enter__(self) -> Transaction:

@@ -1,0 +1,70 @@
+"""What writers that died left beside the timeline: markers, heartbeats and files of writes that are over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.storage.base import Storage
+from lakebed.timeline.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
+from lakebed.timeline.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
+from lakebed.timeline.timeline import Timeline
+
+# What a file system without nameless files keeps of a small file that was not finished: `.<name>.tmp`.
+_ASIDE = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
+
+
+def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None:
+    """Remove what is left of writes that are not pending any more. Lock held, `timeline` loaded under it.
+
+    A write that committed and died before it tidied up leaves markers and its heartbeat, one that died in its first
+    step a heartbeat without an instant, and a task attempt that outlived its rollback may have written once more.
+    """
+    pending = {i.time for i in timeline.pending}
+    found = after_rollback
+    for instant in storage.list_folders(TEMP_FOLDER):
+        if instant not in pending:
+            found = True
+            for marker in lost_files(storage, timeline, instant):
+                storage.delete(marker.path)
+            delete_markers(storage, instant)
+    finished = {i.time for i in timeline.completed}
+    for info in list(storage.list(HEARTBEAT_FOLDER, recursive=False)):
+        instant = info.path.rpartition("/")[2]
+        if instant in finished or (instant.isdigit() and instant not in pending and is_dead(storage, instant)):
+            found = True
+            remove_heartbeat(storage, instant)
+    if found or _asides(storage, HEARTBEAT_FOLDER, pending):
+        for folder in (HEARTBEAT_FOLDER, timeline.config.timeline_path):
+            for path in _asides(storage, folder, pending):
+                storage.delete(path)
+
+
+def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Iterator[Marker]:
+    """Markers of files that no completed instant names. Nothing for instants that may be archived."""
+    commit = next((i for i in timeline.commits if i.time == instant), None)
+    if commit is None and timeline.start is not None and instant < timeline.start:
+        return
+    named: set[str] = set()
+    if commit is not None:
+        named = {s.path for group in timeline.commit_metadata(commit).stats.values() for s in group}
+    for marker in list_markers(storage, instant):
+        if marker.path not in named and _instant_of(marker) == instant:
+            yield marker
+
+
+def _instant_of(marker: Marker) -> str | None:
+    parsed = parse_base_file(marker.partition, marker.file_name, 0) or parse_log_file(
+        marker.partition, marker.file_name, 0
+    )
+    return parsed.instant if parsed else None
+
+
+def _asides(storage: Storage, folder: str, pending: set[str]) -> list[str]:
+    found: list[str] = []
+    for info in storage.list(folder, recursive=False):
+        match = _ASIDE.match(info.path.rpartition("/")[2])
+        if match is not None and match["instant"] not in pending:
+            found.append(info.path)
+    return found

@@ -1,0 +1,196 @@
+"""A small table to crash writers on: its rows as a dict, copies of it on any storage, what may lie in its folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import lakebed
+from lakebed.format.file_names import parse_base_file
+from lakebed.storage import open_storage
+from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline.instants import parse_instant_file
+from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.timeline import load_timeline
+
+Row = tuple[str, str, int]
+Model = dict[int, Row]
+"""Rows by key: city (the partition), text, ordering value."""
+
+# One thread, so that the order of mutations is the same in every run; a lock that is stuck shows soon.
+OPTIONS = {"lakebed.write.tasks": 1, "hoodie.write.lock.wait_time_ms": 5000}
+
+_HOODIE_FILES = re.compile(
+    r"^\.hoodie/(hoodie\.properties|\.hoodie\.properties\.[0-9a-f.]*tmp"
+    r"|\.locks/(table_lock\.json|\.table_lock\.json\.(guard|[0-9a-f.]*tmp)))$"
+)
+# The aside file is left where the system has no nameless files and no marker tells of the partition: nobody reads it.
+_PARTITION_METADATA = re.compile(r"^(\.hoodie_partition_metadata|\.\.hoodie_partition_metadata\.[0-9a-f.]*tmp)$")
+
+
+def rows(*given: tuple[int, str, str, int]) -> pa.Table:
+    """Data of (id, city, text, ordering value)."""
+    ids, cities, texts, orders = zip(*given, strict=True)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "city": pa.array(cities, pa.string()),
+            "v": pa.array(texts, pa.string()),
+            "ts": pa.array(orders, pa.int64()),
+        }
+    )
+
+
+def put(model: Model, *given: tuple[int, str, str, int]) -> Model:
+    return model | {key: (city, text, order) for key, city, text, order in given}
+
+
+@cache
+def prepared(index: str, version: int) -> tuple[Mapping[str, bytes], Model]:
+    """The files of a table with two partitions and two commits, and its rows."""
+    name = f"prepared-{uuid.uuid4().hex}"
+    uri = f"memory://{name}/t"
+    first = [(n, f"c{n % 2}", "a", 1) for n in range(6)]
+    second = [(n, f"c{n % 2}", "b", 2) for n in range(3, 9)]
+    create(uri, index, version)
+    table = lakebed.open(uri)
+    table.upsert(rows(*first), options=OPTIONS)
+    table.upsert(rows(*second), options=OPTIONS)
+    storage = open_storage(uri)
+    files = {info.path: storage.read(info.path) for info in storage.list()}
+    MemoryStorage.drop(name)
+    return files, put(put({}, *first), *second)
+
+
+def create(uri: str, index: str, version: int) -> None:
+    buckets = 1 if index == "bucket" else None
+    lakebed.create(
+        uri,
+        rows((0, "c0", "", 0)).schema,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        index=index,
+        buckets=buckets,
+        table_version=version,
+    )
+
+
+@contextmanager
+def place(storage: str) -> Iterator[str]:
+    """A URI on that kind of storage where nothing is yet; cleared away afterwards."""
+    if storage == "memory":
+        name = f"crash-{uuid.uuid4().hex}"
+        yield f"memory://{name}/t"
+        MemoryStorage.drop(name)
+    else:
+        # memory-backed where there is one: the code is the same, syncing is for nothing
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+            yield f"{folder}/t"
+
+
+@contextmanager
+def copied(storage: str, files: Mapping[str, bytes]) -> Iterator[str]:
+    """A fresh copy of a table; gives its URI."""
+    with place(storage) as uri:
+        for path, data in files.items():
+            if storage == "memory":
+                open_storage(uri).write(path, data)
+            else:
+                target = Path(uri, path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+        yield uri
+
+
+def state(uri: str) -> Model:
+    """All rows, by key; fails where a key comes twice."""
+    found = lakebed.open(uri).scan(["id", "city", "v", "ts"]).to_arrow().to_pylist()
+    model = {row["id"]: (row["city"], row["v"], row["ts"]) for row in found}
+    assert len(model) == len(found), f"keys come twice: {found}"
+    return model
+
+
+def litter(uri: str) -> list[str]:
+    """Whatever a table at rest should not have: pending instants, files no commit names, leavings of any kind."""
+    storage = open_storage(uri)
+    config = load_table_config(storage)
+    timeline = load_timeline(storage, config)
+    named = {s.path for i in timeline.commits for g in timeline.commit_metadata(i).stats.values() for s in g}
+    found = [f"pending instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
+    present = {info.path for info in storage.list()}
+    found += [f"missing {path}" for path in sorted(named - present)]
+    found += sorted(path for path in present - named if not _may_stay(path, config.timeline_path, config.version))
+    if Path(uri, ".hoodie").is_dir():
+        found += [f"folder {p}" for p in Path(uri, ".hoodie", ".temp").glob("*")]
+    return found
+
+
+def _may_stay(path: str, timeline_path: str, version: int) -> bool:
+    folder, _, name = path.rpartition("/")
+    if _HOODIE_FILES.match(path):
+        return True
+    if folder == timeline_path:
+        return parse_instant_file(name, version) is not None
+    return parse_base_file(folder, name, 0) is None and bool(_PARTITION_METADATA.match(name))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One write: how to run it, and what it makes of the rows."""
+
+    name: str
+    run: Callable[[Any], Any]
+    model: Callable[[Model], Model]
+
+
+def _without(model: Model, *cities: str) -> Model:
+    return {key: row for key, row in model.items() if row[0] not in cities}
+
+
+_UPSERTED = [(0, "c0", "new", 5), (20, "c2", "new", 5)]
+_ADDED = [(30, "c0", "new", 5), (31, "c2", "new", 5)]
+_OVER = [(40, "c0", "new", 5)]
+
+OPERATIONS = {
+    op.name: op
+    for op in (
+        Operation("upsert", lambda t: t.upsert(rows(*_UPSERTED), options=OPTIONS), lambda m: put(m, *_UPSERTED)),
+        Operation("bulk_insert", lambda t: t.bulk_insert(rows(*_ADDED), options=OPTIONS), lambda m: put(m, *_ADDED)),
+        Operation(
+            "insert_overwrite",
+            lambda t: t.insert_overwrite(rows(*_OVER), options=OPTIONS),
+            lambda m: put(_without(m, "c0"), *_OVER),
+        ),
+        Operation(
+            "insert_overwrite_table",
+            lambda t: t.insert_overwrite(rows(*_ADDED), "table", options=OPTIONS),
+            lambda m: put({}, *_ADDED),
+        ),
+        Operation(
+            "delete",
+            lambda t: t.delete([0, 1], options=OPTIONS),
+            lambda m: {k: v for k, v in m.items() if k not in (0, 1)},
+        ),
+        Operation(
+            "delete_partitions",
+            lambda t: t.delete_partitions(["c0"], options=OPTIONS),
+            lambda m: _without(m, "c0"),
+        ),
+    )
+}
+
+_NEXT = [(1, "c1", "next", 9), (50, "c2", "next", 9)]
+_LAST = [(2, "c0", "last", 9), (51, "c2", "last", 9)]
+LAST = Operation("last", lambda t: t.upsert(rows(*_LAST), options=OPTIONS), lambda m: put(m, *_LAST))
+NEXT = Operation("next", lambda t: t.upsert(rows(*_NEXT), options=OPTIONS), lambda m: put(m, *_NEXT))
