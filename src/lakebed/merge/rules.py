@@ -105,7 +105,7 @@ def _comparable(values: pa.Array) -> pa.Array:
 def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     """One row per key: the greatest ordering value, of equals the later row; without ordering the later row.
 
-    Rows keep their order. Costs a hash of the keys when there are no duplicates.
+    Ordering values are not null (`check_ordering`). Rows keep their order. Costs a hash of the keys when there are no duplicates.
     """
     codes, distinct = key_codes(rows, keys)
     if distinct == rows.num_rows:
@@ -120,9 +120,7 @@ def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
             "at": several,
         }
     )
-    ranked = pc.sort_indices(
-        order, sort_keys=[(name, "ascending") for name in order.column_names], null_placement="at_start"
-    ).to_numpy()
+    ranked = pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names]).to_numpy()
     sorted_codes = codes[several][ranked]
     last = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
     keep = np.ones(rows.num_rows, dtype=bool)
