@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BUCKETS = 2
-_LOOK_BACK_TO = "May, June"
+_LOOK_BACK_TO = "May, Jun"
 
 
 @dataclass
@@ -42,7 +42,7 @@ class _Play:
     checks: list[Check] = field(default_factory=list)
 
     def write(self, step: Step) -> None:
-        self.teller.say(f"{step.name}. {step.story}")
+        self.teller.say(f"{step.name}: {step.story}")
         data = self._data(step)
         started = time.perf_counter()
         result = getattr(self.table, step.operation)(data)

@@ -70,12 +70,12 @@ class Teller:
         table = Table(title="The year, write by write", title_justify="left", box=None, padding=(0, 1, 0, 0))
         table.add_column("batch", vertical="bottom")
         table.add_column("operation", vertical="bottom")
-        for name in ("rows in", "updated", "inserted", "deleted", "unchanged", "file\ngroups", "seconds"):
+        for name in ("rows in", "updated", "inserted", "deleted", "unchanged", "file\ngroups", "time"):
             table.add_column(name, justify="right", vertical="bottom")
         for one in played:
             r = one.result
             counts = (r.rows, r.updated, r.inserted, r.deleted, r.unchanged, len(r.files))
-            table.add_row(one.step.name, one.step.operation, *(f"{n:,}" for n in counts), f"{one.seconds:.1f}")
+            table.add_row(one.step.name, one.step.operation, *(f"{n:,}" for n in counts), f"{one.seconds:.1f} s")
         self._out.print()
         self._out.print(table)
         self._out.print()

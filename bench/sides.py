@@ -1,0 +1,101 @@
+"""Measured processes: started once, warmed up, asked step by step; each step's wall time and CPU of the whole tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cpu import cpu_of_tree
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One step: seconds on the clock, CPU seconds of the JVM and of all Python processes, what the step answered."""
+
+    wall: float
+    jvm: float
+    python: float
+    answer: Any = None
+
+    @property
+    def cpu(self) -> float:
+        return self.jvm + self.python
+
+
+class Side:
+    """A process that answers requests and whose tree is measured meanwhile."""
+
+    def __init__(self, name: str, script: str, log: Path, python: str = sys.executable, **env: str) -> None:
+        self.name = name
+        self._log = log
+        with log.open("w") as noise:
+            self._process = subprocess.Popen(
+                [python, str(_HERE / script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=noise,
+                text=True,
+                env={**os.environ, **env},
+            )
+        self._answer()
+
+    def ask(self, cmd: str, **request: Any) -> Cost:
+        """Run one step. Raises RuntimeError with the side's own message where it failed."""
+        pipe = self._process.stdin
+        assert pipe is not None
+        before, started = cpu_of_tree(self._process.pid), time.perf_counter()
+        pipe.write(json.dumps({"cmd": cmd, **request}, default=str) + "\n")
+        pipe.flush()
+        answer = self._answer()
+        wall = time.perf_counter() - started
+        spent = cpu_of_tree(self._process.pid) - before
+        return Cost(wall, spent.jvm, spent.python, answer)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended, see {self._log}")
+        answer: Mapping[str, Any] = json.loads(line)
+        if not answer["ok"]:
+            raise RuntimeError(f"{self.name}: {answer['error']}\n{answer['trace']}")
+        return answer["result"]
+
+
+def lakebed_side(logs: Path) -> Side:
+    return Side("lakebed", "lakebed_side.py", logs / "lakebed.log")
+
+
+def floor_side(logs: Path) -> Side:
+    return Side("floor", "floor_side.py", logs / "floor.log")
+
+
+def hudi_side(logs: Path) -> Side:
+    """Real Hudi in the environment that the interop tests use too; fetched where it is not there yet."""
+    sys.path.insert(0, str(_HERE.parent / "tests"))
+    from oracle.environment import BUNDLE, oracle_environment
+
+    found = oracle_environment()
+    if found.bundle is not None:
+        place = {"BENCH_HUDI_JAR": str(found.bundle.absolute())}
+    else:
+        place = {"BENCH_HUDI_PACKAGE": BUNDLE, "BENCH_HUDI_IVY": str(found.ivy)}
+    return Side("hudi", "hudi_side.py", logs / "hudi.log", str(found.python), **place)
