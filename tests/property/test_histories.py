@@ -1,0 +1,181 @@
+"""Random histories of a table against a dict: every operation, index and version, on the in-process engine."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import lakebed
+from property.model import DictTable, as_tuple
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("city", pa.string()),
+        ("v", pa.int64()),
+        ("ts", pa.int64()),
+        ("_hoodie_is_deleted", pa.bool_()),
+    ]
+)
+CITIES = ("oslo", "rome", "é/x")
+DROP_KNOWN = {"hoodie.datasource.write.insert.drop.duplicates": True}
+_numbers = itertools.count()
+
+rows = st.fixed_dictionaries(
+    {
+        "id": st.integers(0, 25),
+        "city": st.sampled_from(CITIES),
+        "v": st.integers(0, 99),
+        "ts": st.integers(0, 9),
+        "_hoodie_is_deleted": st.sampled_from([False, False, False, None, True]),
+    }
+)
+batches = st.lists(rows, min_size=1, max_size=30)
+
+
+def distinct(batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A batch with each key once, in one place: operations that do not combine would keep both."""
+    return list({r["id"]: {**r, "_hoodie_is_deleted": False} for r in batch}.values())
+
+
+class History(RuleBasedStateMachine):
+    """One table; each rule is one write, each invariant a way to read it."""
+
+    @initialize(
+        index=st.sampled_from(["bucket", "simple", "global_simple", "global_simple_stay"]),
+        version=st.sampled_from([9, 8, 6]),
+        partitioned=st.booleans(),
+        event_time=st.booleans(),
+        buckets=st.integers(1, 5),
+    )
+    def create(self, index: str, version: int, partitioned: bool, event_time: bool, buckets: int) -> None:
+        is_global = index.startswith("global")
+        options = {"hoodie.datasource.write.partitionpath.urlencode": True}
+        if index == "global_simple_stay":
+            options["hoodie.simple.index.update.partition.path"] = False
+        self.table = lakebed.create(
+            f"memory://histories/t{next(_numbers)}",
+            SCHEMA,
+            key="id",
+            partition_by="city" if partitioned else None,
+            ordering="ts",
+            merge="event_time" if event_time else "commit_time",
+            index="global_simple" if is_global else index,
+            buckets=buckets if index == "bucket" else None,
+            table_version=version,
+            properties=options,
+        )
+        self.is_global = is_global
+        self.stays = index == "global_simple_stay" and partitioned
+        self.model = DictTable(
+            event_time=event_time,
+            is_global=is_global,
+            moves=index == "global_simple" and partitioned,
+            partitioned=partitioned,
+        )
+        self.past: list[tuple[str, list[tuple[Any, ...]]]] = []
+        self.checkpoint = "000"
+
+    def _done(self, result: lakebed.WriteResult) -> None:
+        self.past.append((result.instant, self.model.state()))
+        self.last = result
+
+    @rule(batch=batches)
+    def upsert(self, batch: list[dict[str, Any]]) -> None:
+        before = set(self.model.rows)
+        self.model.upsert(batch)
+        result = self.table.upsert(pa.Table.from_pylist(batch, SCHEMA))
+        assert len(self.model.rows) - len(before) == result.inserted - result.deleted
+        self._done(result)
+
+    @rule(batch=batches)
+    def insert_new(self, batch: list[dict[str, Any]]) -> None:
+        plain = distinct(batch)
+        self.model.insert_new(plain)
+        self._done(self.table.insert(pa.Table.from_pylist(plain, SCHEMA), options=DROP_KNOWN))
+
+    @rule(batch=batches)
+    def bulk_insert_new(self, batch: list[dict[str, Any]]) -> None:
+        fresh = [r for r in distinct(batch) if self.model.find(r) is None]
+        if not fresh:
+            return
+        self.model.insert_new(fresh)
+        self._done(self.table.bulk_insert(pa.Table.from_pylist(fresh, SCHEMA)))
+
+    @rule(ids=st.lists(st.integers(0, 30), min_size=1, max_size=8))
+    def delete_ids(self, ids: list[int]) -> None:
+        held = len(self.model.rows)
+        self.model.delete_ids(ids)
+        result = self.table.delete(ids)
+        assert result.deleted == held - len(self.model.rows)
+        self._done(result)
+
+    @rule(low=st.integers(50, 99))
+    def delete_where(self, low: int) -> None:
+        held = len(self.model.rows)
+        self.model.delete_where(low)
+        result = self.table.delete(f"v >= {low}")
+        assert result.deleted == held - len(self.model.rows)
+        self._done(result)
+
+    @precondition(lambda self: not self.is_global)
+    @rule(batch=batches, whole=st.booleans())
+    def overwrite(self, batch: list[dict[str, Any]], whole: bool) -> None:
+        plain = distinct(batch)
+        self.model.overwrite(plain, whole or not self.model.partitioned)
+        scope = "table" if whole else "partitions"
+        self._done(self.table.insert_overwrite(pa.Table.from_pylist(plain, SCHEMA), scope))
+
+    @precondition(lambda self: self.model.partitioned and not self.stays and bool(self.model.rows))
+    @rule(data=st.data())
+    def drop_partition(self, data: st.DataObject) -> None:
+        city = data.draw(st.sampled_from(sorted({p[0] for p in self.model.rows})))
+        self.model.drop_partition(city)
+        self._done(self.table.delete_partitions([city.replace("/", "%2F")]))
+
+    @invariant()
+    def scan_agrees(self) -> None:
+        assert sorted(map(as_tuple, self.table.scan().to_arrow().to_pylist())) == self.model.state()
+
+    @invariant()
+    def lookups_agree(self) -> None:
+        ids = [0, 3, 7, 29]
+        held = {p[1] for p in self.model.rows}
+        assert self.table.exists(ids).to_pylist() == [i in held for i in ids]
+        wanted = [as_tuple(r) for p, r in self.model.rows.items() if p[1] in ids]
+        assert sorted(map(as_tuple, self.table.get(ids).to_pylist())) == sorted(wanted)
+
+    @invariant()
+    def changes_agree(self) -> None:
+        """What was written since the last look, by the commit time stored in the rows."""
+        if not self.past:
+            return
+        changed = self.table.changes(self.checkpoint)
+        got = sorted(map(as_tuple, changed.to_arrow().to_pylist()))
+        stored = self.table.scan(meta=True).to_arrow().to_pylist()
+        since = {instant for instant, _ in self.past[self.seen :]} if self.checkpoint != "000" else None
+        wanted = [as_tuple(r) for r in stored if since is None or r["_hoodie_commit_time"] in since]
+        assert got == sorted(wanted)
+        self.checkpoint, self.seen = changed.end, len(self.past)
+
+    @invariant()
+    def the_past_stays(self) -> None:
+        if not self.past:
+            return
+        instant, state = self.past[len(self.past) // 2]
+        got = self.table.scan(as_of=instant).to_arrow().to_pylist()
+        assert sorted(map(as_tuple, got)) == state
+
+
+TestHistories = History.TestCase
+TestHistories.settings = settings(
+    max_examples=40,
+    stateful_step_count=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
