@@ -1,8 +1,8 @@
 """Row expressions: values computed from a row's columns, as Spark SQL text and as an Arrow kernel with equal results.
 
 The SQL text must mean the same in every session: no session time zone, no ANSI switch, no case rule, no parser switch
-may change
-it. So names are always back-quoted, literals never hold a backslash or a quote, and time is plain arithmetic on micros.
+may change it. So names are always back-quoted, literals never hold a backslash or a quote, and time is plain
+arithmetic on micros.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _is_plain(text: str) -> bool:
 def sql_literal(text: str) -> str:
     """A Spark SQL string literal that no parser setting can change.
 
-    Backslashes, quotes and control characters mean different things under `spark.sql.parser.escapedStringLiterals` and
-    `${` under variable substitution: such texts are written as bytes.
+    Backslashes, quotes and control characters mean different things under `spark.sql.parser.escapedStringLiterals`
+    and `${` under variable substitution: such texts are written as bytes.
 
     >>> sql_literal("id:"), sql_literal("it's")
     ("'id:'", "CAST(X'69742773' AS STRING)")

@@ -1,10 +1,8 @@
 """Java's string hash and the bucket of a record key, in plain Spark SQL and in Arrow.
 
 The bucket is defined on the key's text as Hudi's index parses it. In SQL most rows need no parsing: the hash is taken
-of the field
-values. Rows whose text that parser could read differently (a comma and a colon inside a value) are parsed in SQL as
-well, by
-a branch that costs the other rows nothing but a search for the two characters.
+of the field values. Rows whose text that parser could read differently (a comma and a colon inside a value) are
+parsed in SQL as well, by a branch that costs the other rows nothing but a search for the two characters.
 """
 
 from __future__ import annotations
@@ -149,8 +147,7 @@ def exact_hash_sql(key: str, hash_fields: tuple[str, ...]) -> str:
     """Spark SQL of the list hash of a composite key's text, parsed as Hudi's bucket index does.
 
     The text up to the first colon names the first field. From there on a field begins behind each comma that has no
-    other
-    comma and no colon between it and the next colon.
+    other comma and no colon between it and the next colon.
     """
     first = f"substring_index({key}, ':', 1)"
     rest = f"substr({key}, length({first}) + 2)"

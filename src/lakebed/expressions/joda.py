@@ -1,10 +1,9 @@
 """Joda-Time patterns, the notation of Hudi's timestamp key generator, taken apart into tokens.
 
 Supported letters: `C` century, `y` `Y` year, `x` week-based year, `M` month (3 letters and more: text), `d` day, `D`
-day of the year,
-`w` week, `e` `E` day of the week (number, text), `a` half of the day, `K` `h` `H` `k` hours, `m` minute, `s` second,
-`S` fraction,
-`Z` `ZZ` offset, `ZZZ` zone id; `'quoted text'`, `''` for a quote. `z` (names of zones) is refused.
+day of the year, `w` week, `e` `E` day of the week (number, text), `a` half of the day, `K` `h` `H` `k` hours, `m`
+minute, `s` second, `S` fraction, `Z` `ZZ` offset, `ZZZ` zone id; `'quoted text'`, `''` for a quote. `z` (names of
+zones) is refused.
 """
 
 from __future__ import annotations

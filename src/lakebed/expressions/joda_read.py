@@ -2,8 +2,7 @@
 groups.
 
 What Joda accepts is accepted: fewer digits than letters, names in full or short, offsets with or without a colon.
-Text that does not
-match, or names no real date, reads as null. Refused: patterns with no year, and `C x w z ZZZ`.
+Text that does not match, or names no real date, reads as null. Refused: patterns with no year, and `C x w z ZZZ`.
 """
 
 from __future__ import annotations

@@ -38,12 +38,10 @@ class KeyGeneratorSpec:
     """What a table's settings say about keys.
 
     `kind` is Hudi's enum text (SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE) or a class name of
-    Hudi's; empty: inferred
-    as Hudi infers it. No `key_fields`: keys are generated. `partition_types` (SIMPLE or TIMESTAMP, one for each
-    partition field)
-    belongs to CUSTOM. `timestamp` holds the `hoodie.keygen.timebased.*` settings without that prefix.
-    `complex_single_field_prefix`: COMPLEX with one field writes `f:v`, not `v` (always so on version 9).
-    `timezone` stands for the JVM's default zone wherever Hudi would use that.
+    Hudi's; empty: inferred as Hudi infers it. No `key_fields`: keys are generated. `partition_types` (SIMPLE or
+    TIMESTAMP, one for each partition field) belongs to CUSTOM. `timestamp` holds the `hoodie.keygen.timebased.*`
+    settings without that prefix. `complex_single_field_prefix`: COMPLEX with one field writes `f:v`, not `v` (always
+    so on version 9). `timezone` stands for the JVM's default zone wherever Hudi would use that.
     """
 
     kind: str
@@ -80,10 +78,8 @@ class KeyGenerator:
         """Record key texts of given key-field values, as the generator would make them of rows.
 
         `values` is a table or batch with the key columns (nested fields under their dotted names), or, for a single
-        key field, an
-        array, a chunked array or a list. With the table's `schema` values are first cast to its types; what cannot be
-        cast is
-        InvalidOption. A row that has no key gives null.
+        key field, an array, a chunked array or a list. With the table's `schema` values are first cast to its types;
+        what cannot be cast is InvalidOption. A row that has no key gives null.
 
         >>> keys = key_generator(KeyGeneratorSpec("COMPLEX", ("a", "b")))
         >>> keys.key_text_of(pa.table({"b": ["x"], "a": [1]})).to_pylist()

@@ -26,10 +26,9 @@ class KeyText:
     """The text of a column in keys and paths; null stays null.
 
     Numbers and booleans as Java prints them, decimals plain with their full scale, dates `2024-02-03`, binary as
-    lower-case
-    hex, timestamps as epoch micros (without a zone: of the local time). With `consistent_timestamp` (Hudi's
-    consistent logical
-    timestamp) a timestamp is `yyyy-MM-dd HH:mm:ss.f` in `zone`, at most three fraction digits and at least one.
+    lower-case hex, timestamps as epoch micros (without a zone: of the local time). With `consistent_timestamp`
+    (Hudi's consistent logical timestamp) a timestamp is `yyyy-MM-dd HH:mm:ss.f` in `zone`, at most three fraction
+    digits and at least one.
 
     >>> from decimal import Decimal
     >>> batch = pa.record_batch({"d": pa.array([Decimal("0.0000001")], pa.decimal128(10, 7))})
