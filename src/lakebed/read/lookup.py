@@ -16,7 +16,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS, RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.arrow_scan import FileReader
-from lakebed.read.filters import resolve_column
+from lakebed.read.columns import resolve_column
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.keys import table_keys

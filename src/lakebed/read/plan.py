@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakebed.errors import UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
-from lakebed.read.filters import resolve_column
+from lakebed.read.columns import resolve_column
 from lakebed.read.predicates import Predicate
 from lakebed.read.pruning import prune_buckets, prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history

@@ -225,8 +225,6 @@ def conjuncts(node: Node) -> Iterator[Node]:
 
 # -- Arrow
 
-_NULL = pa.scalar(None, pa.bool_())
-
 
 def node_to_arrow(node: Node) -> pc.Expression:
     match node:
@@ -241,8 +239,8 @@ def node_to_arrow(node: Node) -> pc.Expression:
         case In(left, values, has_null):
             value = left.to_arrow()
             found = value.isin(pa.array([v.value for v in values], type=left.type)) if values else pc.scalar(False)
-            missed = pc.scalar(_NULL) if has_null else pc.scalar(False)
-            return pc.if_else(value.is_valid(), found | missed, pc.scalar(_NULL))
+            missed = _null() if has_null else pc.scalar(False)
+            return pc.if_else(value.is_valid(), found | missed, _null())
         case IsNull(value):
             return value.to_arrow().is_null()
         case Like(value, pattern, ignore_case):
@@ -259,6 +257,10 @@ def node_to_arrow(node: Node) -> pc.Expression:
                 hint="read with to_spark(), write the condition in simpler SQL, or give a pyarrow.compute expression",
                 context={"reason": reason},
             )
+
+
+def _null() -> pc.Expression:
+    return pc.scalar(pa.scalar(None, pa.bool_()))
 
 
 def _fold(parts: tuple[Node, ...], join: Any) -> pc.Expression:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -29,10 +29,27 @@ from lakebed.read.predicates import (
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-class PathMaker(Protocol):
-    """The part of a key generator that pruning needs: the partition path of rows."""
+@dataclass(frozen=True, slots=True)
+class PathText:
+    """A text that became a path without encoding: slashes at its end, and double ones, are lost."""
 
-    def partition_paths(self, rows: pa.RecordBatch) -> pa.Array: ...
+    path: str
+
+    def may_be(self, value: str) -> bool:
+        steps = [s for s in value.split("/") if s]
+        return "." in steps or ".." in steps or "/".join(steps) == self.path
+
+    def compared(self, op: str, right: str) -> tuple[bool, bool]:
+        """Whether `value op right` can be true, and whether it can be false, for the values behind the path."""
+        if op in ("=", "<=>"):
+            return self.may_be(right), True
+        if op == "!=":
+            return True, self.may_be(right)
+        if "/" in self.path or "/" in right:
+            return True, True
+        # without slashes in `right`, one at the end of the value stands for any number
+        answers = [_holds(v, op, right) for v in (self.path, self.path + "/")]
+        return any(answers), not all(answers)
 
 
 @dataclass(frozen=True)
@@ -87,8 +104,7 @@ class PartitionLayout:
         if is_text:
             if self.url_encode:
                 return (unquote(text),)
-            # without encoding a slash at the end of a value is lost in the path
-            return None if "/" in text else (text, text + "/")
+            return (PathText(text),)
         value = parse_key_text(text, type_)
         return None if value is None else (value,)
 
@@ -149,7 +165,7 @@ class _Evaluator:
                 return value is True, value is False
             case Compare(Column((name,)), op, Literal() as right):
                 if name in known:
-                    return _over(known[name], lambda v: _holds(v, op, right.value), right.value)
+                    return _over(known[name], op, right.value)
                 if op in ("=", "<=>"):
                     return self._by_path(name, (right,), partition)
             case In(Column((name,)), values, has_null):
@@ -179,18 +195,16 @@ class _Evaluator:
         return False, True
 
 
-def _over(candidates: tuple[Any, ...], test: Callable[[Any], bool | None], right: Any) -> tuple[bool, bool]:
-    if isinstance(right, str) and any(isinstance(v, str) and v.endswith("/") for v in candidates) and "/" in right:
-        return True, True
-    answers = [test(v) for v in candidates]
+def _over(candidates: tuple[Any, ...], op: str, right: Any) -> tuple[bool, bool]:
+    if isinstance(candidates[0], PathText):
+        return candidates[0].compared(op, right)
+    answers = [_holds(v, op, right) for v in candidates]
     return any(a is True for a in answers), any(a is False for a in answers)
 
 
 def _membership(candidates: tuple[Any, ...], wanted: set[Any], has_null: bool) -> tuple[bool, bool]:
-    if any(isinstance(w, str) and "/" in w for w in wanted) and any(
-        isinstance(v, str) and v.endswith("/") for v in candidates
-    ):
-        return True, True
+    if isinstance(candidates[0], PathText):
+        return any(candidates[0].may_be(w) for w in wanted), not has_null
     hits = [v in wanted for v in candidates if v is not None]
     return any(hits), not has_null and not all(hits)
 

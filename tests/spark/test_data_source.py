@@ -1,0 +1,91 @@
+"""`spark.read.format("lakebed")`: found by its package name, options, filters, what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golden_tables import golden
+from lakebed.read.incremental import Changes
+from lakebed.read.scan import Scan
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from same_rows import assert_same_rows
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture(params=["false", "true"], ids=["plain", "pushdown"])
+def session(request: pytest.FixtureRequest, spark: Any) -> Any:
+    spark.conf.set(PUSHDOWN, request.param)
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+
+
+@pytest.mark.parametrize("name", ["v9_cow_simple", "v9_cow_rich_types"])
+def test_reads_a_table(name: str, tmp_path: Path, session: Any) -> None:
+    table = golden(name)
+    path = table.unpack(tmp_path)
+    frame = session.read.format("lakebed").option("meta", "true").load(str(path))
+    assert_same_rows(frame.toArrow(), table.expected)
+
+
+def test_filters(tmp_path: Path, session: Any) -> None:
+    path = golden("v9_cow_simple").unpack(tmp_path)
+    whole = Scan(open_snapshot(open_storage(str(path))))
+    frame = session.read.format("lakebed").load(str(path))
+    for condition in (
+        "region = 'eu' and qty > 100",
+        "region in ('eu', 'us') or qty is null",
+        "day < '2000-01-01' and name like 'j%'",
+        "not (region <=> 'asia') and amount > 1.5",
+        "at >= timestamp '2010-01-01 00:00:00'",
+    ):
+        mine = Scan(open_snapshot(open_storage(str(path))), filter=condition).to_arrow()
+        assert_same_rows(frame.filter(condition).toArrow(), mine)
+    assert frame.count() == whole.count()
+
+
+def test_pushed_filters_prune_files(tmp_path: Path, session: Any) -> None:
+    path = golden("v9_cow_simple").unpack(tmp_path)
+    for file in (path / "us").glob("*.parquet"):
+        file.write_bytes(b"\0" * file.stat().st_size)
+    # the partition is damaged, so reading works only where it is not opened
+    eu = session.read.format("lakebed").load(str(path)).filter("region = 'eu'")
+    if session.conf.get(PUSHDOWN) == "true":
+        assert eu.count() > 0
+    else:
+        with pytest.raises(Exception, match="cannot be read as Parquet"):
+            eu.count()
+
+
+def test_options(tmp_path: Path, spark: Any) -> None:
+    path = str(golden("v9_cow_simple").unpack(tmp_path))
+    snapshot = open_snapshot(open_storage(path))
+    first = snapshot.commits[0]
+    reader = spark.read.format("lakebed")
+    then = Scan(open_snapshot(open_storage(path), as_of=first.time)).to_arrow()
+    assert_same_rows(reader.option("as_of", first.time).load(path).toArrow(), then)
+    assert_same_rows(spark.read.format("lakebed").option("as.of.instant", first.time).load(path).toArrow(), then)
+    changed = (
+        spark.read.format("lakebed")
+        .option("hoodie.datasource.query.type", "incremental")
+        .option("hoodie.datasource.read.begin.instanttime", first.completion_time)
+        .load(path)
+    )
+    assert_same_rows(changed.toArrow(), Changes(snapshot, first.completion_time or "").to_arrow())
+    some = spark.read.format("lakebed").option("columns", "ID, qty").option("filter", "region = 'eu'").load(path)
+    assert some.columns == ["id", "qty"]
+    assert some.count() == Scan(snapshot, filter="region = 'eu'").count()
+
+
+def test_refusals(tmp_path: Path, spark: Any) -> None:
+    path = str(golden("v9_cow_simple").unpack(tmp_path))
+    with pytest.raises(Exception, match="did you mean 'as_of'"):
+        spark.read.format("lakebed").option("asof", "1").load(path)
+    with pytest.raises(Exception, match=r"TableNotFound|no table"):
+        spark.read.format("lakebed").load(str(tmp_path / "nothing"))
+    with pytest.raises(Exception, match=r"lakebed\.write"):
+        spark.range(1).write.format("lakebed").mode("append").save(path)

@@ -1,0 +1,176 @@
+"""Scans on Spark: golden tables read equal, only the planned files opened, odd paths, old schemas, fall-backs."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed.read.spark_scan as spark_scan
+from golden_tables import golden
+from lakebed.model import META_COLUMNS, BaseFile
+from lakebed.read.incremental import Changes
+from lakebed.read.plan import ColumnSource, FileSet, ScanPlan
+from lakebed.read.scan import Scan
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage import open_storage
+from same_rows import assert_same_rows
+
+FROM_PATH = {"v9_cow_global_no_move": ("region",)}
+
+
+def opened(folder: Path, name: str) -> Snapshot:
+    return open_snapshot(open_storage(str(golden(name).unpack(folder))))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v9_cow_simple",
+        "v9_cow_evolve_write",
+        "v9_cow_evolve_read",
+        "v9_cow_rich_types",
+        "v9_cow_rich_types_newlist",
+        "v9_cow_non_ascii_columns",
+        "v9_cow_hive_odd",
+        "v9_cow_ts_datestring",
+        "v9_cow_no_meta",
+        "v8_cow_rich_types",
+        "v6_cow_rich_types",
+        "v6_cow_evolve_write",
+    ],
+)
+def test_reads_what_hudi_read(name: str, tmp_path: Path, spark: Any) -> None:
+    snapshot = opened(tmp_path, name)
+    scan = Scan(snapshot, spark=spark, meta=True)
+    frame = scan.to_spark()
+    assert frame.columns == scan.schema.names
+    assert_same_rows(frame.toArrow(), golden(name).expected)
+    assert_same_rows(frame.toArrow(), scan.to_arrow())
+
+
+def test_filter_columns_and_files(tmp_path: Path, spark: Any) -> None:
+    snapshot = opened(tmp_path, "v9_cow_simple")
+    scan = Scan(snapshot, columns=["id", "qty"], filter="region = 'eu' and qty > 100", spark=spark)
+    frame = scan.to_spark()
+    assert_same_rows(frame.toArrow(), scan.to_arrow())
+    assert {Path(f).name for f in frame.inputFiles()} == {f.name for f in scan.files}
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "PushedFilters: [" in plan
+    assert "GreaterThan(qty,100)" in plan
+    assert "ArrowMap" not in plan
+    assert "MapInArrow" not in plan
+    assert "its own Parquet reader" in scan.explain()
+
+
+def test_an_arrow_expression_that_sql_cannot_say(tmp_path: Path, spark: Any) -> None:
+    snapshot = opened(tmp_path, "v9_cow_simple")
+    scan = Scan(snapshot, columns=["id"], filter=pc.utf8_length(pc.field("name")) > 8, spark=spark)
+    spark_scan._warned.clear()
+    with pytest.warns(UserWarning, match="no Spark SQL form"):
+        frame = scan.to_spark()
+    assert_same_rows(frame.toArrow(), scan.to_arrow())
+    assert "through Python" in scan.explain()
+
+
+def test_a_filter_that_only_spark_knows(tmp_path: Path, spark: Any) -> None:
+    snapshot = opened(tmp_path, "v9_cow_simple")
+    scan = Scan(snapshot, columns=["id", "region"], filter="region = 'eu' and id rlike '[02468]$'", spark=spark)
+    rows = scan.to_spark().collect()
+    assert rows
+    assert all(r.region == "eu" and int(r.id[-1]) % 2 == 0 for r in rows)
+    assert {f.partition for f in scan.files} == {"eu"}
+
+
+def test_changes(tmp_path: Path, spark: Any) -> None:
+    snapshot = opened(tmp_path, "v9_cow_simple")
+    changes = Changes(snapshot, snapshot.commits[0].time, spark=spark, meta=True, filter="qty > 0 -- all")
+    assert_same_rows(changes.to_spark().toArrow(), changes.to_arrow())
+    assert Changes(snapshot, changes.end, spark=spark).to_spark().count() == 0
+
+
+def test_where_hadoop_has_no_file_system(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = opened(tmp_path, "v9_cow_evolve_write")
+    monkeypatch.setattr(spark_scan, "can_open", lambda spark, url: False)
+    spark_scan._warned.clear()
+    scan = Scan(snapshot, filter="id > 'k0010'", spark=spark, meta=True)
+    with pytest.warns(UserWarning, match="no file system for file://"):
+        frame = scan.to_spark()
+    assert_same_rows(frame.toArrow(), scan.to_arrow())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scan.to_spark()
+    assert "through Python: Spark's Hadoop has no file system for file://" in scan.explain()
+
+
+def hand_made(storage_root: Path, partition: str, table: pa.Table, name: str) -> BaseFile:
+    folder = storage_root / partition
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / name, store_schema=False)
+    return BaseFile(partition, name.split("_")[0], "0-0-0", "1", name, (folder / name).stat().st_size)
+
+
+def plan_of(schema: pa.Schema, *sets: FileSet, columns: tuple[str, ...] = (), **more: Any) -> ScanPlan:
+    return ScanPlan("t", "snapshot", None, columns or tuple(schema.names), schema, sets, **more)
+
+
+@pytest.mark.parametrize(
+    "partition",
+    ["a b", "100%", "x=1", "[a]{b}*?", "back\\slash", "zürich 😀", "a%20b", "q'uo\"te", "h#sh", "_under", ".dot"],
+)
+def test_odd_paths(partition: str, tmp_path: Path, spark: Any) -> None:
+    root = tmp_path / "table [x] {y} 100% é"
+    table = pa.table({"id": [1, 2]})
+    file = hand_made(root, partition, table, "f-0_0-0-0_1.parquet")
+    hand_made(root, partition + "other", pa.table({"id": [3]}), "f-0_0-0-0_1.parquet")
+    schema = pa.schema([("id", pa.int64())])
+    plan = plan_of(schema, FileSet((file,), (ColumnSource("id", "id", pa.int64()),), True))
+    frame = spark_scan.scan_frame(plan, spark, open_storage(str(root)))
+    assert frame.columns == ["id"]
+    assert sorted(r.id for r in frame.collect()) == [1, 2]
+
+
+def test_old_schemas_and_columns_from_paths(tmp_path: Path, spark: Any) -> None:
+    meta = {m: ["x"] for m in META_COLUMNS}
+    old = pa.table({**meta, "_hoodie_partition_path": ["p/1"], "V": pa.array([1.1], pa.float32()), "gone": [1]})
+    new = pa.table({**meta, "_hoodie_partition_path": ["p/2"], "v": pa.array([2.5], pa.float64())})
+    first = hand_made(tmp_path, "p/1", old, "f-0_0-0-0_1.parquet")
+    second = hand_made(tmp_path, "p/2", new, "g-0_0-0-0_2.parquet")
+    schema = pa.schema([("v", pa.float64()), ("n", pa.int32()), ("text", pa.string())])
+    path = ColumnSource("n", None, None, from_path=True)
+    missing = ColumnSource("text", None, None)
+    sets = (
+        FileSet((first,), (ColumnSource("v", "V", pa.float32()), path, missing), False),
+        FileSet((second,), (ColumnSource("v", "v", pa.float64()), path, missing), False),
+    )
+    plan = plan_of(schema, *sets, partition_values={"p/1": {"n": 1}, "p/2": {"n": None}})
+    storage = open_storage(str(tmp_path))
+    rows = spark_scan.scan_frame(plan, spark, storage).collect()
+    # float to double by way of its decimal text
+    assert sorted(map(tuple, rows)) == [(1.1, 1, None), (2.5, None, None)]
+    spark_scan._warned.clear()
+    with pytest.warns(UserWarning, match="no meta columns"):
+        through_python = spark_scan.scan_frame(plan, spark, storage, meta_fields=False)
+    assert sorted(map(tuple, through_python.collect())) == sorted(map(tuple, rows))
+
+
+def test_many_files_are_listed_by_few_tasks(tmp_path: Path, spark: Any) -> None:
+    files = [hand_made(tmp_path, f"p{n % 7}", pa.table({"id": [n]}), f"f{n}-0_0-0-0_1.parquet") for n in range(70)]
+    schema = pa.schema([("id", pa.int64())])
+    plan = plan_of(schema, FileSet(tuple(files), (ColumnSource("id", "id", pa.int64()),), True))
+    name = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+    before = spark.conf.get(name)
+    assert spark_scan.scan_frame(plan, spark, open_storage(str(tmp_path))).count() == 70
+    assert spark.conf.get(name) == before
+
+
+def test_an_empty_table(tmp_path: Path, spark: Any) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    frame = spark_scan.scan_frame(plan_of(schema), spark, open_storage(str(tmp_path)))
+    assert frame.columns == ["id"]
+    assert frame.count() == 0

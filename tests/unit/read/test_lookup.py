@@ -1,0 +1,118 @@
+"""Point lookups: the rows of keys, and the files that are opened for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from golden_tables import golden
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.read.lookup import KeyText, exists, get, locate
+from lakebed.read.scan import Scan
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.counting import CountingStorage
+from lakebed.timeline.table_config import TableConfig, load_table_config
+
+
+def opened(folder: Path, name: str, **properties: str) -> tuple[Snapshot, CountingStorage]:
+    storage = CountingStorage(open_storage(str(golden(name).unpack(folder))))
+    config = load_table_config(storage)
+    recorded = {k.replace("__", "."): v for k, v in properties.items()}
+    return open_snapshot(storage, TableConfig({**config.properties, **recorded})), storage
+
+
+def files_opened(storage: CountingStorage) -> set[str]:
+    return {p for p in storage.opened if p.endswith(".parquet") and not p.startswith(".hoodie")}
+
+
+def test_rows_of_keys(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    whole = Scan(snapshot).to_arrow()
+    some = whole["id"].to_pylist()[::9]
+    found = get(snapshot, [*some, "nobody"])
+    assert found.schema.names == whole.schema.names
+    assert sorted(map(repr, found.to_pylist())) == sorted(repr(r) for r in whole.to_pylist() if r["id"] in some)
+    assert get(snapshot, some, columns=["QTY", "_hoodie_record_key"]).column_names == ["qty", "_hoodie_record_key"]
+    assert get(snapshot, pa.array(some)).equals(get(snapshot, pa.table({"id": some})))
+    assert get(snapshot, []).num_rows == 0
+    assert get(snapshot, "nobody").num_rows == 0
+    assert exists(snapshot, ["nobody", some[0], some[1]]).to_pylist() == [False, True, True]
+    places = locate(snapshot, some)
+    assert sorted(places["key"].to_pylist()) == sorted(some)
+    ids = {(f.partition, f.file_id, f.instant) for f in snapshot.base_files()}
+    assert {tuple(list(r.values())[1:]) for r in places.to_pylist()} <= ids
+
+
+def test_composite_keys(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_complex_keys")
+    row = Scan(snapshot, meta=True).to_arrow().slice(3, 1).to_pylist()[0]
+    key = (row["id"], row["code"])
+    found = get(snapshot, [key]).to_pylist()
+    assert [r["qty"] for r in found if r["region"] == row["region"]] == [row["qty"]]
+    assert get(snapshot, KeyText([row["_hoodie_record_key"]])).to_pylist() == found
+    whole_path = pa.table({n: [row[n]] for n in ("id", "code", "region", "grp")})
+    assert get(snapshot, whole_path).to_pylist() == [
+        r for r in found if (r["region"], r["grp"]) == (row["region"], row["grp"])
+    ]
+    with pytest.raises(InvalidOption, match="tuple of 2 values"):
+        get(snapshot, [row["id"]])
+
+
+def test_partition_columns_narrow_the_search(tmp_path: Path) -> None:
+    snapshot, storage = opened(tmp_path, "v9_cow_simple")
+    row = Scan(snapshot).to_arrow().slice(5, 1).to_pylist()[0]
+    elsewhere = "asia" if row["region"] != "asia" else "eu"
+    _ = snapshot.timeline
+    storage.reset()
+    assert get(snapshot, pa.table({"id": [row["id"]], "region": [row["region"]]})).num_rows == 1
+    assert {p.split("/")[0] for p in files_opened(storage)} == {row["region"]}
+    both = pa.table({"id": [row["id"], row["id"]], "region": [elsewhere, row["region"]]})
+    assert exists(snapshot, both).to_pylist() == [False, True]
+
+
+@pytest.mark.parametrize("name", ["v9_cow_bucket_simple", "v8_cow_bucket_simple", "v6_cow_bucket_simple"])
+def test_the_bucket_hash_names_the_files(tmp_path: Path, name: str) -> None:
+    index = {
+        "lakebed__index__type": "bucket",
+        "lakebed__index__bucket__count": "4",
+        "lakebed__index__bucket__fields": "id",
+    }
+    snapshot, storage = opened(tmp_path, name, **index)
+    rows = Scan(snapshot, meta=True).to_arrow().to_pylist()
+    for row in rows[::11]:
+        storage.reset()
+        found = get(snapshot, [(row["id"], row["code"])], columns=["_hoodie_record_key", "_hoodie_file_name"])
+        assert row["_hoodie_file_name"] in found["_hoodie_file_name"].to_pylist()
+        assert len({bucket_of_file_id(p.rpartition("/")[2].split("_")[0]) for p in files_opened(storage)}) == 1
+
+
+def test_tables_without_meta_fields(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_no_meta")
+    row = Scan(snapshot).to_arrow().slice(2, 1).to_pylist()[0]
+    assert row in get(snapshot, [row["id"]]).to_pylist()
+    assert exists(snapshot, [row["id"], "nobody"]).to_pylist() == [True, False]
+
+
+def test_generated_keys_are_found_by_their_text(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_auto_keys")
+    key = Scan(snapshot, meta=True).to_arrow()["_hoodie_record_key"][4].as_py()
+    assert get(snapshot, KeyText([key])).num_rows == 1
+    with pytest.raises(InvalidOption, match="KeyText"):
+        get(snapshot, [key])
+
+
+def test_values_of_another_type(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    with pytest.raises(InvalidOption, match="do not fit the key column 'id'"):
+        get(snapshot, [5])
+
+
+def test_log_files_are_refused(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v8_mor_event_time")
+    if any(s.log_files for s in snapshot.file_slices()):
+        with pytest.raises(UnsupportedFeature, match="log files"):
+            get(snapshot, ["k0001"])

@@ -1,0 +1,257 @@
+"""Pruning: what a filter rules out goes, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from lakebed.format.hashes import bucket_ids
+from lakebed.read.filters import parse_filter
+from lakebed.read.pruning import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
+from lakebed.read.table_keys import bucket_layout, partition_layout
+from lakebed.timeline.table_config import TableConfig
+
+SCHEMA = pa.schema(
+    {
+        "city": pa.string(),
+        "day": pa.date32(),
+        "n": pa.int32(),
+        "ok": pa.bool_(),
+        "ms": pa.int64(),
+        "amount": pa.decimal128(6, 2),
+        "x": pa.float64(),
+        "code": pa.string(),
+        "_hoodie_partition_path": pa.string(),
+    }
+)
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def layout(*fields: str, **settings: bool) -> PartitionLayout:
+    types = {f: SCHEMA.field(f).type for f in fields}
+    return PartitionLayout(fields, types, (True,) * len(fields), **settings)  # type: ignore[arg-type]
+
+
+def kept(condition: str, shape: PartitionLayout, *partitions: str) -> list[str]:
+    return prune_partitions(parse_filter(condition, SCHEMA), shape, partitions)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("city = 'oslo'", ["oslo"]),
+        ("city in ('oslo', 'rome')", ["oslo", "rome"]),
+        ("city != 'oslo'", ["oslo", "rome", "a/b", NULL]),
+        ("city > 'oslo'", ["oslo", "rome", "a/b"]),
+        ("city >= 'p'", ["rome", "a/b"]),
+        ("city is null", [NULL]),
+        ("city = ''", [NULL]),
+        ("city = 'a/b'", ["a/b"]),
+        ("city = 'a//b/'", ["a/b"]),
+        ("city != 'a/b'", ["oslo", "rome", "a/b", NULL]),
+        ("city = 'oslo' and n = 1", ["oslo"]),
+        ("city = 'oslo' or n = 1", ["oslo", "rome", "a/b", NULL]),
+        ("not (city in ('oslo'))", ["oslo", "rome", "a/b", NULL]),
+        ("city like 'o%'", ["oslo", "rome", "a/b", NULL]),
+        ("upper(city) = 'OSLO'", ["oslo", "rome", "a/b", NULL]),
+        ("city rlike 'o' and city = 'rome'", ["rome"]),
+        ("n = 1", ["oslo", "rome", "a/b", NULL]),
+        ("_hoodie_partition_path = 'rome'", ["rome"]),
+    ],
+)
+def test_text_partitions(condition: str, expected: list[str]) -> None:
+    found = kept(condition, layout("city"), "oslo", "rome", "a/b", NULL)
+    assert found == expected
+
+
+def test_encoded_paths_say_the_whole_value() -> None:
+    shape = layout("city", url_encode=True, hive_style=True)
+    paths = ("city=oslo", "city=a%2Fb", f"city={NULL}", "other=1")
+    assert kept("city = 'a/b'", shape, *paths) == ["city=a%2Fb", "other=1"]
+    assert kept("city != 'oslo'", shape, *paths) == ["city=a%2Fb", f"city={NULL}", "other=1"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("day = '2024-02-03'", ["2024-02-03"]),
+        ("day > '2024-02-03'", ["2024-02-04", "odd"]),
+        ("day is null", [NULL, "odd"]),
+        ("not (day > '2024-02-03')", ["2024-02-03", "odd"]),
+        ("day <=> null", [NULL, "odd"]),
+    ],
+)
+def test_date_partitions(condition: str, expected: list[str]) -> None:
+    found = kept(condition, layout("day"), "2024-02-03", "2024-02-04", NULL, "odd")
+    if condition.startswith("day ="):
+        expected = [*expected, "odd"]
+    assert sorted(found) == sorted(expected)
+
+
+def test_several_fields() -> None:
+    shape = layout("city", "n", "ok")
+    paths = ("oslo/1/true", "oslo/2/false", "rome/1/true", "a/b/1/true")
+    assert kept("n = 1", shape, *paths) == ["oslo/1/true", "rome/1/true", "a/b/1/true"]
+    assert kept("ok = false", shape, *paths) == ["oslo/2/false", "a/b/1/true"]
+    # with one part too many only the first field is sure
+    assert kept("city = 'rome'", shape, *paths) == ["rome/1/true"]
+
+
+def test_slash_dates() -> None:
+    shape = layout("day", slash_dates=True)
+    assert kept("day >= '2024-02-04'", shape, "2024/02/03", "2024/02/04") == ["2024/02/04"]
+
+
+def config(**properties: str) -> TableConfig:
+    base = {
+        "hoodie.table.name": "t",
+        "hoodie.table.version": "9",
+        "hoodie.table.recordkey.fields": "code",
+    }
+    return TableConfig(base | {k.replace("__", "."): v for k, v in properties.items()})
+
+
+TIMESTAMP = {
+    "hoodie__table__partition__fields": "ms",
+    "hoodie__table__keygenerator__type": "TIMESTAMP",
+    "hoodie__keygen__timebased__timestamp__type": "EPOCHMILLISECONDS",
+    "hoodie__keygen__timebased__output__dateformat": "yyyy/MM/dd",
+}
+
+
+def test_time_formats_go_forward_for_equality_when_the_zone_is_fixed() -> None:
+    fixed = config(**TIMESTAMP, hoodie__keygen__timebased__timezone="UTC")
+    shape = partition_layout(fixed, SCHEMA)
+    assert shape is not None
+    paths = ("1970/01/01", "1970/01/02")
+    assert kept("ms = 5", shape, *paths) == ["1970/01/01"]
+    assert kept("ms in (5, 86400000)", shape, *paths) == list(paths)
+    assert kept("ms > 86400000", shape, *paths) == list(paths)
+    assert kept("not (ms = 5)", shape, *paths) == list(paths)
+
+
+def test_time_formats_of_an_unknown_zone_never_prune() -> None:
+    shape = partition_layout(config(**TIMESTAMP), SCHEMA)
+    assert shape is not None
+    assert kept("ms = 5", shape, "1970/01/01", "1970/01/02") == ["1970/01/01", "1970/01/02"]
+
+
+def test_decimals_go_forward_for_equality() -> None:
+    shape = partition_layout(config(hoodie__table__partition__fields="amount"), SCHEMA)
+    assert shape is not None
+    assert kept("amount = 1.5", shape, "1.50", "2.00") == ["1.50"]
+    assert kept("amount > 1.5", shape, "1.50", "2.00") == ["1.50", "2.00"]
+
+
+def test_rows_that_stay_where_they_are_forbid_partition_pruning() -> None:
+    stays = config(
+        hoodie__table__partition__fields="city",
+        **{"lakebed.index.type": "global_simple", "lakebed.index.update_partition": "false"},
+    )
+    assert partition_layout(stays, SCHEMA) is None
+
+
+# -- buckets
+
+
+def buckets(key: tuple[str, ...], hashed: tuple[str, ...], count: int = 64) -> BucketLayout:
+    properties = {
+        "hoodie.table.name": "t",
+        "hoodie.table.version": "9",
+        "hoodie.table.recordkey.fields": ",".join(key),
+        "hoodie.table.keygenerator.type": "COMPLEX" if len(key) > 1 else "NON_PARTITION",
+        "lakebed.index.type": "bucket",
+        "lakebed.index.bucket.count": str(count),
+        "lakebed.index.bucket.fields": ",".join(hashed),
+    }
+    found = bucket_layout(TableConfig(properties), SCHEMA)
+    assert found is not None
+    return found[1]
+
+
+def numbers(condition: str, shape: BucketLayout) -> set[int] | None:
+    found = prune_buckets(parse_filter(condition, SCHEMA), shape)
+    return None if found is None else set(found)
+
+
+def of(keys: list[str], fields: tuple[str, ...]) -> set[int]:
+    return set(bucket_ids(pa.array(keys), fields, 64).tolist())
+
+
+def test_one_key_field() -> None:
+    shape = buckets(("city",), ("city",))
+    assert numbers("city = 'a'", shape) == of(["a"], ("city",))
+    assert numbers("city in ('a', 'b', null)", shape) == of(["a", "b"], ("city",))
+    assert numbers("city = 'a' or city = 'b'", shape) == of(["a", "b"], ("city",))
+    assert numbers("(city = 'a' or city = 'b') and city = 'b' and n > 1", shape) == of(["b"], ("city",))
+    assert numbers("city = 'a' and city = 'b'", shape) == set()
+    assert numbers("city = 'x,y:z'", shape) == of(["x,y:z"], ("city",))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "city > 'a'",
+        "city = 'a' or n = 1",
+        "not (city = 'a')",
+        "n = 1",
+        "city like 'a'",
+        "upper(city) = 'A'",
+        "city = 5",
+    ],
+)
+def test_other_predicates_never_prune(condition: str) -> None:
+    assert numbers(condition, buckets(("city",), ("city",))) is None
+
+
+def test_typed_constants_become_key_text() -> None:
+    assert numbers("n = 7", buckets(("n",), ("n",))) == of(["7"], ("n",))
+    assert numbers("n = 7.0", buckets(("n",), ("n",))) == of(["7"], ("n",))
+    assert numbers("n = 7.5", buckets(("n",), ("n",))) == set()
+    assert numbers("day = '2024-2-3'", buckets(("day",), ("day",))) == of(["2024-02-03"], ("day",))
+    assert numbers("amount = 1.5", buckets(("amount",), ("amount",))) == of(["1.50"], ("amount",))
+    assert numbers("ok", buckets(("ok",), ("ok",))) is None
+    assert numbers("ok = true", buckets(("ok",), ("ok",))) == of(["true"], ("ok",))
+    # two texts for one value: 0.0 and -0.0
+    assert numbers("x = 0.0", buckets(("x",), ("x",))) is None
+
+
+def test_several_key_fields() -> None:
+    shape = buckets(("city", "n"), ("city", "n"))
+    assert numbers("city = 'a'", shape) is None
+    assert numbers("city in ('a', 'b') and n = 1", shape) == of(["city:a,n:1", "city:b,n:1"], ("city", "n"))
+    assert numbers("city = '' and n = 1", shape) == of(["city:__empty__,n:1"], ("city", "n"))
+
+
+def test_a_number_beside_the_hash_field_cannot_confuse_the_key_parser() -> None:
+    assert numbers("city = 'a'", buckets(("city", "n"), ("city",))) == of(["city:a,n:5"], ("city",))
+
+
+def test_text_beside_the_hash_field_can() -> None:
+    shape = buckets(("city", "code"), ("city",))
+    assert numbers("city = 'a'", shape) is None
+    assert of(["city:a,code:1,city:b"], ("city",)) != of(["city:a,code:1"], ("city",))
+    assert numbers("city = 'a' and code = '1,city:b'", shape) == of(["city:a,code:1,city:b"], ("city",))
+
+
+def test_old_complex_keys_of_one_field_are_looked_for_in_both_forms() -> None:
+    properties = {
+        "hoodie.table.name": "t",
+        "hoodie.table.version": "8",
+        "hoodie.table.recordkey.fields": "city",
+        "hoodie.table.partition.fields": "n,ok",
+        "hoodie.table.keygenerator.type": "COMPLEX",
+        "lakebed.index.type": "bucket",
+        "lakebed.index.bucket.count": "64",
+    }
+    found = bucket_layout(TableConfig(properties), SCHEMA)
+    assert found is not None
+    assert numbers("city = 'a'", found[1]) == of(["a", "city:a"], ("city",))
+
+
+def test_constants_have_no_part_in_types_that_spark_would_cast() -> None:
+    assert parse_filter("amount = 1.5", SCHEMA).root.right.value == Decimal("1.50")  # type: ignore[union-attr]
+    assert parse_filter("day = '2024-02-03'", SCHEMA).root.right.value == date(2024, 2, 3)  # type: ignore[union-attr]

@@ -1,0 +1,227 @@
+"""The scan object in this process: columns, filters, plans, formats, what is opened."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from golden_tables import golden
+from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.model import META_COLUMNS
+from lakebed.read.arrow_scan import in_order
+from lakebed.read.incremental import Changes, select_commits
+from lakebed.read.scan import Scan
+from lakebed.read.time_travel import resolve_as_of
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.counting import CountingStorage
+from lakebed.timeline.table_config import TableConfig, load_table_config
+
+
+def opened(folder: Path, name: str, **properties: str) -> tuple[Snapshot, CountingStorage]:
+    storage = CountingStorage(open_storage(str(golden(name).unpack(folder))))
+    config = load_table_config(storage)
+    recorded = {k.replace("__", "."): v for k, v in properties.items()}
+    return open_snapshot(storage, TableConfig({**config.properties, **recorded})), storage
+
+
+def data_files(storage: CountingStorage) -> set[str]:
+    return {p for p in storage.opened if p.endswith(".parquet") and not p.startswith(".hoodie")}
+
+
+def test_columns(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    assert not set(Scan(snapshot).schema.names) & set(META_COLUMNS)
+    assert tuple(Scan(snapshot, meta=True).schema.names[:5]) == META_COLUMNS
+    assert Scan(snapshot, columns=["ID", "_hoodie_record_key"]).schema.names == ["id", "_hoodie_record_key"]
+    assert Scan(snapshot, columns=["id"], meta=True).schema.names == [*META_COLUMNS, "id"]
+    with pytest.raises(InvalidOption, match="did you mean 'region'"):
+        _ = Scan(snapshot, columns=["regio"]).schema
+    with pytest.raises(InvalidOption, match="query type"):
+        Scan(snapshot, query="incremental")
+
+
+def test_filter_on_a_column_that_is_not_asked_for(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    everything = Scan(snapshot).to_arrow()
+    found = Scan(snapshot, columns=["id"], filter="qty > 500").to_arrow()
+    assert found.column_names == ["id"]
+    assert sorted(found["id"].to_pylist()) == sorted(
+        everything.filter(pc.greater(everything["qty"], 500))["id"].to_pylist()
+    )
+    by_expression = Scan(snapshot, columns=["id"], filter=pc.field("qty") > 500)
+    assert by_expression.to_arrow().equals(found)
+    assert by_expression.count() == found.num_rows
+
+
+def test_partition_pruning_opens_only_what_it_needs(tmp_path: Path) -> None:
+    snapshot, storage = opened(tmp_path, "v9_cow_simple")
+    whole = Scan(snapshot).plan
+    storage.reset()
+    scan = Scan(snapshot, filter="region = 'eu' and qty > 0")
+    found = scan.to_arrow()
+    assert set(found["region"].to_pylist()) == {"eu"}
+    assert data_files(storage) == {f.path for f in scan.files}
+    assert {f.partition for f in scan.files} == {"eu"}
+    text = scan.explain()
+    assert f"{len(scan.files)} of {len(whole.files)}" in text
+    assert f"{len(whole.files) - len(scan.files)} files by partition" in text
+    assert "region = 'eu'" in repr(scan)
+    assert scan._repr_html_().startswith("<pre>")
+
+
+def test_bucket_pruning(tmp_path: Path) -> None:
+    index = {
+        "lakebed__index__type": "bucket",
+        "lakebed__index__bucket__count": "4",
+        "lakebed__index__bucket__fields": "id",
+    }
+    snapshot, storage = opened(tmp_path, "v9_cow_bucket_simple", **index)
+    rows = Scan(snapshot, meta=True).to_arrow()
+    row = rows.slice(7, 1).to_pylist()[0]
+    storage.reset()
+    scan = Scan(snapshot, filter=f"id = '{row['id']}' and code = '{row['code']}'")
+    assert row["id"] in scan.to_arrow()["id"].to_pylist()
+    assert len({bucket_of_file_id(f.file_id) for f in scan.files}) == 1
+    assert len(scan.files) < len(Scan(snapshot).files)
+    assert data_files(storage) == {f.path for f in scan.files}
+    assert "by bucket" in scan.explain()
+
+
+def test_count_reads_footers_only(tmp_path: Path) -> None:
+    snapshot, storage = opened(tmp_path, "v9_cow_simple")
+    scan = Scan(snapshot)
+    wanted = scan.to_arrow().num_rows
+    storage.reset()
+    assert scan.count() == wanted
+    assert sorted(storage.opened) == sorted(f.path for f in scan.files)
+
+
+def test_other_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    scan = Scan(snapshot, columns=["id", "qty"])
+    table = scan.to_arrow()
+    assert scan.to_pandas().shape == table.shape
+    assert scan.to_polars().equals(pl.from_arrow(table))
+    assert pa.table(scan).equals(table)
+    assert sum(b.num_rows for b in scan.to_batches()) == table.num_rows
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(UnsupportedFeature, match=r"lakebed\[polars\]"):
+        scan.to_polars()
+
+
+def test_a_snapshot_of_log_files_is_refused_by_name(tmp_path: Path) -> None:
+    table = golden("v9_mor_compaction")
+    snapshot, _ = opened(tmp_path, table.name)
+    if any(s.log_files for s in snapshot.file_slices()):
+        with pytest.raises(UnsupportedFeature, match="read_optimized"):
+            Scan(snapshot).to_arrow()
+    read_optimized = Scan(snapshot, query="read_optimized").to_arrow()
+    assert read_optimized.num_rows == table.more("ro.parquet").num_rows
+
+
+def test_damage_names_the_file(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    victim = Scan(snapshot).files[0]
+    (tmp_path / "v9_cow_simple" / victim.path).write_bytes(b"\0" * victim.size)
+    with pytest.raises(CorruptFile, match=victim.name):
+        Scan(snapshot).to_arrow()
+
+
+def test_threads_keep_the_order_and_stop_early() -> None:
+    batches = [pa.record_batch({"n": [i]}) for i in range(40)]
+    jobs = [lambda i=i: iter(batches[i * 10 : i * 10 + 10]) for i in range(4)]
+    assert [b["n"][0].as_py() for b in in_order(jobs, 3)] == list(range(40))
+    reader = in_order(jobs, 3)
+    assert next(reader)["n"][0].as_py() == 0
+    reader.close()  # type: ignore[attr-defined]
+
+    def broken():
+        yield batches[0]
+        raise CorruptFile("bad")
+
+    with pytest.raises(CorruptFile):
+        list(in_order([jobs[0], broken, jobs[1]], 2))
+
+
+@pytest.mark.parametrize(
+    ("when", "instant"),
+    [
+        ("20261121110149683", "20261121110149683"),
+        ("20261121110149", "20261121110149999"),
+        ("20261121", "20261121000000000"),
+        ("2026-11-21", "20261121000000000"),
+        ("2026-11-21 11:01:49", "20261121110149000"),
+        ("2026-11-21T11:01:49.683Z", "20261121110149683"),
+        ("2026-11-21T11:01:49.683+01:00", "20261121100149683"),
+        (date(2026, 11, 21), "20261121000000000"),
+        (datetime(2026, 11, 21, 11, tzinfo=UTC), "20261121110000000"),
+        (datetime(2026, 11, 21, 11, 1, 49, 683999), "20261121110149683"),
+    ],
+)
+def test_as_of(when: str | date, instant: str) -> None:
+    config = TableConfig({"hoodie.table.name": "t", "hoodie.table.timeline.timezone": "UTC"})
+    assert resolve_as_of(when, config) == instant
+
+
+def test_as_of_nonsense() -> None:
+    with pytest.raises(InvalidOption, match="as_of 'yesterday' is no time"):
+        resolve_as_of("yesterday", TableConfig({"hoodie.table.name": "t"}))
+
+
+def test_ranges_of_changes(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    first, *_, last = snapshot.commits
+    assert first.completion_time
+    assert last.completion_time
+    # an instant stands for its completion time: the commit itself does not come back
+    by_instant, by_completion = (select_commits(snapshot, s) for s in (first.time, first.completion_time))
+    assert by_instant == by_completion
+    assert first not in by_instant.commits
+    assert by_instant.end == last.completion_time
+    moment = datetime.strptime(first.completion_time[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    assert len(select_commits(snapshot, moment).commits) == len(snapshot.commits)
+    after = Changes(snapshot, last.completion_time)
+    assert after.to_arrow().num_rows == 0
+    assert after.end == last.completion_time
+    assert Changes(snapshot, "earliest").count() == Scan(snapshot).count()
+
+
+def test_changes_take_a_filter_and_columns(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    start = snapshot.commits[0].time
+    everything = Changes(snapshot, start, meta=True).to_arrow()
+    eu = Changes(snapshot, start, filter="region = 'eu'", columns=["id"])
+    assert eu.to_arrow().column_names == ["id"]
+    assert eu.count() == pc.sum(pc.equal(everything["region"], "eu")).as_py()
+    assert "commits" in eu.explain()
+
+
+def test_changes_of_files_that_are_gone_come_from_the_newest_snapshot(tmp_path: Path) -> None:
+    snapshot, storage = opened(tmp_path, "v9_cow_simple")
+    commits = snapshot.commits
+    whole = Scan(snapshot, meta=True).to_arrow()
+    middle = commits[1]
+    old = Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, middle.time)
+    newest = {f.path for f in snapshot.base_files()}
+    for base_file in old.base_files():
+        if base_file.path not in newest:
+            storage.delete(base_file.path)
+    fresh = open_snapshot(storage, snapshot.config)
+    found = Changes(fresh, "000", middle.time, meta=True).to_arrow()
+    wanted = {i.time for i in commits[:2]}
+    expected = whole.filter(pc.is_in(whole["_hoodie_commit_time"], value_set=pa.array(sorted(wanted))))
+    assert sorted(found["_hoodie_record_key"].to_pylist()) == sorted(expected["_hoodie_record_key"].to_pylist())
+
+
+def test_changes_need_meta_fields(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_no_meta")
+    with pytest.raises(InvalidOption, match="no meta fields"):
+        Changes(snapshot, "000")
