@@ -18,7 +18,7 @@ from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
-from lakebed.write.context import TableSchema, WriteContext, group_writer
+from lakebed.write.context import TableSchema, WriteContext, group_writer, schema_for_write
 from lakebed.write.file_writer import FileWriter, with_meta, write_partition_metadata
 from lakebed.write.group_writer import GroupWriter
 from lakebed.write.prepare import prepare
@@ -46,12 +46,13 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
     """
     times = StageTimes()
     kind = KeyedWrite("INSERT", "none", context.settings.combine_before_insert)
-    rows, schema = admitted_rows(context, data, kind)
+    rows = admitted_rows(context, data, kind)
     with transaction(context, "BULK_INSERT") as tx:
         tx.begin()
         tx.inflight()
         times.mark("begin")
         snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        schema = schema_for_write(context, snapshot, rows)
         prepared = prepare(context, rows, schema)
         if isinstance(context.index, BucketIndex):
             statuses = write_buckets(context, snapshot, schema, tx.instant, prepared, kind)

@@ -15,7 +15,7 @@ from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.actions import encode_requested_replace
 from lakebed.write.admission import admit, file_groups_in_clustering
 from lakebed.write.assign import assign
-from lakebed.write.context import TableSchema, WriteContext, group_writer
+from lakebed.write.context import TableSchema, WriteContext, group_writer, schema_for_write
 from lakebed.write.expressions import NO_LOCATION
 from lakebed.write.prepare import prepare
 from lakebed.write.profile import encode_profile
@@ -36,12 +36,13 @@ def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partition
     times = StageTimes()
     operation = "INSERT_OVERWRITE_TABLE" if scope == "table" else "INSERT_OVERWRITE"
     kind = KeyedWrite("INSERT", "none", context.settings.combine_before_insert)
-    rows, schema = admitted_rows(context, data, kind)
+    rows = admitted_rows(context, data, kind)
     with transaction(context, operation, Action.REPLACECOMMIT) as tx:
         tx.begin(encode_requested_replace(None))
         times.mark("begin")
         snapshot = Snapshot(context.storage, context.config, tx.timeline)
         refuse_replacing_clustered(snapshot, None if scope == "table" else ())
+        schema = schema_for_write(context, snapshot, rows)
         prepared = prepare(context, rows, schema)
         if isinstance(context.index, BucketIndex):
             tx.inflight()

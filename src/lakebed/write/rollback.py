@@ -90,8 +90,13 @@ def files_of(storage: Storage, target: Instant) -> list[str]:
     markers = list_markers(storage, target.time)
     if markers or target.state is State.REQUESTED:
         return sorted({m.path for m in markers})
+    return files_named(storage, target.time)
+
+
+def files_named(storage: Storage, instant: str) -> list[str]:
+    """Data files that carry the instant in their name; lists the whole table."""
     listing = list_table(storage)
-    return sorted(f.path for f in (*listing.base_files, *listing.log_files) if f.instant == target.time)
+    return sorted(f.path for f in (*listing.base_files, *listing.log_files) if f.instant == instant)
 
 
 def _execute(

@@ -22,8 +22,8 @@ from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.write.litter import lost_files, sweep
-from lakebed.write.rollback import delete_data_files, roll_back, roll_back_dead_writers
+from lakebed.write.litter import sweep
+from lakebed.write.rollback import delete_data_files, files_named, roll_back, roll_back_dead_writers
 from lakebed.write.status import WriteStatus
 
 WRITER_ID = "lakebed.writer"
@@ -123,8 +123,8 @@ class Transaction:
             if mine is not None:
                 roll_back(self.storage, self.config, timeline, mine, self._clock)
             elif not timeline.is_completed(self.instant):
-                # another writer has rolled it back while tasks of it may still have written
-                delete_data_files(self.storage, [m.path for m in lost_files(self.storage, timeline, self.instant)])
+                # another writer has rolled it back, with its markers, while tasks still wrote
+                delete_data_files(self.storage, files_named(self.storage, self.instant))
                 delete_markers(self.storage, self.instant)
                 self._remove_heartbeat()
 

@@ -81,11 +81,12 @@ def insert(context: WriteContext, data: Any) -> WriteResult:
 
 def keyed_write(context: WriteContext, data: Any, kind: KeyedWrite) -> WriteResult:
     times = StageTimes()
-    rows, schema = admitted_rows(context, data, kind)
+    rows = admitted_rows(context, data, kind)
     with transaction(context, kind.operation) as tx:
         tx.begin()
         times.mark("begin")
         snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        schema = schema_for_write(context, snapshot, rows)
         prepared = prepare(context, rows, schema)
         if isinstance(context.index, BucketIndex):
             tx.inflight()
@@ -96,8 +97,8 @@ def keyed_write(context: WriteContext, data: Any, kind: KeyedWrite) -> WriteResu
         return finish(context, tx, statuses, schema.avro, times)
 
 
-def admitted_rows(context: WriteContext, data: Any, kind: KeyedWrite) -> tuple[Rows, TableSchema]:
-    """The caller's rows and the schema after the write; everything that can be refused is refused here."""
+def admitted_rows(context: WriteContext, data: Any, kind: KeyedWrite) -> Rows:
+    """The caller's rows; everything that can be refused is refused here, before the write begins."""
     snapshot = open_snapshot(context.storage, context.config)
     admit(context, snapshot, kind.operation)
     if kind.looks_up:
@@ -107,7 +108,7 @@ def admitted_rows(context: WriteContext, data: Any, kind: KeyedWrite) -> tuple[R
     schema = schema_for_write(context, snapshot, rows)
     if kind.matching == "keys" and file_groups_in_clustering(snapshot):
         refuse_clustered(snapshot, plan_keyed_write(context, snapshot, rows, schema, kind))
-    return rows, schema
+    return rows
 
 
 def write_buckets(
@@ -240,8 +241,9 @@ def plan_keyed_write(
 def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
     """The plan of `upsert(data)`."""
     kind = KeyedWrite("UPSERT", "keys", context.settings.combine_before_upsert)
-    rows, schema = admitted_rows(context, data, kind)
-    return plan_keyed_write(context, open_snapshot(context.storage, context.config), rows, schema, kind)
+    rows = admitted_rows(context, data, kind)
+    snapshot = open_snapshot(context.storage, context.config)
+    return plan_keyed_write(context, snapshot, rows, schema_for_write(context, snapshot, rows), kind)
 
 
 def transaction(context: WriteContext, operation: str, action: Action = Action.COMMIT) -> Transaction:
