@@ -1,6 +1,4 @@
-"""Base files: Parquet as Hudi and Spark read it back the same, written and read by batches in bounded
-memory.
-"""
+"""Base files: Parquet as Hudi and Spark read it back the same, written and read by batches in bounded memory."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ def base_file_footer(
 
 @dataclass(frozen=True)
 class Footer:
-    """What a base file says of itself. `schema` is its Arrow schema in file types, `row_groups` their
-    number.
-    """
+    """What a base file says of itself. `schema` is its Arrow schema in file types, `row_groups` their number."""
 
     path: str
     schema: pa.Schema
@@ -86,9 +82,7 @@ class Footer:
 
 
 def read_footer(storage: Storage, path: str, size: int | None = None) -> Footer:
-    """Schema, key-values and counts of a base file; one or two small reads. `CorruptFile` if it is no
-    Parquet file.
-    """
+    """Schema, key-values and counts of a base file; one or two small reads. `CorruptFile` if it is no Parquet file."""
     with storage.open_input(path, size) as source, _naming(path):
         return _footer_of(pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us"), path)
 
@@ -158,9 +152,7 @@ def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:
 
 
 def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns asked for, in that order: the reader gives file order, and `a.b` too where `a` was asked
-    for.
-    """
+    """The columns asked for, in that order: the reader gives file order, and `a.b` too where `a` was asked for."""
     columns = [batch.column(name) for name in schema.names]
     if not columns:
         return batch.select([])

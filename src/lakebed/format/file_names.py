@@ -33,9 +33,7 @@ def parse_base_file(partition: str, name: str, size: int) -> BaseFile | None:
     if found is None:
         return None
     file_id, token, instant, _ = found.groups()
-    return BaseFile(
-        partition=partition, file_id=file_id, write_token=token, instant=instant, name=name, size=size
-    )
+    return BaseFile(partition=partition, file_id=file_id, write_token=token, instant=instant, name=name, size=size)
 
 
 def log_file_name(file_id: str, instant: str, version: int, write_token: str, *, cdc: bool = False) -> str:

@@ -1,6 +1,4 @@
-"""Hudi's hash functions over Arrow columns: Java's `String.hashCode`, the bucket of a key, MurmurHash2,
-MD5.
-"""
+"""Hudi's hash functions over Arrow columns: Java's `String.hashCode`, the bucket of a key, MurmurHash2, MD5."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ _NULL, _EMPTY = "__null__", "__empty__"
 
 
 def plain_strings(strings: Any) -> pa.Array:
-    """A string column of any Arrow layout (chunked, large, view, dictionary) as one plain string or binary
-    array.
-    """
+    """A string column of any Arrow layout (chunked, large, view, dictionary) as one plain string or binary array."""
     if isinstance(strings, pa.ChunkedArray):
         strings = strings.combine_chunks()
         if isinstance(strings, pa.ChunkedArray):
@@ -96,9 +92,7 @@ def _rows_beyond_ascii(data: npt.NDArray[np.uint8], offsets: Int64s) -> npt.NDAr
 
 
 def _utf16(data: npt.NDArray[np.uint8], offsets: Int64s) -> tuple[npt.NDArray[np.uint16], Int64s]:
-    """The same rows in UTF-16 code units: one conversion of the whole buffer, offsets counted from the lead
-    bytes.
-    """
+    """The same rows in UTF-16 code units: one conversion of the whole buffer, offsets counted from the lead bytes."""
     first, last = int(offsets[0]), int(offsets[-1])
     used = data[first:last]
     text = used.tobytes().decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass")
@@ -168,9 +162,7 @@ def java_list_hash(columns: Sequence[npt.NDArray[Any]]) -> Int32s:
 
 
 def bucket_of_hash(list_hash: Int32s, buckets: int) -> Int32s:
-    """Bucket number of a list hash, as the bucket index reckons it: sign bit off, modulo the number of
-    buckets.
-    """
+    """Bucket number of a list hash, as the bucket index reckons it: sign bit off, modulo the number of buckets."""
     return (list_hash & np.int32(_INT_MASK)) % np.int32(buckets)
 
 

@@ -87,9 +87,7 @@ class BaseFileWriter:
         self._sampled: tuple[int, float] = (0, 0.0)
 
     def write(self, data: pa.RecordBatch | pa.Table) -> None:
-        """Append rows: the schema's columns in its order. A null in a required column raises
-        `pa.ArrowInvalid`.
-        """
+        """Append rows: the schema's columns in its order. A null in a required column raises `pa.ArrowInvalid`."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if not table.num_rows:
             return
@@ -105,9 +103,7 @@ class BaseFileWriter:
 
     @property
     def bytes_written(self) -> int:
-        """Size the file would have by now, without footer: bytes put out plus an estimate of the rows held
-        back.
-        """
+        """Size the file would have by now, without footer: bytes put out plus an estimate of the rows held back."""
         return self._sink.position + int(self._pending_rows * self._bytes_a_row())
 
     def close(self, footer: Mapping[str, str]) -> int:

@@ -13,9 +13,7 @@ from lakebed.model import META_COLUMNS
 
 MAX_PRECISION = 38
 AVRO_TYPE = b"lakebed.avro.type"
-"""Field metadata: the Avro type (JSON) of a column that Arrow alone would not give back (enum, uuid,
-fixed).
-"""
+"""Field metadata: the Avro type (JSON) of a column that Arrow alone would not give back (enum, uuid, fixed)."""
 
 _RENAMED: dict[pa.DataType, pa.DataType] = {
     pa.int8(): pa.int32(),

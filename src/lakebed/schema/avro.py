@@ -286,9 +286,7 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:
 
 
 def _check_name(name: str, namespace: str) -> None:
-    """Java's Avro takes letters of any script, digits behind the first character, and `_`; nothing beyond
-    the BMP.
-    """
+    """Java's Avro takes letters of any script, digits behind the first character, and `_`; nothing beyond the BMP."""
     letters = [c == "_" or (unicodedata.category(c)[0] == "L" and ord(c) < 0x10000) for c in name]
     digits = [unicodedata.category(c) == "Nd" and ord(c) < 0x10000 for c in name]
     if not name or not letters[0] or not all(a or b for a, b in zip(letters, digits, strict=True)):

@@ -1,6 +1,4 @@
-"""Stored values in the types a table has today: the conversions Hudi makes when it reads an older base
-file.
-"""
+"""Stored values in the types a table has today: the conversions Hudi makes when it reads an older base file."""
 
 from __future__ import annotations
 

@@ -76,37 +76,41 @@ def _float_text(values: pa.Array) -> pa.Array:
 
 def _odd_text(values: pa.Array, text: pa.Array) -> pa.Array:
     """NaN, infinities and what Java prints with an exponent."""
-    negative = pc.starts_with(text, "-")
+    written = pc.match_substring(text, "e")
+    pointed = pc.match_substring(text, ".")
+    exponent = pc.replace_substring(pc.replace_substring(text, "e+", "E"), "e", "E")
+    scientific = pc.if_else(pointed, exponent, pc.replace_substring(exponent, "E", ".0E"))
+    number = scientific if pc.all(written).as_py() else pc.if_else(written, scientific, _with_exponent(text))
+    if not pc.all(pc.is_finite(values)).as_py():
+        infinite = pc.if_else(pc.starts_with(text, "-"), "-Infinity", "Infinity")
+        number = pc.if_else(pc.is_finite(values), number, pc.if_else(pc.is_nan(values), "NaN", infinite))
+    return _two_digits(number, values)
+
+
+def _with_exponent(text: pa.Array) -> pa.Array:
+    """Numbers that Arrow wrote out in full (12345678.5, 0.00012) in scientific notation."""
     body = pc.utf8_ltrim(text, "-")
-    mantissa = pc.replace_substring_regex(body, "e.*", "")
-    written = pc.if_else(pc.match_substring(body, "e"), pc.replace_substring_regex(body, r".*e\+?", ""), "0")
-    digits = pc.replace_substring(mantissa, ".", "")
-    leading = pc.utf8_length(pc.replace_substring_regex(mantissa, r"\..*", ""))
+    size, point = pc.utf8_length(body), pc.find_substring(body, ".")
+    whole = pc.if_else(pc.less(point, 0), size, point)
+    digits = pc.replace_substring(body, ".", "")
     significant = pc.utf8_ltrim(digits, "0")
     zeros = pc.subtract(pc.utf8_length(digits), pc.utf8_length(significant))
-    is_number = pc.is_finite(values)
-    shift = pc.subtract(pc.subtract(leading, 1), zeros)
-    exponent = pc.add(pc.if_else(is_number, written, "0").cast(pa.int32()), shift)
+    exponent = pc.subtract(pc.subtract(whole, 1), zeros).cast(pa.string())
     trimmed = pc.utf8_rtrim(significant, "0")
     rest = pc.utf8_slice_codeunits(trimmed, 1)
-    sign = pc.if_else(negative, "-", "")
-    number = pc.binary_join_element_wise(
-        sign,
+    return pc.binary_join_element_wise(
+        pc.if_else(pc.starts_with(text, "-"), "-", ""),
         pc.utf8_slice_codeunits(trimmed, 0, 1),
         ".",
         pc.if_else(pc.equal(rest, ""), "0", rest),
         "E",
-        exponent.cast(pa.string()),
+        exponent,
         "",
     )
-    other = pc.if_else(pc.is_nan(values), "NaN", pc.binary_join_element_wise(sign, "Infinity", ""))
-    return _two_digits(pc.if_else(is_number, number, other), values)
 
 
 def _two_digits(text: pa.Array, values: pa.Array) -> pa.Array:
-    """The few smallest numbers: Java prints the nearest with two digits (4.9E-324) where one digit would
-    do.
-    """
+    """The few smallest numbers: Java prints the nearest with two digits (4.9E-324) where one digit would do."""
     size = np.abs(values.to_numpy(zero_copy_only=False))
     tiny = (size > 0) & (size < _TWO_DIGITS_BELOW[values.type])
     if not tiny.any():

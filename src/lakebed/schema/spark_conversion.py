@@ -33,9 +33,7 @@ def _column(file_schema: pa.Schema, field: pa.Field) -> str:
 
 
 def spark_cast(sql: str, kind: pa.DataType, to_type: pa.DataType, depth: int = 0) -> str:
-    """`sql`, a value of type `kind`, in another type, as `cast_column` has it; `depth` tells nested lambdas
-    apart.
-    """
+    """`sql`, a value of type `kind`, in another type, as `cast_column` has it; `depth` tells nested lambdas apart."""
     if kind.equals(to_type) or (
         not pt.is_nested(to_type) and spark_type(kind) == spark_type(to_type) and not _cuts(kind, to_type)
     ):
