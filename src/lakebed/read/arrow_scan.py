@@ -35,12 +35,17 @@ class FileReader:
     condition: pc.Expression | None = None
     partition_values: Mapping[str, Mapping[str, Any]] | None = None
 
-    def read(self, storage: Storage, file: BaseFile) -> Iterator[pa.RecordBatch]:
-        """The file's matching rows in the table's types."""
+    def read(
+        self, storage: Storage, file: BaseFile, row_groups: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The matching rows of the file (or of some of its row groups) in the table's types."""
         stored = [s.stored for s in self.sources if s.stored is not None]
         if not stored:
             stored = ["_hoodie_record_key"]
-        for batch in read_base_file(storage, file.path, file.size, list(dict.fromkeys(stored)), batch_rows=BATCH_ROWS):
+        columns = list(dict.fromkeys(stored))
+        for batch in read_base_file(
+            storage, file.path, file.size, columns, batch_rows=BATCH_ROWS, row_groups=row_groups
+        ):
             yield from self._shape(batch, file)
 
     def take(self, parquet: Any, row_group: int, rows: pa.Array, file: BaseFile) -> list[pa.RecordBatch]:

@@ -195,14 +195,12 @@ class ValueReader:
         return Call(name, (value,), _INT)
 
     def _arithmetic(self, e: Expression) -> Value:
+        _only(e, "this", "expression")
         left, right = self.read(e.this), self.read(e.expression)
-        if not all(pa.types.is_integer(v.type) or pa.types.is_floating(v.type) for v in (left, right)):
-            raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
-        if pa.types.is_float32(left.type) or pa.types.is_float32(right.type):
-            raise SparkOnly("arithmetic in single precision")
-        if isinstance(left, Literal) and isinstance(right, Literal):
-            raise SparkOnly("arithmetic on constants")
         to = common_type(left.type, right.type)
+        if to != pa.float64() or (isinstance(left, Literal) and isinstance(right, Literal)):
+            # what an overflow of integers or decimals does is the session's choice
+            raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
         sides = tuple(v if v.type == to else Call("cast", (v,), to) for v in (left, right))
         return Call(_ARITHMETIC[type(e)], sides, to)
 

@@ -22,6 +22,8 @@ from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 
+# Row groups beyond this many bytes are read by batches.
+_LARGE_ROW_GROUP = 256 << 20
 LOCATION_SCHEMA = pa.schema(
     [
         ("key", pa.string()),
@@ -256,9 +258,11 @@ class _Search:
         here = pc.and_(pc.equal(self.wanted.partitions, file.partition), pc.is_valid(self.wanted.texts))
         return _plain(self.wanted.texts.filter(here).unique())
 
-    def _from_all(self, file: BaseFile, reader: FileReader, keys: pa.Array) -> list[pa.RecordBatch]:
+    def _from_all(
+        self, file: BaseFile, reader: FileReader, keys: pa.Array, row_groups: Sequence[int] | None = None
+    ) -> list[pa.RecordBatch]:
         batches: list[pa.RecordBatch] = []
-        for batch in reader.read(self.snapshot.storage, file):
+        for batch in reader.read(self.snapshot.storage, file, row_groups):
             mask = pc.is_in(self.texts(pa.Table.from_batches([batch])), value_set=keys)
             batches.append(batch.filter(mask))
         return batches
@@ -270,7 +274,11 @@ class _Search:
             metadata = parquet.metadata
             at = _key_column(metadata)
             for number in range(metadata.num_row_groups):
-                if not _may_hold(metadata.row_group(number), at, keys):
+                row_group = metadata.row_group(number)
+                if not _may_hold(row_group, at, keys):
+                    continue
+                if row_group.total_byte_size > _LARGE_ROW_GROUP:
+                    batches += self._from_all(file, reader, keys, [number])
                     continue
                 stored = parquet.read_row_group(number, columns=[RECORD_KEY]).column(0)
                 hits = pc.indices_nonzero(pc.is_in(_plain(stored), value_set=keys))

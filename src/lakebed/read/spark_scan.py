@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,8 +33,9 @@ _warned: set[str] = set()
 def active_session() -> SparkSession | None:
     """The session of this thread or process, if there is one."""
     require_spark()
-    sql = import_module("pyspark.sql")
-    return sql.SparkSession.getActiveSession()
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
 
 
 def through_storage(plan: ScanPlan, spark: SparkSession, storage: Storage, meta_fields: bool) -> str:

@@ -116,3 +116,12 @@ def test_log_files_are_refused(tmp_path: Path) -> None:
     if any(s.log_files for s in snapshot.file_slices()):
         with pytest.raises(UnsupportedFeature, match="log files"):
             get(snapshot, ["k0001"])
+
+
+def test_huge_row_groups_are_read_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple")
+    key = Scan(snapshot).to_arrow()["id"][3].as_py()
+    expected = get(snapshot, [key])
+    monkeypatch.setattr("lakebed.read.lookup._LARGE_ROW_GROUP", 0)
+    assert get(snapshot, [key]).equals(expected)
+    assert exists(snapshot, [key, "nobody"]).to_pylist() == [True, False]
