@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
-from lakebed.index.registry import index_of, index_properties
+from lakebed.index.registry import index_changes, index_of
 from lakebed.model import FileSlice, Instant
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.lock import default_lock
@@ -132,7 +132,7 @@ class IndexesView:
         storage = self._table._storage  # pyright: ignore[reportPrivateUsage]
         with default_lock(storage, wait_seconds=60.0):
             adopted = adopt(self._snapshot(), index, buckets=buckets, fields=tuple(fields))
-            update_table_config(storage, index_properties(adopted))
+            update_table_config(storage, index_changes(adopted))
         return self.index
 
     def _snapshot(self) -> Snapshot:

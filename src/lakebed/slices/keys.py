@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lakebed.expressions.key_generators import KeyGenerator, KeyGeneratorSpec, key_generator
 from lakebed.format.base_file import read_base_file
 from lakebed.model import RECORD_KEY
@@ -12,12 +14,17 @@ _TIMEBASED = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 
-def key_generator_spec(config: TableConfig, *, single_field_prefix: bool = True) -> KeyGeneratorSpec:
-    """What the table's properties say about keys. `single_field_prefix` matters to complex keys of one field only."""
+def key_generator_spec(
+    config: TableConfig, *, single_field_prefix: bool = True, timebased: Mapping[str, str] | None = None
+) -> KeyGeneratorSpec:
+    """What the table's properties say about keys. `single_field_prefix` matters to complex keys of one field only.
+
+    `timebased` are a job's own `hoodie.keygen.timebased.*` options: real Hudi does not keep them in every table.
+    """
     timestamp = {
         key.removeprefix(prefix): value
         for prefix in reversed(_TIMEBASED)
-        for key, value in config.properties.items()
+        for key, value in {**(timebased or {}), **config.properties}.items()
         if key.startswith(prefix)
     }
     kind = config.key_generator
@@ -38,13 +45,13 @@ def key_generator_spec(config: TableConfig, *, single_field_prefix: bool = True)
     )
 
 
-def table_keys(snapshot: Snapshot) -> KeyGenerator:
+def table_keys(snapshot: Snapshot, timebased: Mapping[str, str] | None = None) -> KeyGenerator:
     """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide."""
     config = snapshot.config
     prefix = True
     if config.key_generator == "COMPLEX" and len(config.key_fields) == 1 and config.version < 9:
         prefix = _stored_prefix(snapshot, config.key_fields[0])
-    return key_generator(key_generator_spec(config, single_field_prefix=prefix))
+    return key_generator(key_generator_spec(config, single_field_prefix=prefix, timebased=timebased))
 
 
 def _stored_prefix(snapshot: Snapshot, field: str) -> bool:

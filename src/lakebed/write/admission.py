@@ -9,9 +9,9 @@ from lakebed.write.context import WriteContext
 from lakebed.write.plan import WritePlan
 
 
-def admit(context: WriteContext, snapshot: Snapshot, operation: str) -> None:
+def admit(context: WriteContext, operation: str) -> None:
     """Raise `UnsupportedFeature` for a table whose features this operation could not keep right."""
-    check_write(context.config.properties, table_facts(snapshot), operation.lower())
+    check_write(context.config.properties, table_facts(context.opened), operation.lower())
 
 
 def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[tuple[str, str]]:

@@ -8,16 +8,20 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from lakebed.config.options import Options
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.index.base import Index
+from lakebed.index.inference import check_requested
+from lakebed.index.registry import check_same_index, index_of, make_index, recorded_index
 from lakebed.merge.rules import MergeRules
 from lakebed.model import META_COLUMNS, OPERATION_COLUMN, BaseFile
 from lakebed.schema.arrow import normalise, with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.schema.evolution import reconcile
+from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
@@ -30,19 +34,63 @@ from lakebed.write.targets import Targets
 
 @dataclass(frozen=True)
 class WriteContext:
-    """One table, one engine, one set of settings."""
+    """One table as it was when the write was asked for, one engine, one set of options.
 
-    storage: Storage
-    config: TableConfig
+    Index and key generator are told from the table when first needed: a write that is refused for a feature of the
+    table is refused by that feature's name.
+    """
+
+    opened: Snapshot
     engine: Engine
-    settings: WriteSettings
-    index: Index
-    keys: KeyGenerator
+    options: Options
+
+    @property
+    def storage(self) -> Storage:
+        return self.opened.storage
+
+    @property
+    def config(self) -> TableConfig:
+        return self.opened.config
+
+    @property
+    def settings(self) -> WriteSettings:
+        return self.options.write
+
+    @cached_property
+    def keys(self) -> KeyGenerator:
+        return table_keys(self.opened, self.options.table.timestamp)
+
+    @cached_property
+    def index(self) -> Index:
+        """The table's own index; one that the options name has to be the same."""
+        asked = requested_index(self.options, self.config.key_fields)
+        if asked is None:
+            return index_of(self.opened)
+        recorded = recorded_index(self.config.index_settings)
+        if recorded is None:
+            check_requested(self.opened, asked)
+        else:
+            check_same_index(index_of(self.opened), asked)
+        return asked
 
     @cached_property
     def rules(self) -> MergeRules:
         c = self.config
         return MergeRules.of(c.merge_mode, c.ordering_fields, c.delete_field, c.delete_marker)
+
+
+def requested_index(options: Options, key_fields: Sequence[str]) -> Index | None:
+    """The index that a job's options name, or None."""
+    said = options.index
+    if said.type is None:
+        return None
+    return make_index(
+        said.type,
+        key_fields=key_fields,
+        buckets=said.buckets,
+        fields=said.fields or (),
+        update_partition_path=said.update_partition,
+    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lakebed.index.bucket import BucketIndex
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakebed.read.lookup import KeyText, wanted_keys
 from lakebed.read.scan import Scan
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
 from lakebed.write.assign import Assignment, assign
 from lakebed.write.context import TableSchema, WriteContext, keyed_by_meta, require_columns, table_schema
@@ -35,8 +35,8 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
 
     Keys without their partition columns are looked for in every partition, and every hit goes.
     """
-    snapshot = open_snapshot(context.storage, context.config)
-    admit(context, snapshot, "delete")
+    snapshot = context.opened
+    admit(context, "delete")
     if isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute"):
         return _delete_located(context, snapshot, _by_predicate(context, snapshot, what))
     keyed_by_meta(context, "delete")

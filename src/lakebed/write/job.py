@@ -10,9 +10,6 @@ from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
-from lakebed.index.base import Index
-from lakebed.index.registry import check_same_index, index_of, make_index, recorded_index
-from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -47,40 +44,7 @@ def choose_engine(data: Any, spark: Any | None, tasks: int | None = None) -> Eng
 def write_context(storage: Storage, config: TableConfig, engine: Engine, options: Options) -> WriteContext:
     """Everything a write of this table needs. Raises `InvalidOption` where options contradict the table."""
     conflicts_with_table(options, config.properties)
-    snapshot = open_snapshot(storage, config)
-    return WriteContext(
-        storage=storage,
-        config=config,
-        engine=engine,
-        settings=options.write,
-        index=_index(config, options, lambda: index_of(snapshot)),
-        keys=table_keys(snapshot),
-    )
-
-
-def _index(config: TableConfig, options: Options, inferred: Any) -> Index:
-    asked = requested_index(options, config)
-    recorded = recorded_index(config.index_settings)
-    if recorded is None and asked is not None:
-        return asked
-    found: Index = inferred()
-    if asked is not None:
-        check_same_index(found, asked)
-    return found
-
-
-def requested_index(options: Options, config: TableConfig) -> Index | None:
-    """The index that a job's options name, or None."""
-    said = options.index
-    if said.type is None:
-        return None
-    return make_index(
-        said.type,
-        key_fields=config.key_fields,
-        buckets=said.buckets,
-        fields=said.fields or (),
-        update_partition_path=said.update_partition,
-    )
+    return WriteContext(open_snapshot(storage, config), engine, options)
 
 
 def write(

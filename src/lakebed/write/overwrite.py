@@ -11,7 +11,7 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import FILE_ID
 from lakebed.index.bucket import BucketIndex
 from lakebed.model import PARTITION_PATH, Action
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import encode_requested_replace
 from lakebed.write.admission import admit, file_groups_in_clustering
 from lakebed.write.assign import assign
@@ -105,8 +105,8 @@ def _overwrite_planned(
 def delete_partitions(context: WriteContext, partitions: Sequence[str]) -> WriteResult:
     """Replace every file group of the partitions by nothing. `*` in a path stands for any text."""
     times = StageTimes()
-    snapshot = open_snapshot(context.storage, context.config)
-    admit(context, snapshot, "delete_partition")
+    snapshot = context.opened
+    admit(context, "delete_partition")
     chosen = match_partitions(partitions, snapshot.partitions())
     refuse_replacing_clustered(snapshot, chosen)
     with transaction(context, "DELETE_PARTITION", Action.REPLACECOMMIT) as tx:

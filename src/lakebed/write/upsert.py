@@ -12,7 +12,7 @@ from lakebed.index.base import FILE_ID
 from lakebed.index.bucket import BucketIndex
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.model import PARTITION_PATH, Action
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
 from lakebed.write.assign import Assignment, assign
 from lakebed.write.context import (
@@ -99,8 +99,8 @@ def keyed_write(context: WriteContext, data: Any, kind: KeyedWrite) -> WriteResu
 
 def admitted_rows(context: WriteContext, data: Any, kind: KeyedWrite) -> Rows:
     """The caller's rows; everything that can be refused is refused here, before the write begins."""
-    snapshot = open_snapshot(context.storage, context.config)
-    admit(context, snapshot, kind.operation)
+    snapshot = context.opened
+    admit(context, kind.operation)
     if kind.looks_up:
         keyed_by_meta(context, kind.operation.lower())
     rows = context.engine.rows(data)
@@ -242,7 +242,7 @@ def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
     """The plan of `upsert(data)`."""
     kind = KeyedWrite("UPSERT", "keys", context.settings.combine_before_upsert)
     rows = admitted_rows(context, data, kind)
-    snapshot = open_snapshot(context.storage, context.config)
+    snapshot = context.opened
     return plan_keyed_write(context, snapshot, rows, schema_for_write(context, snapshot, rows), kind)
 
 
