@@ -9,15 +9,18 @@ INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 LAYERS := tools/test-layers $(PY)
 
-.PHONY: help demo test unit property fault docs-test spark interop lint contracts format types docs bench wheel oracle clean
+.PHONY: help demo test unit property fault docs-test spark services interop lint contracts format types docs bench wheel oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-$(INSTALLED): locks/test.txt pyproject.toml
+$(VENV)/.packages: locks/test.txt
 	@python=$${PYTHON:-$$(tools/find-python)} && test -n "$$python" && "$$python" -m venv --clear $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r locks/test.txt pyspark==$(SPARK)
+	@touch $@
+
+$(INSTALLED): $(VENV)/.packages pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -32,7 +35,7 @@ demo: $(INSTALLED) ## a year of flights through a table, checked against a strai
 ifeq ($(SPARK),$(FLOOR))
 test: $(INSTALLED) ## every layer of tests
 	@tools/find-java
-	@$(LAYERS) plain spark interop
+	@$(LAYERS) plain spark services interop
 else
 test: spark
 endif
@@ -52,6 +55,10 @@ docs-test: $(INSTALLED) ## every example of README and docstrings
 spark: $(INSTALLED) ## the Spark engine
 	@tools/find-java
 	@$(LAYERS) spark
+
+services: $(INSTALLED) ## S3 and HDFS servers, a Spark cluster, Spark Connect
+	@tools/find-java
+	@$(LAYERS) services
 
 interop: $(INSTALLED) ## golden tables and real Hudi, both ways
 	@tools/find-java
