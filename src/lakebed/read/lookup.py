@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS, RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.arrow_scan import FileReader
@@ -198,12 +198,6 @@ class _Search:
         self.keys = _plain(wanted.texts.drop_null().unique())
         self.meta = snapshot.config.populate_meta_fields
         slices = self._slices()
-        if any(s.log_files for s in slices):
-            raise UnsupportedFeature(
-                f"a key of the merge-on-read table {snapshot.config.name!r} may stand in log files",
-                hint="scan it with query='read_optimized', or compact the table first",
-                context={"feature": "log files"},
-            )
         self.plan: ScanPlan = plan_scan(snapshot, None, columns, slices=slices)
 
     def _slices(self) -> list[FileSlice]:

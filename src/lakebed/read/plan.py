@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 
-from lakebed.errors import UnsupportedFeature
+from lakebed.config.features import TableFacts, check_read
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.columns import resolve_column
@@ -123,7 +123,7 @@ def plan_scan(
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 
     `slices` overrides the file slices of the snapshot (an incremental read knows better which). Raises `InvalidOption`
-    for unknown columns, `UnsupportedFeature` for a snapshot query over log files.
+    for unknown columns, `UnsupportedFeature` for tables and log files that cannot be read right.
     """
     available = table_columns(snapshot)
     if columns is None:
@@ -134,7 +134,7 @@ def plan_scan(
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
     kept, pruned, partitions = _prune(snapshot, predicate, everything, available)
-    _check_logs(snapshot, query, kept)
+    check_read(snapshot.config.properties, TableFacts(log_files=any(s.log_files for s in kept)), query)
     files = [s.base_file for s in kept if s.base_file is not None]
     groups = _file_sets(snapshot, files, read_schema)
     from_path = {s.name for g in groups for s in g.sources if s.from_path}
@@ -177,20 +177,6 @@ def _prune(
             kept = [s for s in kept if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
             pruned["bucket"] = before - len(kept)
     return kept, pruned, len(partitions)
-
-
-def _check_logs(snapshot: Snapshot, query: Query, slices: Iterable[FileSlice]) -> None:
-    if query == "read_optimized" or snapshot.config.table_type != "mor":
-        return
-    with_logs = [s for s in slices if s.log_files]
-    if with_logs:
-        first = with_logs[0]
-        raise UnsupportedFeature(
-            f"a snapshot query of the merge-on-read table {snapshot.config.name!r} has to merge log files"
-            f" ({len(with_logs)} file slices have some, e.g. {first.partition or '.'}/{first.file_id})",
-            hint="read it with query='read_optimized' (base files only), or compact the table first",
-            context={"feature": "log files", "slices": len(with_logs)},
-        )
 
 
 def _file_sets(snapshot: Snapshot, files: Sequence[BaseFile], read_schema: pa.Schema) -> tuple[FileSet, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.timestamp import TimestampPart
@@ -31,6 +32,14 @@ def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
     return (known,)
 
 
+def _known_keys(config: TableConfig) -> KeyGenerator | None:
+    """The key generator, None for one that lakebed does not know: such a table is read without pruning."""
+    try:
+        return key_generator_of(config)
+    except (UnsupportedFeature, InvalidOption):
+        return None
+
+
 def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
     """How partition paths come from columns; None where that cannot be told.
 
@@ -38,9 +47,9 @@ def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout 
     it is when its partition column changes. (Real Hudi does not record its index: it shows the path's value there.)
     """
     stays = config.index_settings.get("update_partition", "true").lower() == "false"
-    if not config.partition_fields or config.key_generator == "USER_PROVIDED" or stays:
+    keys = _known_keys(config)
+    if not config.partition_fields or keys is None or stays:
         return None
-    keys = key_generator_of(config)
     parts = keys.partition_path.parts
     types = {f: schema.field(f).type for f in keys.partition_fields if f in schema.names}
 
@@ -71,7 +80,7 @@ def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
 
 def bucket_layout(config: TableConfig, schema: pa.Schema) -> tuple[BucketIndex, BucketLayout] | None:
     """The table's recorded bucket index and how keys fall into it; None where it records another index or none."""
-    if not config.key_fields or config.index_settings.get("type") != BucketIndex.name:
+    if not config.key_fields or config.index_settings.get("type") != BucketIndex.name or _known_keys(config) is None:
         return None
     index = recorded_index(config.index_settings)
     if not isinstance(index, BucketIndex):

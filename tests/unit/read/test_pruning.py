@@ -154,6 +154,11 @@ def test_rows_that_stay_where_they_are_forbid_partition_pruning() -> None:
     assert partition_layout(stays, SCHEMA) is None
 
 
+def test_key_generators_that_are_not_known_never_prune() -> None:
+    own = {"hoodie.table.keygenerator.class": "com.example.Keys", "hoodie.table.partition.fields": "city"}
+    assert partition_layout(config(**own), SCHEMA) is None
+
+
 # -- buckets
 
 

@@ -127,6 +127,12 @@ def test_a_snapshot_of_log_files_is_refused_by_name(tmp_path: Path) -> None:
     assert read_optimized.num_rows == table.more("ro.parquet").num_rows
 
 
+def test_a_table_that_cannot_be_read_right_is_refused_by_name(tmp_path: Path) -> None:
+    snapshot, _ = opened(tmp_path, "v9_cow_simple", hoodie__bootstrap__base__path="/elsewhere")
+    with pytest.raises(UnsupportedFeature, match="bootstrap"):
+        Scan(snapshot).to_arrow()
+
+
 def test_damage_names_the_file(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     victim = Scan(snapshot).files[0]
