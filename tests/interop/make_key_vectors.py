@@ -24,6 +24,14 @@ from oracle.environment import oracle_environment
 
 OUT = Path(__file__).parents[1] / "unit" / "expressions" / "hudi_keys.json"
 BUCKETS = 8
+CLASSES = {
+    "SIMPLE": "SimpleKeyGenerator",
+    "COMPLEX": "ComplexKeyGenerator",
+    "NON_PARTITION": "NonpartitionedKeyGenerator",
+    "TIMESTAMP": "TimestampBasedKeyGenerator",
+    "CUSTOM": "CustomKeyGenerator",
+    "GLOBAL_DELETE": "GlobalDeleteKeyGenerator",
+}
 W = "hoodie.datasource.write."
 OPTIONS = {
     "hoodie.metadata.enable": "false",
@@ -50,7 +58,7 @@ TYPED: dict[str, list[Any]] = {
     "int": [0, 1, -1, 2**31 - 1, -(2**31), None],
     "long": [0, 2**63 - 1, -(2**63), 1706933106123, None],
     "boolean": [True, False, None],
-    "float": [0.0, -0.0, 1.5, 1e10, 0.1, 3.4e38, 1.17549435e-38, 1e7, 0.001, 9.999e-4, "NaN", "inf", "-inf", None],
+    "float": [0.0, -0.0, 1.5, 1e10, 0.1, 3.4e38, 1.5e-38, 1e7, 0.001, 9.999e-4, "NaN", "inf", "-inf", None],
     "double": [0.0, -0.0, 1.5, 1e10, 0.1, 1e-5, 1.7976931348623157e308, 1e7, 0.001, 123456789.125, "NaN",
         "inf", "-inf", None],
     "decimal(10,2)": ["0", "1.5", "-7", "99999999.99", "-0.01", None],
@@ -297,7 +305,8 @@ def hudi_options(entry: dict[str, Any]) -> dict[str, str]:
         **OPTIONS,
         W + "recordkey.field": ",".join(spec["key_fields"]),
         W + "partitionpath.field": ",".join(spec["partition_fields"]),
-        W + "keygenerator.type": spec["kind"],
+        # the datasource goes by the class and overlooks a type
+        W + "keygenerator.class": f"org.apache.hudi.keygen.{CLASSES[spec['kind']]}",
         W + "hive_style_partitioning": str(spec.get("hive_style", False)).lower(),
         W + "partitionpath.urlencode": str(spec.get("url_encode", False)).lower(),
         W + "keygenerator.consistent.logical.timestamp.enabled": str(
@@ -308,9 +317,6 @@ def hudi_options(entry: dict[str, Any]) -> dict[str, str]:
     }
     if spec.get("slash_dates"):
         options[W + "slash.separated.date.partitioning"] = "true"
-    if spec["kind"] == "GLOBAL_DELETE":
-        options[W + "keygenerator.class"] = "org.apache.hudi.keygen.GlobalDeleteKeyGenerator"
-        del options[W + "keygenerator.type"], options[W + "partitionpath.field"]
     if not spec["partition_fields"]:
         options.pop(W + "partitionpath.field", None)
     if entry["bucket_fields"]:

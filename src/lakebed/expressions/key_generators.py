@@ -161,7 +161,7 @@ def _record_key(kind: str, texts: Sequence[KeyText], prefix_of_one: bool) -> Row
             f"the key generator {kind} takes one key field, not {len(texts)}: {', '.join(t.column for t in texts)}",
             hint="Use COMPLEX or CUSTOM for several key fields",
         )
-    if len(texts) > 1 or (kind == COMPLEX and prefix_of_one):
+    if len(texts) > 1 or (kind in (COMPLEX, GLOBAL_DELETE) and prefix_of_one):
         return CompositeKey(tuple(texts))
     return SingleKey(texts[0])
 

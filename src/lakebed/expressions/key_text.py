@@ -25,15 +25,16 @@ _TRAILING_ZEROS = "0{1,2}$"
 class KeyText:
     """The text of a column in keys and paths; null stays null.
 
-    Numbers and booleans as Java prints them, decimals plain with their full scale, dates `2024-02-03`, binary as
-    lower-case hex, timestamps as epoch micros (without a zone: of the local time). With `consistent_timestamp`
-    (Hudi's consistent logical timestamp) a timestamp is `yyyy-MM-dd HH:mm:ss.f` in `zone`, at most three fraction
-    digits and at least one.
+    Numbers and booleans as Java prints them (on Spark the last digit of a rare double depends on the JVM: before 19
+    it was not always the shortest), decimals with all digits of their scale (`1.50`; below 1E-6 as `1E-7`), dates
+    `2024-02-03`, binary as lower-case hex, timestamps as epoch micros (without a zone: of the local time). With
+    `consistent_timestamp` (Hudi's consistent logical timestamp) a timestamp is `yyyy-MM-dd HH:mm:ss.f` in `zone`, at
+    most three fraction digits and at least one.
 
     >>> from decimal import Decimal
-    >>> batch = pa.record_batch({"d": pa.array([Decimal("0.0000001")], pa.decimal128(10, 7))})
+    >>> batch = pa.record_batch({"d": pa.array([Decimal("0.5"), Decimal("0.0000001")], pa.decimal128(10, 7))})
     >>> KeyText("d").arrow(batch).to_pylist()
-    ['0.0000001']
+    ['0.5000000', '1E-7']
     """
 
     column: str
@@ -63,8 +64,7 @@ class KeyText:
         if pa.types.is_timestamp(kind):
             return self._timestamp_sql(kind, name)
         if pa.types.is_decimal(kind) and kind.scale > _PLAIN_SCALE:
-            # CAST gives 1E-7 or 0.0000001, as the session's ANSI setting has it
-            return f"format_number({name}, '0.{'0' * kind.scale}')"
+            return _decimal_sql(name, kind.scale)
         if _is_castable(kind):
             return f"CAST({name} AS STRING)"
         raise self._refuse(kind)
@@ -74,25 +74,27 @@ class KeyText:
         kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
         if pa.types.is_timestamp(kind):
             return self._timestamp_arrow(values.cast(kind))
+        if pa.types.is_decimal(kind):
+            # Arrow prints decimals as BigDecimal.toString does
+            return values.cast(pa.string())
         if _is_text(kind) or _is_binary(kind) or _is_castable(kind):
             return to_java_text(values)
         raise self._refuse(kind)
 
     def _timestamp_sql(self, kind: pa.DataType, name: str) -> str:
         micros = f"unix_micros({name})" if kind.tz else ntz_micros_sql(name)
-        if not self.consistent_timestamp:
+        if not self.consistent_timestamp or not kind.tz:
             return f"CAST({micros} AS STRING)"
-        zone = self.zone if kind.tz else UTC_ZONE
-        millis = f"(({micros} - pmod({micros}, {_MICROS_A_MILLI}L)) DIV {_MICROS_A_MILLI}L)"
-        text = _TIMESTAMP_TEXT.sql(bind_sql("lb_millis", millis, zone.local_sql("lb_millis")))
+        # rounds towards 1970, as Hudi does
+        millis = f"({micros} DIV {_MICROS_A_MILLI}L)"
+        text = _TIMESTAMP_TEXT.sql(bind_sql("lb_millis", millis, self.zone.local_sql("lb_millis")))
         return f"regexp_replace({text}, '{_TRAILING_ZEROS}', '')"
 
     def _timestamp_arrow(self, values: pa.Array) -> pa.Array:
         micros = timestamp_micros(values)
-        if not self.consistent_timestamp:
+        if not self.consistent_timestamp or not values.type.tz:
             return micros.cast(pa.string())
-        zone = self.zone if values.type.tz else UTC_ZONE
-        local = zone.local_millis(floor_millis(micros))
+        local = self.zone.local_millis(pc.divide(micros, _MICROS_A_MILLI))
         return pc.replace_substring_regex(_TIMESTAMP_TEXT.arrow(local), _TRAILING_ZEROS, "")
 
     def _refuse(self, kind: pa.DataType) -> SchemaConflict:
@@ -134,10 +136,15 @@ def timestamp_micros(values: pa.Array) -> pa.Array:
     return values.cast(micros).cast(pa.int64())
 
 
-def floor_millis(micros: pa.Array) -> pa.Array:
-    """Epoch micros as epoch milliseconds, rounded down."""
-    down = pc.if_else(pc.less(micros, 0), _MICROS_A_MILLI - 1, 0)
-    return pc.divide(pc.subtract(micros, down), _MICROS_A_MILLI)
+def _decimal_sql(name: str, scale: int) -> str:
+    """BigDecimal.toString: plain from 1E-6 on, else scientific. CAST gives that or plain text, as ANSI is off or on."""
+    plain = f"format_number({name}, '0.{'0' * scale}')"
+    digits = f"coalesce(nullif(regexp_replace({plain}, '^-?[0.]*', ''), ''), '0')"
+    point = "CASE WHEN length(lb_digits) > 1 THEN '.' ELSE '' END"
+    exponent = f"CAST({scale + 1} - length(lb_digits) AS STRING)"
+    text = f"concat(substr(lb_digits, 1, 1), {point}, substr(lb_digits, 2), 'E-', {exponent})"
+    short = f"concat(CASE WHEN {name} < 0 THEN '-' ELSE '' END, {bind_sql('lb_digits', digits, text)})"
+    return f"CASE WHEN abs({name}) < 0.000001 THEN {short} ELSE {plain} END"
 
 
 def ntz_micros_sql(name: str) -> str:

@@ -204,7 +204,7 @@ class TimestampPart:
         times, over = self.settings.unit or (1, 1)
         if pa.types.is_timestamp(kind):
             number = f"unix_micros({name})" if kind.tz else ntz_micros_sql(name)
-            if self.consistent_timestamp:
+            if self.consistent_timestamp and kind.tz:
                 times, over = _UNITS["MICROSECONDS"]
         elif pa.types.is_date(kind):
             number = f"CAST(unix_date({name}) AS BIGINT)"
@@ -228,7 +228,7 @@ class TimestampPart:
         times, over = self.settings.unit or (1, 1)
         if pa.types.is_timestamp(kind):
             number = timestamp_micros(values)
-            if self.consistent_timestamp:
+            if self.consistent_timestamp and kind.tz:
                 times, over = _UNITS["MICROSECONDS"]
         elif pa.types.is_date(kind):
             number = values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakebed.expressions.key_text import KeyText, timestamp_micros
 from lakebed.expressions.zones import java_zone
@@ -38,6 +42,12 @@ def test_consistent_timestamps_have_one_to_three_fraction_digits_in_the_zone() -
     assert text(stamps, consistent_timestamp=True, zone=java_zone("Asia/Kolkata")) == [
         "1970-01-01 05:30:00.0", "2024-02-03 09:35:06.123", "2024-02-03 09:35:06.12", None
     ]  # fmt: skip
+
+
+@given(st.integers(-(10**28), 10**28), st.integers(0, 28))
+def test_decimals_print_as_big_decimal_does(unscaled: int, scale: int) -> None:
+    value = Decimal(f"{unscaled}E-{scale}")
+    assert text(pa.array([value, None], pa.decimal128(38, scale))) == [str(value), None]
 
 
 def test_nanos_round_down() -> None:
