@@ -122,8 +122,9 @@ def kind_of(name: str) -> str:
     'TIMESTAMP'
     """
     kinds = set(_KINDS_OF_CLASSES.values())
-    if not name or name.upper() in kinds:
-        return name.upper()
+    short_name = name.upper().removesuffix("_AVRO")
+    if not name or short_name in kinds:
+        return short_name
     for package in _PACKAGES:
         short = name.removeprefix(package)
         for plain in (short.replace("Avro", "", 1), short):

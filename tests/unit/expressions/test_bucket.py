@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import InvalidOption, SchemaConflict
@@ -70,6 +70,7 @@ def parsed_like_the_sql(key: str, fields: tuple[str, ...]) -> list[str | None]:
 pieces = st.sampled_from(["a", ",", ":", "id:", ",id:", "ts:", ",ts:", "__null__", "__empty__", "é", "\n"])
 
 
+@settings(deadline=None)
 @given(st.lists(pieces, max_size=10).map("".join), st.sampled_from([("id",), ("id", "ts"), ("ts",), ("",)]))
 def test_a_field_begins_behind_each_comma_with_no_comma_or_colon_up_to_the_next_colon(
     key: str, fields: tuple[str, ...]
@@ -81,6 +82,7 @@ def test_a_field_begins_behind_each_comma_with_no_comma_or_colon_up_to_the_next_
 texts = st.none() | st.lists(pieces, max_size=6).map("".join)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=20), st.sampled_from([(), ("id",), ("ts",)]))
 def test_field_values_give_the_bucket_of_the_text_hudi_parses(
     rows: list[tuple[str | None, str | None]], fields: tuple[str, ...]

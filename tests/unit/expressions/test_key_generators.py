@@ -21,6 +21,7 @@ ROWS = pa.record_batch({"id": ["a", "", None], "n": [1, None, None], "city": ["r
         ("org.apache.hudi.keygen.CustomAvroKeyGenerator", "CUSTOM"),
         ("org.apache.hudi.keygen.GlobalAvroDeleteKeyGenerator", "GLOBAL_DELETE"),
         ("non_partition", "NON_PARTITION"),
+        ("TIMESTAMP_AVRO", "TIMESTAMP"),
         ("", ""),
     ],
 )

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.expressions.key_text import KeyText, timestamp_micros
@@ -44,6 +44,7 @@ def test_consistent_timestamps_have_one_to_three_fraction_digits_in_the_zone() -
     ]  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**28), 10**28), st.integers(0, 28))
 def test_decimals_print_as_big_decimal_does(unscaled: int, scale: int) -> None:
     value = Decimal(f"{unscaled}E-{scale}")
