@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -103,16 +104,23 @@ def _comparable(values: pa.Array) -> pa.Array:
 
 
 def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
-    """One row per key: the greatest ordering value, of equals the later row; without ordering the later row.
+    """One row per key, in the order of the rows; see `winners`."""
+    places = winners(rows, keys, rules)
+    return rows if places is None else rows.take(pa.array(places))
 
-    Ordering values are not null (`check_ordering`). Rows keep their order. Costs a hash of the keys when there are no duplicates.
+
+def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> npt.NDArray[np.int64] | None:
+    """Positions of the one row per key that stays: the greatest ordering value, of equals the later row; without
+    ordering the later row. None when no key comes twice.
+
+    Ordering values are not null (`check_ordering`). Costs a hash of the keys when there are no duplicates.
     """
     codes, distinct = key_codes(rows, keys)
     if distinct == rows.num_rows:
-        return rows
+        return None
     counts = np.bincount(codes, minlength=distinct)
     several = np.nonzero(counts[codes] > 1)[0]
-    part = rows.take(pa.array(several))
+    part = rows.select(list(rules.ordering)).take(pa.array(several))
     order = pa.table(
         {
             "key": codes[several],
@@ -126,17 +134,18 @@ def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     keep = np.ones(rows.num_rows, dtype=bool)
     keep[several] = False
     keep[several[ranked[last]]] = True
-    return rows.filter(pa.array(keep))
+    return np.flatnonzero(keep)
 
 
 def key_codes(rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> tuple[np.ndarray, int]:
-    """Each row's key as a number from 0, and how many different keys there are."""
+    """Each row's key as a number from 0, and how many different keys there are; nulls are one key."""
     combined: np.ndarray | None = None
     distinct = 1
     for name in keys:
         encoded = _flat(rows.column(name)).dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        size = max(len(encoded.dictionary), 1)
+        size = len(encoded.dictionary)
+        codes = pc.fill_null(encoded.indices.cast(pa.int64()), size).to_numpy(zero_copy_only=False)
+        size += 1 if encoded.null_count or not size else 0
         combined = codes if combined is None else combined * size + codes
         distinct *= size
     assert combined is not None

@@ -116,20 +116,24 @@ class _OpenFiles:
         if not self._keep_open:
             for other in [p for p in self._open if p != partition]:
                 self._finish(other)
-        writer = self._open.get(partition)
-        if writer is not None and writer.size >= self._to.max_file_size:
-            self._finish(partition)
-            writer = None
-        if writer is None:
-            writer = self._open[partition] = self._new(partition)
-        checked = next(self._to.intake.checked(iter([rows]), self._task))
-        incoming = self._to.intake.split(checked, rows.num_rows)
-        writer.write(
-            with_meta(incoming.data, incoming.keys, self._to.format, self._to.instant, partition, self._task),
-            new_keys=None,
-        )
+        checked = self._to.intake.checked(iter([rows]), self._task)
+        incoming = self._to.intake.split(pa.Table.from_batches(checked))
+        for keys, data in incoming.alive_batches():
+            self._append(partition, with_meta(data, keys, self._to.format, self._to.instant, partition, self._task))
         if len(self._open) > 1 and sum(w.size for w in self._open.values()) > _OPEN_BYTES:
             self._finish(max(self._open, key=lambda p: self._open[p].size))
+
+    def _append(self, partition: str, coming: pa.RecordBatch) -> None:
+        """Write rows, going on to a further file group whenever the file is full."""
+        while coming.num_rows:
+            writer = self._open.get(partition) or self._new(partition)
+            self._open[partition] = writer
+            fits = writer.room(self._to.max_file_size, coming)
+            if fits:
+                writer.write(coming.slice(0, fits), new_keys=None)
+                coming = coming.slice(fits)
+            else:
+                self._finish(partition)
 
     def _new(self, partition: str) -> FileWriter:
         if partition not in self._numbers:

@@ -45,7 +45,7 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
     rows = context.engine.rows(what)
     present = context.engine.schema(rows)
     missing = [f for f in context.keys.partition_fields if f not in present.names]
-    if missing and not context.index.is_global:
+    if missing:
         keys = context.engine.derive(rows, {RECORD_KEY: context.keys.record_key}, keep=[])
         return _delete_located(context, snapshot, _by_keys(context, snapshot, keys))
     require_columns(context, present, ordering=False)

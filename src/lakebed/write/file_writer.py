@@ -73,6 +73,13 @@ class FileWriter:
     def size(self) -> int:
         return self._writer.bytes_written if self._writer else 0
 
+    def room(self, limit: int, coming: pa.RecordBatch) -> int:
+        """How many rows like those that come next fit below `limit` bytes; 0 when the file is as good as full."""
+        if not self.rows:
+            return max(1, limit * coming.num_rows // max(1, coming.nbytes))
+        left = int((limit - self.size) * self.rows / max(1, self.size))
+        return left if left > self.rows >> 5 else 0
+
     def open(self) -> None:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
         self.name = base_file_name(self.file_id, self.task.write_token, self.instant)

@@ -23,8 +23,6 @@ from lakebed.write.merge_file import FileMerge, Matching
 from lakebed.write.status import WriteStatus, to_batch
 from lakebed.write.targets import Target, Targets
 
-_CHUNK = 1 << 16
-
 
 @dataclass(frozen=True, slots=True)
 class GroupWriter:
@@ -77,9 +75,10 @@ class _Files:
         self._task = task
         self._done: list[WriteStatus] = []
         self._new_partition = partition not in to.known_partitions
+        # what the plan thought to fit may be a little more: better so than a second, tiny file
+        self._limit = int(to.max_file_size * 1.1)
 
     def create(self, incoming: Incoming) -> list[WriteStatus]:
-        alive = pa.array(~incoming.deletes)
         skipped = WriteStatus(
             self._partition,
             self._target.file_id,
@@ -88,20 +87,10 @@ class _Files:
         )
         if incoming.alive == 0:
             return [skipped]
-        keys, data = incoming.keys, incoming.data
-        if incoming.alive < incoming.rows:
-            keys, data = keys.filter(alive), data.filter(alive)
         self._prepare_partition()
         rows = (
-            with_meta(
-                data.slice(at, _CHUNK),
-                keys.slice(at, _CHUNK),
-                self._to.format,
-                self._to.instant,
-                self._partition,
-                self._task,
-            )
-            for at in range(0, len(keys), _CHUNK)
+            with_meta(data, keys, self._to.format, self._to.instant, self._partition, self._task)
+            for keys, data in incoming.alive_batches()
         )
         self._add(rows, None)
         first = self._done[0]
@@ -147,15 +136,19 @@ class _Files:
         inserted = 0
         try:
             for batch in batches:
-                if writer is not None and self._target.capped and writer.size >= self._to.max_file_size:
-                    self._finish(writer, inserted)
-                    writer, inserted = None, 0
-                if writer is None:
-                    n = len(self._done)
-                    file_id = self._target.file_id if n == 0 else self._next_file_id(n)
-                    writer = self._writer(file_id, "CREATE", None, KeyRange())
-                writer.write(batch, new_keys=None)
-                inserted += batch.num_rows
+                while batch.num_rows:
+                    if writer is None:
+                        n = len(self._done)
+                        file_id = self._target.file_id if n == 0 else self._next_file_id(n)
+                        writer = self._writer(file_id, "CREATE", None, KeyRange())
+                    fits = writer.room(self._limit, batch) if self._target.capped else batch.num_rows
+                    if not fits:
+                        self._finish(writer, inserted)
+                        writer, inserted = None, 0
+                        continue
+                    part, batch = batch.slice(0, fits), batch.slice(fits)
+                    writer.write(part, new_keys=None)
+                    inserted += part.num_rows
         except BaseException:
             if writer is not None:
                 writer.abort()
@@ -211,9 +204,10 @@ class _Files:
         keys = KeyRange(low, high)
         if not self._to.format.settings.bloom_filter:
             return None, keys
-        if text is None or footer.key_values.get("hoodie_bloom_filter_type_code") is None:
+        kind = footer.key_values.get("hoodie_bloom_filter_type_code")
+        if text is None or kind is None:
             return self._filled(base)
-        return BloomFilter.from_text(text, footer.key_values["hoodie_bloom_filter_type_code"]), keys
+        return BloomFilter.from_text(text, kind), keys
 
     def _filled(self, base: BaseFile) -> tuple[BloomFilter | None, KeyRange]:
         bloom, keys = self._to.format.bloom(), KeyRange()

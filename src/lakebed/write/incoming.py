@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,24 +14,31 @@ from lakebed.engine.base import Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import InvalidRecord
 from lakebed.index.base import DELETE
-from lakebed.merge.rules import MergeRules, combine
+from lakebed.merge.rules import MergeRules, winners
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.schema.evolution import project
 from lakebed.write.meta_columns import sequence_numbers
 
+Positions = npt.NDArray[np.int64]
+
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 32 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """Rows of one group: record keys, the data in the file's columns, and which rows are deletes.
+    """Rows of one group: record keys, where their data lies, and which rows are deletes.
 
+    The data may be a mapped file, so it is never copied as a whole: `take` and `batches` give the rows that are needed.
     `forced` marks deletes that win whatever the ordering value says (the delete operation, a move to another place).
     """
 
     keys: pa.Array
-    data: pa.RecordBatch
     deletes: npt.NDArray[np.bool_]
     forced: npt.NDArray[np.bool_]
     received: int
+    _data: pa.Table
+    _places: Positions | None
 
     @property
     def rows(self) -> int:
@@ -40,6 +47,36 @@ class Incoming:
     @property
     def alive(self) -> int:
         return int(self.rows - self.deletes.sum())
+
+    @property
+    def columns(self) -> list[str]:
+        return self._data.column_names
+
+    def take(self, rows: Positions, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The data of these rows, in their order."""
+        data = self._data if columns is None else self._data.select(list(columns))
+        return gather(data, rows if self._places is None else self._places[rows])
+
+    def batches(self, rows: Positions) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+        """Keys and data of these rows, in batches of bounded size."""
+        for start in range(0, len(rows), self._step):
+            part = rows[start : start + self._step]
+            yield self.keys.take(pa.array(part)), self.take(part)
+
+    def alive_batches(self) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+        """Keys and data of all rows but deletes; without a copy where every row stays."""
+        if self._places is not None or self.deletes.any():
+            yield from self.batches(np.flatnonzero(~self.deletes))
+            return
+        at = 0
+        for batch in self._data.to_batches(max_chunksize=self._step):
+            yield self.keys.slice(at, batch.num_rows), batch
+            at += batch.num_rows
+
+    @property
+    def _step(self) -> int:
+        mean = self._data.nbytes / max(1, self._data.num_rows)
+        return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES / max(1.0, mean))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +119,25 @@ class Intake:
         """All rows of the group; beyond the memory bound they lie in a mapped file."""
         spill.extend(self.checked(batches, task))
         table = spill.table()
-        received = table.num_rows
-        if self.combine:
-            table = combine(table, [RECORD_KEY], self.rules if not self.all_deletes else MergeRules())
-        batch = _one_batch(table)
-        return self.split(batch, received)
+        if not spill.spilled and table.nbytes <= self.memory // 4:
+            table = table.combine_chunks()
+        return self.split(table)
 
-    def split(self, batch: pa.RecordBatch, received: int) -> Incoming:
-        forced = np.full(batch.num_rows, self.all_deletes)
-        if DELETE in batch.schema.names:
-            forced |= pc.fill_null(batch.column(DELETE), False).to_numpy(zero_copy_only=False)
-        marked = None if self.all_deletes else self.rules.is_delete(batch)
+    def split(self, table: pa.Table) -> Incoming:
+        """Checked rows taken apart; of several rows with one key only the winner stays, where they are combined."""
+        forced = np.full(table.num_rows, self.all_deletes)
+        if DELETE in table.column_names:
+            forced |= pc.fill_null(table.column(DELETE), False).to_numpy(zero_copy_only=False)
+        marked = None if self.all_deletes else self.rules.is_delete(table)
         deletes = forced if marked is None else forced | marked.to_numpy(zero_copy_only=False)
-        data = batch.select([n for n in batch.schema.names if n not in (RECORD_KEY, DELETE)])
-        return Incoming(batch.column(RECORD_KEY), data, deletes, forced, received)
+        keys = one_array(table.column(RECORD_KEY))
+        data = table.select([n for n in table.column_names if n not in (RECORD_KEY, DELETE)])
+        places = (
+            winners(table, [RECORD_KEY], MergeRules() if self.all_deletes else self.rules) if self.combine else None
+        )
+        if places is not None:
+            keys, deletes, forced = keys.take(pa.array(places)), deletes[places], forced[places]
+        return Incoming(keys, deletes, forced, table.num_rows, data, places)
 
 
 def null_key(batch: pa.RecordBatch) -> InvalidRecord:
@@ -108,11 +150,21 @@ def null_key(batch: pa.RecordBatch) -> InvalidRecord:
     )
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    combined = table.combine_chunks()
-    batches = combined.to_batches()
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def gather(table: pa.Table, rows: Positions) -> pa.RecordBatch:
+    """Rows of a table by position, chunk by chunk: costs the rows taken, not the table."""
+    batches = table.to_batches()
     if len(batches) == 1:
-        return batches[0]
-    if not batches:
+        return batches[0].take(pa.array(rows))
+    if not len(rows):
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
-    return pa.concat_batches(batches)
+    starts = np.cumsum([0, *(b.num_rows for b in batches)])
+    chunk = np.searchsorted(starts, rows, side="right") - 1
+    order = np.argsort(chunk, kind="stable")
+    parts = [batches[c].take(pa.array(rows[order[chunk[order] == c]] - starts[c])) for c in np.unique(chunk).tolist()]
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return pa.concat_batches(parts).take(pa.array(back))

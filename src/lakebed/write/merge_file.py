@@ -95,8 +95,8 @@ class FileMerge:
             writer.write(self._replace(stored, match), new_keys=stored.column(RECORD_KEY).slice(0, 0))
         fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
         self.counts.inserts = len(fresh)
-        for start in range(0, len(fresh), 1 << 16):
-            yield self._new_rows(fresh[start : start + (1 << 16)])
+        for keys, data in self.incoming.batches(fresh):
+            yield with_meta(data, keys, self.format, self.instant, self.base.partition, self.task)
 
     def _read(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         return read_base_file(
@@ -146,8 +146,8 @@ class FileMerge:
         forced = self.incoming.forced[incoming]
         if forced.all():
             return Match(stored, incoming, 0)
-        fields = [f for f in self.rules.ordering if f in self.incoming.data.schema.names]
-        new = self.incoming.data.select(fields).take(pa.array(incoming))
+        fields = [f for f in self.rules.ordering if f in self.incoming.columns]
+        new = self.incoming.take(incoming, fields)
         old = batch.select(fields).take(pa.array(stored))
         wins = self.rules.incoming_wins(new, old)
         assert wins is not None
@@ -174,7 +174,7 @@ class FileMerge:
         mask_bits = np.zeros(batch.num_rows, dtype=bool)
         mask_bits[at] = True
         mask = pa.array(mask_bits)
-        rows = self.incoming.data.take(pa.array(source))
+        rows = self.incoming.take(source)
         fresh = {
             COMMIT_TIME: constant(self.instant, len(at)),
             COMMIT_SEQNO: sequence_numbers(self.instant, self.task, len(at)),
@@ -188,17 +188,6 @@ class FileMerge:
             else:
                 columns.append(put(old, mask, mask_bits, fresh[name] if name in fresh else rows.column(name)))
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-    def _new_rows(self, at: Positions) -> pa.RecordBatch:
-        chosen = pa.array(at)
-        return with_meta(
-            self.incoming.data.take(chosen),
-            self.incoming.keys.take(chosen),
-            self.format,
-            self.instant,
-            self.base.partition,
-            self.task,
-        )
 
 
 _NO_MATCH = Match(np.array([], dtype=np.int64), np.array([], dtype=np.int64), 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -123,7 +123,8 @@ def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list
     chosen: list[str] = []
     for pattern in patterns:
         if "*" in pattern:
-            found = [p for p in partitions if fnmatch.fnmatchcase(p, pattern.replace("[", "[[]"))]
+            any_text = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+            found = [p for p in partitions if any_text.fullmatch(p)]
         else:
             found = [p for p in partitions if p == pattern.strip("/")]
         if not found:
