@@ -31,6 +31,8 @@ _MIB = 1 << 20
 # Row groups up to this many compressed bytes are fetched in few large ranges, larger ones by buffered pieces.
 _PREFETCH_BYTES = 48 * _MIB
 _READ_BUFFER = 256 * 1024
+# Decoded size of a batch, about: wide rows come in fewer a batch.
+_BATCH_BYTES = 32 << 20
 
 
 def base_file_footer(
@@ -122,7 +124,8 @@ def read_base_file(
         names = footer.schema.names if columns is None else [c for c in columns if c in footer.schema.names]
         schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
         for group in range(footer.row_groups) if row_groups is None else row_groups:
-            for batch in file.iter_batches(batch_rows, row_groups=[group], columns=names, use_threads=False):
+            rows = min(batch_rows, _rows_of_bytes(footer.metadata.row_group(group), _BATCH_BYTES))
+            for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
                 yield _batch_as(batch, schema)
 
 
@@ -139,6 +142,11 @@ def _read_options(source: pa.NativeFile, dictionary: Sequence[str]) -> dict[str,
         "buffer_size": 0 if prefetch else _READ_BUFFER,
         "coerce_int96_timestamp_unit": "us",
     }
+
+
+def _rows_of_bytes(group: Any, size: int) -> int:
+    """How many rows of a row group take about that many bytes, so that wide rows come in small batches."""
+    return max(1, int(size * group.num_rows / max(1, group.total_byte_size)))
 
 
 def _compressed_size(group: Any) -> int:

@@ -42,12 +42,14 @@ _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
 
 @dataclass(frozen=True, slots=True)
 class ParquetSettings:
-    """How a base file is written. `level` is the codec's (None: its default), `page_size` in bytes;
+    """How a base file is written. A row group ends at whichever of its bounds comes first (bytes: in
+    memory). `level` is the codec's (None: its default), `page_size` in bytes;
     `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows."""
 
     compression: str = "zstd"
     level: int | None = 1
     row_group_rows: int = 131_072
+    row_group_bytes: int = 64 * _MIB
     page_size: int = _MIB
     max_file_size: int = 120 * _MIB
     dictionary_columns: tuple[str, ...] | None = None
@@ -82,6 +84,7 @@ class BaseFileWriter:
         self._written_schema: pa.Schema | None = None
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
+        self._pending_bytes = 0
         self._flushed_rows = 0
         self._writer: pq.ParquetWriter | None = None
         self._sampled: tuple[int, float] = (0, 0.0)
@@ -93,8 +96,11 @@ class BaseFileWriter:
             return
         self._pending.append(self._in_file_types(table))
         self._pending_rows += table.num_rows
+        self._pending_bytes += table.nbytes
         while self._pending_rows >= self._settings.row_group_rows:
             self._flush(self._settings.row_group_rows)
+        if self._pending_bytes >= self._settings.row_group_bytes:
+            self._flush(self._pending_rows)
 
     @property
     def rows(self) -> int:
@@ -131,6 +137,7 @@ class BaseFileWriter:
         group, rest = table.slice(0, rows), table.slice(rows)
         self._pending = [rest] if rest.num_rows else []
         self._pending_rows = rest.num_rows
+        self._pending_bytes = rest.nbytes
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._sink, group.schema, **self._writer_options(group))
         if group.num_rows:
@@ -152,7 +159,7 @@ class BaseFileWriter:
             "write_statistics": [path for path in paths if path not in _NO_STATISTICS],
             "data_page_version": "1.0",
             "data_page_size": settings.page_size,
-            "write_batch_size": _WRITE_BATCH,
+            "write_batch_size": _page_check_rows(first_rows, settings.page_size),
             "store_schema": False,
         }
         if any(pt.is_time(kind) for kind in paths.values()):
@@ -183,6 +190,11 @@ class BaseFileWriter:
             target = self._written_schema = _with_dictionaries(self._schema, table.schema)
         columns = [_to_field(column, field) for column, field in zip(table.columns, target, strict=True)]
         return pa.Table.from_arrays(columns, schema=target)
+
+
+def _page_check_rows(rows: pa.Table, page_size: int) -> int:
+    """After how many values the writer looks whether a page is full: wide rows would make huge pages otherwise."""
+    return max(1, min(_WRITE_BATCH, int(page_size * rows.num_rows / max(1, rows.nbytes))))
 
 
 class _Sink:

@@ -106,7 +106,11 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> T
     """The table's schema with the incoming rows' columns taken in. Raises `SchemaConflict`; nothing is written then."""
     incoming = incoming_schema(context.engine.schema(rows))
     current = snapshot.schema
-    merged = reconcile(current, incoming, missing=context.settings.missing_columns) if len(current) else incoming
+    if not len(current):
+        return table_schema(context, snapshot, incoming)
+    merged = reconcile(current, incoming, missing=context.settings.missing_columns)
+    check_key_types(context, current, incoming)
+    check_ordering_types(context, current, merged)
     return table_schema(context, snapshot, merged)
 
 
@@ -145,6 +149,50 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
                     hint="order by a number, a text, a date or a timestamp",
                     context={"column": name, "type": str(field.type)},
                 )
+
+
+def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema) -> None:
+    """Key text and partition paths are made from the values as they come: another type would name the same key
+    differently (1 and 1.0), so only integers of another width pass."""
+    for what, fields in (("record key", context.keys.key_fields), ("partition", context.keys.partition_fields)):
+        for name in fields:
+            stored, given = _type_of(table, name), _type_of(incoming, name)
+            if stored is None or given is None or stored.equals(given):
+                continue
+            if not (pa.types.is_integer(stored) and pa.types.is_integer(given)):
+                raise _other_type(context, what, name, stored, given)
+
+
+def check_ordering_types(context: WriteContext, table: pa.Schema, merged: pa.Schema) -> None:
+    """An ordering column may widen within its kind; as a text, or a floating number, it would be ordered differently."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
+    for name in context.rules.ordering:
+        stored, wanted = _type_of(table, name), _type_of(merged, name)
+        if stored is None or wanted is None or stored.equals(wanted):
+            continue
+        if not any(kind(stored) and kind(wanted) for kind in kinds):
+            raise _other_type(context, "ordering", name, stored, wanted)
+
+
+def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """The type of a column, or of a field inside structs by its dotted path."""
+    if name in schema.names:
+        return schema.field(name).type
+    first, *rest = name.split(".")
+    found = schema.field(first).type if first in schema.names else None
+    for part in rest:
+        if found is None or not pa.types.is_struct(found) or found.get_field_index(part) < 0:
+            return None
+        found = found.field(part).type
+    return found
+
+
+def _other_type(context: WriteContext, what: str, name: str, stored: pa.DataType, given: pa.DataType) -> SchemaConflict:
+    return SchemaConflict(
+        f"the {what} column {name!r} of table {context.config.name!r} is {stored}, the data has it as {given}",
+        hint=f"cast it to {stored}",
+        context={"column": name, "role": what, "table": str(stored), "data": str(given)},
+    )
 
 
 def group_writer(

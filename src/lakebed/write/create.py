@@ -34,6 +34,7 @@ def create(
 ) -> TableConfig:
     """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage."""
     columns = incoming_schema(schema)
+    _check_words(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
     chosen = make_index(
@@ -76,6 +77,17 @@ def create(
 def _key_options(settings: TableSettings) -> dict[str, str]:
     prefix = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
     return {prefix: "true"} if settings.consistent_logical_timestamp else {}
+
+
+def _check_words(settings: TableSettings, buckets: int | None) -> None:
+    for what, said, known in (
+        ("type", settings.type, ("cow", "mor")),
+        ("merge", settings.merge_mode, ("event_time", "commit_time")),
+    ):
+        if said is not None and said not in known:
+            raise InvalidOption(f"{what}={said!r} is unknown", hint=f"use {' or '.join(map(repr, known))}")
+    if buckets is not None and buckets < 1:
+        raise InvalidOption(f"a bucket index cannot have {buckets} buckets", hint="give a number from 1 on")
 
 
 def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:

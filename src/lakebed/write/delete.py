@@ -17,7 +17,15 @@ from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
 from lakebed.write.assign import Assignment, assign
-from lakebed.write.context import TableSchema, WriteContext, keyed_by_meta, require_columns, table_schema
+from lakebed.write.context import (
+    TableSchema,
+    WriteContext,
+    check_key_types,
+    incoming_schema,
+    keyed_by_meta,
+    require_columns,
+    table_schema,
+)
 from lakebed.write.expressions import NamePart
 from lakebed.write.plan import plan_of_assignment
 from lakebed.write.prepare import derive_keys
@@ -44,6 +52,7 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
         return _delete_located(context, snapshot, _by_key_text(context, snapshot, wanted_keys(snapshot, what).texts))
     rows = context.engine.rows(what)
     present = context.engine.schema(rows)
+    check_key_types(context, snapshot.schema, incoming_schema(present))
     missing = [f for f in context.keys.partition_fields if f not in present.names]
     if missing:
         keys = context.engine.derive(rows, {RECORD_KEY: context.keys.record_key}, keep=[])

@@ -132,9 +132,8 @@ class Intake:
         deletes = forced if marked is None else forced | marked.to_numpy(zero_copy_only=False)
         keys = one_array(table.column(RECORD_KEY))
         data = table.select([n for n in table.column_names if n not in (RECORD_KEY, DELETE)])
-        places = (
-            winners(table, [RECORD_KEY], MergeRules() if self.all_deletes else self.rules) if self.combine else None
-        )
+        rules = MergeRules() if self.all_deletes else self.rules
+        places = winners(table, [RECORD_KEY], rules) if self.combine else None
         if places is not None:
             keys, deletes, forced = keys.take(pa.array(places)), deletes[places], forced[places]
         return Incoming(keys, deletes, forced, table.num_rows, data, places)
