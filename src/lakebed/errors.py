@@ -88,9 +88,7 @@ class CommitStateUnknown(LakebedError):
 
     exit_code = 10
 
-    def __init__(
-        self, message: str, hint: str = "", context: dict[str, Any] | None = None, instant: str = ""
-    ) -> None:
+    def __init__(self, message: str, hint: str = "", context: dict[str, Any] | None = None, instant: str = "") -> None:
         super().__init__(message, hint, context)
         self.instant = instant or str(self.context.get("instant", ""))
 
