@@ -124,14 +124,27 @@ class IndexesView:
         """The index that writes use."""
         return index_of(self._snapshot(), for_write=False)
 
-    def adopt(self, index: str, *, buckets: int | None = None, fields: Sequence[str] = ()) -> Index:
+    def adopt(
+        self,
+        index: str,
+        *,
+        buckets: int | None = None,
+        fields: Sequence[str] = (),
+        update_partition_path: bool = True,
+    ) -> Index:
         """Record which index the table has. A bucket index is checked against all stored keys first.
 
         Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
         """
         storage = self._table._storage  # pyright: ignore[reportPrivateUsage]
         with default_lock(storage, wait_seconds=60.0):
-            adopted = adopt(self._snapshot(), index, buckets=buckets, fields=tuple(fields))
+            adopted = adopt(
+                self._snapshot(),
+                index,
+                buckets=buckets,
+                fields=tuple(fields),
+                update_partition_path=update_partition_path,
+            )
             update_table_config(storage, index_changes(adopted))
         return self.index
 

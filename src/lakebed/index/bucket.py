@@ -24,6 +24,8 @@ from lakebed.slices.snapshot import Snapshot
 
 # What a file id has room for: eight digits.
 MAX_BUCKETS = 100_000_000
+# What real Hudi takes where a job names the bucket index without a count.
+HUDI_BUCKETS = 256
 
 
 @dataclass

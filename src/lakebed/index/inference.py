@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakebed.config.features import TableFacts, check_write
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.base_file import read_base_file
 from lakebed.format.file_names import bucket_of_file_id
@@ -50,7 +51,8 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
 
     A bucket index where all file ids are bucket numbers and every sampled key hashes to its file's number under just
     one (hash fields, count); else Hudi's own default, simple, with one warning a table. For a write, a table that
-    several bucket counts fit is refused (`InvalidOption` that names `adopt`), as is one with a record index.
+    several bucket counts fit is refused (`InvalidOption` that names `adopt`), as is one with a record index or with
+    another bucket count in each partition.
     """
     config = snapshot.config
     if for_write and _RECORD_INDEX in config.metadata_partitions:
@@ -66,6 +68,8 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     if for_write:
         if fitting:
             raise _ambiguous(config.name, fitting)
+        if nominated:
+            _refuse_counts_by_partition(snapshot)
         _warn_of_simple(snapshot.storage.spec.uri, config.name, nominated)
     return SimpleIndex()
 
@@ -77,12 +81,17 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
     a table whose ids and keys are those of a bucket index.
     """
     if isinstance(requested, BucketIndex):
-        number_slices(snapshot.file_slices(), requested.buckets)
-        if snapshot.config.populate_meta_fields:
-            for sampled in sample_files(snapshot):
-                _check_keys(sampled, requested)
+        try:
+            _check_sample(snapshot, requested)
+        except IndexInconsistent:
+            if _ids_are_numbers(snapshot) and not _fitting(snapshot):
+                _refuse_counts_by_partition(snapshot)
+            raise
         return
-    fitting = _fitting(snapshot) if _ids_are_numbers(snapshot) else []
+    nominated = _ids_are_numbers(snapshot)
+    fitting = _fitting(snapshot) if nominated else []
+    if nominated and not fitting:
+        _refuse_counts_by_partition(snapshot)
     if len(fitting) > 1:
         raise _ambiguous(snapshot.config.name, fitting)
     if fitting:
@@ -174,6 +183,13 @@ def adopt(
     return index
 
 
+def _check_sample(snapshot: Snapshot, index: BucketIndex) -> None:
+    number_slices(snapshot.file_slices(), index.buckets)
+    if snapshot.config.populate_meta_fields:
+        for sampled in sample_files(snapshot):
+            _check_keys(sampled, index)
+
+
 def _check_keys(file: SampledFile, index: BucketIndex) -> None:
     """`IndexInconsistent` naming the first of these keys of a base file that does not hash to its bucket."""
     numbers = index.buckets_of(file.keys).to_numpy(zero_copy_only=False)
@@ -197,6 +213,26 @@ def stored_keys(snapshot: Snapshot, file: BaseFile, batch_rows: int = 1 << 16) -
 
 def _fitting(snapshot: Snapshot) -> list[BucketIndex]:
     return fitting_buckets(sample_files(snapshot), snapshot.config.key_fields, _highest(snapshot))
+
+
+def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
+    """Refuse a table that no single count fits, but each partition one of its own under the same hash fields.
+
+    Real Hudi's Spark writer leaves no other trace of partition-level buckets.
+    """
+    highest: dict[str, int] = {}
+    for file_slice in snapshot.file_slices():
+        number = bucket_of_file_id(file_slice.file_id) or 0
+        highest[file_slice.partition] = max(number, highest.get(file_slice.partition, 0))
+    sampled: dict[str, list[SampledFile]] = {}
+    for file in sample_files(snapshot):
+        sampled.setdefault(file.path.rpartition("/")[0], []).append(file)
+    fields = set(_field_choices(snapshot.config.key_fields))
+    for partition, files in sampled.items():
+        fields &= {i.fields for i in fitting_buckets(files, snapshot.config.key_fields, highest.get(partition, 0))}
+    if fields and len(sampled) > 1:
+        named = {"hoodie.table.name": snapshot.config.name}
+        check_write(named, TableFacts(partition_buckets=True), "a write")
 
 
 def _ids_are_numbers(snapshot: Snapshot) -> bool:

@@ -14,10 +14,11 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.index.base import Index
+from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, make_index, recorded_index
 from lakebed.merge.rules import MergeRules
-from lakebed.model import META_COLUMNS, OPERATION_COLUMN, BaseFile
+from lakebed.model import META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import normalise, with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.schema.evolution import reconcile
@@ -63,10 +64,10 @@ class WriteContext:
     @cached_property
     def index(self) -> Index:
         """The table's own index; one that the options name has to be the same."""
-        asked = requested_index(self.options, self.config.key_fields)
+        recorded = recorded_index(self.config.index_settings)
+        asked = requested_index(self.options, self.config.key_fields, recorded)
         if asked is None:
             return index_of(self.opened)
-        recorded = recorded_index(self.config.index_settings)
         if recorded is None:
             check_requested(self.opened, asked)
         else:
@@ -79,27 +80,30 @@ class WriteContext:
         return MergeRules.of(c.merge_mode, c.ordering_fields, c.delete_field, c.delete_marker)
 
 
-def requested_index(options: Options, key_fields: Sequence[str]) -> Index | None:
-    """The index that a job's options name, or None."""
+def requested_index(options: Options, key_fields: Sequence[str], recorded: Index | None) -> Index | None:
+    """The index that a job's options name, or None. What they leave open is as the table has it, else as Hudi has it."""
     said = options.index
     if said.type is None:
         return None
+    buckets, fields = said.buckets, said.fields
+    if said.type == BucketIndex.name:
+        known = recorded if isinstance(recorded, BucketIndex) else BucketIndex(HUDI_BUCKETS)
+        buckets, fields = buckets or known.buckets, fields or known.fields
     return make_index(
         said.type,
         key_fields=key_fields,
-        buckets=said.buckets,
-        fields=said.fields or (),
+        buckets=buckets,
+        fields=fields or (),
         update_partition_path=said.update_partition,
     )
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The table's columns after a write: as Arrow and as the Avro text of the commit; `data` are those in the files."""
+    """The table's columns after a write, as they are in its files, and the same as the Avro text of the commit."""
 
-    arrow: pa.Schema
-    avro: str
     data: pa.Schema
+    avro: str
 
 
 def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> TableSchema:
@@ -115,10 +119,11 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> T
 
 
 def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -> TableSchema:
-    same = snapshot.avro_schema and merged.equals(snapshot.schema)
-    avro = snapshot.avro_schema if same else arrow_to_avro(merged, context.config.name)
+    # as real Hudi: what the files do not hold is not in the commit's schema either, readers take it from the path
     dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
-    return TableSchema(merged, avro, pa.schema([f for f in merged if f.name not in dropped]))
+    data = pa.schema([f for f in merged if f.name not in dropped])
+    same = snapshot.avro_schema and data.equals(snapshot.schema)
+    return TableSchema(data, snapshot.avro_schema if same else arrow_to_avro(data, context.config.name))
 
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
@@ -153,18 +158,20 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
 
 def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema) -> None:
     """Key text and partition paths are made from the values as they come: another type would name the same key
-    differently (1 and 1.0), so only integers of another width pass."""
+    differently (1 and 1.0), so only integers of another width and timestamps of another unit pass."""
     for what, fields in (("record key", context.keys.key_fields), ("partition", context.keys.partition_fields)):
         for name in fields:
             stored, given = _type_of(table, name), _type_of(incoming, name)
             if stored is None or given is None or stored.equals(given):
                 continue
-            if not (pa.types.is_integer(stored) and pa.types.is_integer(given)):
+            integers = pa.types.is_integer(stored) and pa.types.is_integer(given)
+            moments = pa.types.is_timestamp(stored) and pa.types.is_timestamp(given)
+            if not integers and not (moments and bool(stored.tz) == bool(given.tz)):
                 raise _other_type(context, what, name, stored, given)
 
 
 def check_ordering_types(context: WriteContext, table: pa.Schema, merged: pa.Schema) -> None:
-    """An ordering column may widen within its kind; as a text, or a floating number, it would be ordered differently."""
+    """An ordering column may widen within its kind; as a text or a floating number it would have another order."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
     for name in context.rules.ordering:
         stored, wanted = _type_of(table, name), _type_of(merged, name)
@@ -211,7 +218,7 @@ def group_writer(
     settings = context.settings
     format_ = FileFormat(
         with_meta(schema.data),
-        avro_with_meta(arrow_to_avro_of(schema, context)),
+        avro_with_meta(schema.avro),
         settings,
         context.config.populate_meta_fields,
     )
@@ -226,21 +233,12 @@ def group_writer(
             combine=combine,
             all_deletes=all_deletes,
             memory=settings.memory,
-            auto_keys=instant if context.keys.auto_keys else None,
+            auto_keys=instant if context.keys.auto_keys and not all_deletes else None,
         ),
         targets=targets,
         matching=matching,
         max_file_size=settings.max_file_size,
         known_partitions=known_partitions,
-    )
-
-
-def arrow_to_avro_of(schema: TableSchema, context: WriteContext) -> str:
-    """The Avro schema of the files: the table's, or without dropped partition columns."""
-    return (
-        schema.avro
-        if schema.data is schema.arrow or len(schema.data) == len(schema.arrow)
-        else arrow_to_avro(schema.data, context.config.name)
     )
 
 
@@ -258,7 +256,3 @@ def keyed_by_meta(context: WriteContext, operation: str) -> None:
             hint="insert, bulk_insert, insert_overwrite or delete by predicate",
             context={"operation": operation},
         )
-
-
-def latest_by_group(files: Sequence[BaseFile]) -> dict[tuple[str, str], BaseFile]:
-    return {(f.partition, f.file_id): f for f in files}

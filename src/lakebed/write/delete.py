@@ -9,8 +9,9 @@ import pyarrow as pa
 from lakebed.engine.base import Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
-from lakebed.index.base import FILE_ID, INSTANT
+from lakebed.index.base import DELETE, FILE_ID, INSTANT
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.locations import Flag
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakebed.read.lookup import KeyText, wanted_keys
 from lakebed.read.scan import Scan
@@ -74,7 +75,9 @@ def _delete_keyed(context: WriteContext, snapshot: Snapshot, rows: Rows, present
             tx.inflight()
             statuses = write_buckets(context, snapshot, schema, tx.instant, prepared, _DELETE)
         else:
-            statuses = write_located(context, snapshot, schema, tx, prepared, _DELETE, times)
+            # marked already: a global index then deletes a key where it lives instead of moving it
+            marked = context.engine.derive(prepared, {DELETE: Flag(True)})
+            statuses = write_located(context, snapshot, schema, tx, marked, _DELETE, times)
         times.mark("write")
         return finish(context, tx, statuses, schema.avro, times)
 

@@ -10,6 +10,7 @@ from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
+from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -88,7 +89,7 @@ def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableCon
         engine.schema(engine.rows(df)),
         settings=job.table,
         index=said.type or "simple",
-        buckets=said.buckets,
+        buckets=said.buckets or (HUDI_BUCKETS if said.type == BucketIndex.name else None),
         hash_fields=said.fields or (),
         update_partition_path=said.update_partition,
         properties={},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +12,7 @@ import pyarrow as pa
 from lakebed.engine.base import Rows
 from lakebed.index.base import FILE_ID
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.model import PARTITION_PATH, Action
 from lakebed.slices.snapshot import Snapshot
@@ -149,28 +152,37 @@ def write_located(
     times: StageTimes,
 ) -> list[WriteStatus]:
     """Tag by the index, lay the rows out over file groups, then one shuffle by group."""
-    engine = context.engine
-    tagged = engine.persist(tag(context, snapshot, prepared, kind))
-    try:
+    with tagged_rows(context, snapshot, prepared, kind) as tagged:
         plan = lay_out(context, snapshot, schema, tx.instant, tagged)
         times.mark("tag")
         tx.inflight(encode_profile(context, kind.operation, plan))
         return write_assigned(context, snapshot, schema, tx.instant, tagged, plan, kind)
-    finally:
-        engine.release(tagged)
 
 
-def tag(context: WriteContext, snapshot: Snapshot, prepared: Rows, kind: KeyedWrite) -> Rows:
-    """Rows with `_file_id` and `_instant` of their keys; null for new keys, and for all when nobody looks."""
-    engine = context.engine
-    if not kind.looks_up:
-        return engine.derive(prepared, NO_LOCATION)
-    if context.index.is_global and kind.combine:
+@contextmanager
+def tagged_rows(context: WriteContext, snapshot: Snapshot, prepared: Rows, kind: KeyedWrite) -> Generator[Rows]:
+    """Rows with `_file_id` and `_instant` of their keys; null for new keys, and for all when nobody looks.
+
+    They are evaluated once and held until the end of the block.
+    """
+    engine, index = context.engine, context.index
+    if kind.looks_up and index.is_global and kind.combine:
         prepared = combine_by_key(engine, prepared, context.rules)
-    tagged = context.index.tag(prepared, snapshot, engine, context.rules)
+    prepared = engine.persist(prepared)
+    if kind.matching in ("skip", "fail") and isinstance(index, GlobalSimpleIndex):
+        index = index.without_moves()  # a key that lives in another partition is known all the same
+    if kind.looks_up:
+        tagged = index.tag(prepared, snapshot, engine, context.rules)
+    else:
+        tagged = engine.derive(prepared, NO_LOCATION)
     if kind.matching == "skip":
         tagged = engine.filter(tagged, IS_NULL_FILE_ID)
-    return tagged
+    tagged = engine.persist(tagged)
+    try:
+        yield tagged
+    finally:
+        engine.release(tagged)
+        engine.release(prepared)
 
 
 def lay_out(context: WriteContext, snapshot: Snapshot, schema: TableSchema, instant: str, tagged: Rows) -> Assignment:
@@ -229,12 +241,8 @@ def plan_keyed_write(
     prepared = prepare(context, rows, schema)
     if isinstance(context.index, BucketIndex):
         return plan_of_buckets(context, snapshot, prepared, kind.operation)
-    engine = context.engine
-    tagged = engine.persist(tag(context, snapshot, prepared, kind))
-    try:
+    with tagged_rows(context, snapshot, prepared, kind) as tagged:
         assignment = lay_out(context, snapshot, schema, "0" * 17, tagged)
-    finally:
-        engine.release(tagged)
     return plan_of_assignment(context, snapshot, assignment, kind.operation)
 
 

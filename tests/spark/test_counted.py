@@ -1,0 +1,75 @@
+"""What a write costs, counted: shuffles in the plan, files opened, storage requests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import lakebed
+from lakebed.engine.spark import SparkEngine
+from lakebed.storage.counting import CountingStorage
+from lakebed.storage.opening import wrapping
+
+EXCHANGE = re.compile(r"\bExchange\b")
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The physical plan of every DataFrame that an engine collects."""
+    seen: list[str] = []
+    collect = SparkEngine.collect
+
+    def recording(self: SparkEngine, rows: DataFrame) -> pa.Table:
+        table = collect(self, rows)
+        execution = rows._jdf.queryExecution()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        seen.append(execution.executedPlan().toString())
+        return table
+
+    monkeypatch.setattr(SparkEngine, "collect", recording)
+    return seen
+
+
+def exchanges(plan: str) -> int:
+    """Exchanges of the final plan (adaptive execution prints the first plan behind it)."""
+    return len(EXCHANGE.findall(plan.partition("== Initial Plan ==")[0]))
+
+
+@pytest.mark.parametrize("partition_by", [None, "city"])
+@pytest.mark.parametrize("verb", ["upsert", "bulk_insert", "delete"])
+def test_a_bucket_write_is_one_job_with_one_exchange(
+    spark: SparkSession, tmp_path: Path, plans: list[str], partition_by: str | None, verb: str
+):
+    rows = spark.range(100).selectExpr("id", "concat('c', id % 3) city", "id ts")
+    t = lakebed.create(
+        str(tmp_path / "t"), rows, key="id", partition_by=partition_by, ordering="ts", index="bucket", buckets=4
+    )
+    t.upsert(rows)
+    plans.clear()
+    getattr(t, verb)(rows.filter("id < 50"))
+    assert [exchanges(plan) for plan in plans] == [1]
+    assert plans[0].count("MapInArrow") == 1
+    assert "PythonUDF" not in plans[0]
+    assert "ArrowEvalPython" not in plans[0]
+
+
+def test_a_bucket_upsert_opens_only_the_files_of_its_buckets(tmp_path: Path):
+    rows = pa.table({"id": list(range(400)), "ts": [0] * 400})
+    counting: list[CountingStorage] = []
+
+    def wrap(storage: object) -> CountingStorage:
+        counting.append(CountingStorage(storage))  # pyright: ignore[reportArgumentType]
+        return counting[-1]
+
+    t = lakebed.create(str(tmp_path / "t"), rows, key="id", ordering="ts", index="bucket", buckets=16)
+    t.upsert(rows)
+    with wrapping(wrap):  # pyright: ignore[reportArgumentType]
+        t = lakebed.open(str(tmp_path / "t"))
+        result = t.upsert(pa.table({"id": [1, 2, 3], "ts": [5, 5, 5]}))
+    touched = {name.rpartition("/")[2].split("_")[0] for name in result.files}
+    opened = {p.rpartition("/")[2].split("_")[0] for c in counting for p in c.opened if p.endswith(".parquet")}
+    assert opened == touched
+    assert len(touched) <= 3
