@@ -81,7 +81,7 @@ class WriteContext:
 
 
 def requested_index(options: Options, key_fields: Sequence[str], recorded: Index | None) -> Index | None:
-    """The index that a job's options name, or None. What they leave open is as the table has it, else as Hudi has it."""
+    """The index that a job's options name, or None. What they leave open is as the table has it, else as Hudi has."""
     said = options.index
     if said.type is None:
         return None
