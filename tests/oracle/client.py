@@ -46,7 +46,10 @@ class HudiOracle:
         return self._answer()
 
     def read(self, table: Path | str, **request: Any) -> pa.Table:
-        """The snapshot, meta columns included, sorted by record key; `as_of=`, `query_type=`, `where=`, `option=`."""
+        """The snapshot, meta columns included, sorted by record key.
+
+        `as_of=`, `query_type=`, `where=`, `option=`, and `conf=` for settings of the session, as for all requests.
+        """
         return self._rows("read", table=table, **request)
 
     def incremental(self, table: Path | str, begin: str, end: str | None = None, **request: Any) -> pa.Table:
@@ -59,12 +62,19 @@ class HudiOracle:
         operation: str = "upsert",
         options: Mapping[str, str] | None = None,
         mode: str = "append",
+        **request: Any,
     ) -> list[dict[str, Any]]:
         """Write rows; gives the instants that appeared. The table's own settings need not be repeated."""
         data = self._file()
         pq.write_table(rows, data)
         answer = self.ask(
-            "write", table=table, data=str(data), operation=operation, options=dict(options or {}), mode=mode
+            "write",
+            table=table,
+            data=str(data),
+            operation=operation,
+            options=dict(options or {}),
+            mode=mode,
+            **request,
         )
         return answer["new_instants"]
 

@@ -11,9 +11,10 @@ It runs in an environment of its own (PySpark 3.5 and the Hudi Spark bundle) and
     {"cmd": "sql", "sql": "select ... from {t}", "table": T, "conf": {}, "out": "x.parquet"}
     {"cmd": "timeline", "table": T}      {"cmd": "file_slices", "table": T}      {"cmd": "properties", "table": T}
 
-`begin` is exclusive, and a completion time on tables of version 8 and 9. Without `out` the rows come back in the
-answer. `write` repeats what `hoodie.properties` says unless `options` says otherwise, and keeps the metadata table
-as it is: off where there is none. Nothing but answers goes to standard output.
+Every request may have `conf`, settings of the Spark session while it runs. `begin` is exclusive, and a completion
+time on tables of version 8 and 9. Without `out` the rows come back in the answer. `write` repeats what
+`hoodie.properties` says unless `options` says otherwise, and keeps the metadata table as it is: off where there is
+none. Nothing but answers goes to standard output.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import tempfile
 import time
 import traceback
 import uuid
+from contextlib import contextmanager
 
 DEFAULT_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 # Hudi's use of Kryo reaches into these packages, which JDK 17 keeps shut.
@@ -110,8 +112,10 @@ class Oracle:
         started = time.time()
         request = dict(request)
         command = request.pop("cmd")
+        settings = request.pop("conf", None) or {}
         try:
-            result = getattr(self, "do_" + command)(**request)
+            with self._configured(settings):
+                result = getattr(self, "do_" + command)(**request)
             answer = {"cmd": command, "ok": True, "result": result}
         except Exception as error:
             answer = {
@@ -161,26 +165,20 @@ class Oracle:
         new = [i for i in self._instants(table) if (i["instant"], i["state"]) not in before]
         return {"new_instants": new}
 
-    def do_sql(self, sql, table=None, conf=None, out=None) -> dict:
-        name = ""
-        settings = dict(conf or {})
+    def do_sql(self, sql, table=None, out=None) -> dict:
+        name, kept = "", {}
         if table:
             stored = self._stored(table)
             name = "`{}`".format(stored.get("hoodie.table.name") or "t")
-            settings = {**self._kept_indexes(table, stored), **settings}
+            kept = {k: v for k, v in self._kept_indexes(table, stored).items() if self.spark.conf.get(k, None) is None}
             self.spark.sql(f"drop table if exists {name}")
             self.spark.sql(f"create table {name} using hudi location '{uri(table)}'")
-        for key, value in settings.items():
-            self.spark.conf.set(key, str(value))
-        try:
+        with self._configured(kept):
             result: dict = {}
             for statement in [sql] if isinstance(sql, str) else sql:
                 frame = self.spark.sql(statement.replace("{t}", name))
                 result = self._rows(frame, out, ()) if frame.columns else {"rows": 0, "data": []}
             return result
-        finally:
-            for key in settings:
-                self.spark.conf.unset(key)
 
     def do_properties(self, table) -> dict:
         return self._stored(table)
@@ -207,6 +205,22 @@ class Oracle:
         return {"partitions": found}
 
     # ---- parts
+
+    @contextmanager
+    def _configured(self, settings):
+        """Settings of the Spark session (and of Parquet, which reads Hadoop's) for one request."""
+        hadoop = self.spark.sparkContext._jsc.hadoopConfiguration()
+        for key, value in settings.items():
+            self.spark.conf.set(key, str(value))
+            if key.startswith("parquet."):
+                hadoop.set(key, str(value))
+        try:
+            yield
+        finally:
+            for key in settings:
+                self.spark.conf.unset(key)
+                if key.startswith("parquet."):
+                    hadoop.unset(key)
 
     def _load(self, table, options, where):
         texts = {key: str(value) for key, value in options.items()}

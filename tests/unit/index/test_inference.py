@@ -194,11 +194,20 @@ def test_bucket_tables_that_hudi_wrote(golden: Golden, version: str) -> None:
         adopt(snapshot, "bucket", buckets=8, fields=["id"])
 
 
-@pytest.mark.parametrize(
-    "name", ["v9_cow_simple", "v9_cow_bloom", "v6_cow_event_time", "v9_cow_bucket_partition_level"]
-)
+@pytest.mark.parametrize("name", ["v9_cow_simple", "v9_cow_bloom", "v6_cow_event_time"])
 def test_other_tables_that_hudi_wrote(golden: Golden, name: str) -> None:
     assert index_of(golden(name)).settings() == {"type": "simple"}
+
+
+def test_another_bucket_count_in_each_partition_is_refused_for_writes(golden: Golden) -> None:
+    snapshot = golden("v9_cow_bucket_partition_level")
+    for asked in (None, BucketIndex(2, ("id",)), BucketIndex(4, ("id",)), SimpleIndex()):
+        with pytest.raises(UnsupportedFeature, match="another bucket count in each partition"):
+            if asked is None:
+                index_of(snapshot)
+            else:
+                check_requested(snapshot, asked)
+    assert index_of(snapshot, for_write=False).name == "simple"
 
 
 def test_a_table_with_a_record_index_is_refused_for_writes(golden: Golden) -> None:
