@@ -35,11 +35,17 @@ _PUSHDOWN_WORKER = "data_source_pushdown_filters"
 
 
 class FileBatch(InputPartition):
-    """The files of one task, each with the number of its reader."""
+    """The files of one task, each with the number of its reader. Whole in itself: Spark pickles the source's reader
+    before it asks for partitions."""
 
-    def __init__(self, files: list[tuple[BaseFile, int]]) -> None:
+    def __init__(self, spec: StorageSpec, readers: list[FileReader], files: list[tuple[BaseFile, int]]) -> None:
         super().__init__(None)
+        self.spec = spec
+        self.readers = readers
         self.files = files
+
+    def __repr__(self) -> str:
+        return f"FileBatch({len(self.files)} files)"
 
 
 class LakebedSource(DataSource):
@@ -79,37 +85,23 @@ class TableReader(DataSourceReader):
         self.options = options
         self.columns = columns
         self.nodes: list[Node] = []
-        self.spec: StorageSpec | None = None
-        self.readers: list[FileReader] = []
 
     def partitions(self) -> list[InputPartition]:
         scan = self._scan()
         plan = scan.plan
         condition = plan.predicate.to_arrow() if plan.predicate is not None else None
-        self.spec = scan.storage.spec
-        numbers: dict[tuple[object, ...], int] = {}
-        batches: list[InputPartition] = []
-        files: list[tuple[BaseFile, int]] = []
-        size = 0
-        for file, reader in file_readers(plan, condition):
-            number = numbers.setdefault(reader.sources, len(self.readers))
-            if number == len(self.readers):
-                self.readers.append(reader)
-            if files and (size + file.size > _TASK_BYTES or len(files) >= _TASK_FILES):
-                batches.append(FileBatch(files))
-                files, size = [], 0
-            files.append((file, number))
-            size += file.size
-        if files:
-            batches.append(FileBatch(files))
-        return batches
+        jobs = file_readers(plan, condition)
+        readers = list({id(reader.sources): reader for _, reader in jobs}.values())
+        numbers = {id(reader.sources): n for n, reader in enumerate(readers)}
+        placed = [(file, numbers[id(reader.sources)]) for file, reader in jobs]
+        return [FileBatch(scan.storage.spec, readers, files) for files in _tasks(placed)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, FileBatch) or self.spec is None:
+        if not isinstance(partition, FileBatch):
             return
-        storage = open_storage_spec(self.spec)
+        storage = open_storage_spec(partition.spec)
         for file, number in partition.files:
-            for batch in self.readers[number].read(storage, file):
+            for batch in partition.readers[number].read(storage, file):
                 yield batch.select(self.columns)
 
     def _scan(self) -> Scan:
@@ -123,6 +115,20 @@ class PushdownReader(TableReader):
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
         self.nodes, left = split_filters(filters, self._scan().available)
         return left
+
+
+def _tasks(files: list[tuple[BaseFile, int]]) -> Iterator[list[tuple[BaseFile, int]]]:
+    """The files by tasks of about the same size."""
+    task: list[tuple[BaseFile, int]] = []
+    size = 0
+    for file, number in files:
+        if task and (size + file.size > _TASK_BYTES or len(task) >= _TASK_FILES):
+            yield task
+            task, size = [], 0
+        task.append((file, number))
+        size += file.size
+    if task:
+        yield task
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
