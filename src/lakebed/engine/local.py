@@ -20,7 +20,7 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.format.base_file import read_base_file
 from lakebed.model import PARTITION_PATH, BaseFile
-from lakebed.schema.arrow import normalise_batch
+from lakebed.schema.arrow import normalise, normalise_batch
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -186,7 +186,16 @@ def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def to_arrow_table(data: Any) -> pa.Table:
-    """The caller's data as an Arrow table: anything that speaks the Arrow stream protocol."""
+    """The caller's data as an Arrow table without view types: anything that speaks the Arrow stream protocol."""
+    table = _given_table(data)
+    for at, field in enumerate(table.schema):
+        if "view" in str(field.type):  # what polars gives, and Arrow's kernels cannot take rows from
+            plain = normalise(pa.schema([field])).field(0)
+            table = table.set_column(at, plain, table.column(at).cast(plain.type))
+    return table
+
+
+def _given_table(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):

@@ -278,11 +278,17 @@ def test_the_data_may_be_anything_arrow(make: Make) -> None:
     import pandas as pd
     import polars as pl
 
-    table = make()
-    table.upsert(pl.DataFrame({"id": [1], "city": ["c"], "v": ["polars"], "ts": [1]}))
+    table = make(index="bucket")
+    table.upsert(pl.DataFrame({"id": [1, 5], "city": ["c", "d"], "v": ["polars", "views"], "ts": [1, 1]}))
     table.upsert(pd.DataFrame({"id": [2], "city": ["c"], "v": ["pandas"], "ts": [1]}))
     table.upsert(rows((3, "c", "batch", 1)).to_batches()[0])
     table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, rows((4, "c", "reader", 1)).to_batches()))
-    assert content(table) == [(1, "c", "polars", 1), (2, "c", "pandas", 1), (3, "c", "batch", 1), (4, "c", "reader", 1)]
+    assert content(table) == [
+        (1, "c", "polars", 1),
+        (2, "c", "pandas", 1),
+        (3, "c", "batch", 1),
+        (4, "c", "reader", 1),
+        (5, "d", "views", 1),
+    ]
     with refused(table.uri, InvalidOption, "builtins.dict"):
         table.upsert({"id": [1]})
