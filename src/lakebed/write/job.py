@@ -61,6 +61,12 @@ def write(
         raise InvalidOption(f"there is no save mode {mode!r}", hint="use append, overwrite, errorifexists or ignore")
     job = resolve_options(options)
     storage = open_storage(uri, storage_options)
+    if job.path and open_storage(job.path, storage_options).spec.uri != storage.spec.uri:
+        raise InvalidOption(
+            f"the options say path={job.path}, the call says {uri}",
+            hint="leave path out of the options, or write to that place",
+            context={"option": "path", "given": job.path, "uri": uri},
+        )
     try:
         config: TableConfig | None = load_table_config(storage)
     except TableNotFound:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -324,3 +325,14 @@ def test_keys_of_another_type_are_no_keys(make: Make) -> None:
     with refused(table.uri, SchemaConflict, "'id'"):
         table.delete(pa.table({"id": ["1"], "city": ["c"]}))
     assert table.delete(pa.table({"id": pa.array([1], pa.int32())})).deleted == 1
+
+
+def test_a_path_among_the_options_has_to_be_the_one_written_to(tmp_path: Path):
+    rows = pa.table({"id": [1], "ts": [1]})
+    options = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id", "path": str(tmp_path / "b")}
+    with pytest.raises(lakebed.InvalidOption, match="path"):
+        lakebed.write(rows, str(tmp_path / "a"), options)
+    assert not list(tmp_path.iterdir())
+    result = lakebed.write(rows, str(tmp_path / "b"), options)
+    assert result is not None
+    assert result.inserted == 1
