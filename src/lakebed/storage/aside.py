@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import uuid
+from collections.abc import Generator
 
 _NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
 _NO_LINK = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
@@ -46,6 +48,36 @@ def make_folder(folder: str) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
     sync_folder(os.path.dirname(folder))
+
+
+@contextlib.contextmanager
+def locked_folder(fd: int) -> Generator[bool]:
+    """Keep other replacements and deletions in the folder out, across processes; False where the file system cannot."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough while a forked child has the descriptor too
+
+
+def remove_aside(folder: str, name: str) -> bool:
+    """Remove what an unfinished writer of this file left; one that is replacing the file right now is let finish."""
+    aside = os.path.join(folder, aside_name(name))
+    if not os.path.lexists(aside):
+        return False
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with locked_folder(fd):
+            os.unlink(aside)
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 class AsideFile:
@@ -133,19 +165,14 @@ class AsideFile:
             return
         except FileExistsError:
             pass
-        aside = aside_name(self._name)
-        while True:
-            try:
-                self._link(aside)
-                self._aside = aside
-                self._rename()
-                return
-            except FileExistsError:
-                # left by a dead writer, or another one is between its link and its rename: its turn comes again
-                self._unlink(aside)
-            except FileNotFoundError:
-                # the other writer's rename took our link along: our bytes may be gone, so publish them again
-                self._aside = None
+        # a link that another writer removed cannot be made again (the file has lost its last name), so the one aside
+        # name that all replacements of a file share is used by one at a time; whatever has it then was left by the dead
+        with locked_folder(self._folder) as alone:
+            aside = aside_name(self._name if alone else f"{self._name}.{uuid.uuid4().hex[:8]}")
+            self._unlink(aside)
+            self._link(aside)
+            self._aside = aside
+            self._rename()
 
     def _rename(self) -> None:
         assert self._aside is not None

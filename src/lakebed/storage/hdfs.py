@@ -23,6 +23,7 @@ from lakebed.storage.uri import Location
 _GAP_BYTES = 256 << 10
 _GUARD_PAUSE = 0.05
 _GUARD_STALE_MILLIS = 60_000
+_GUARD_WAIT = 180.0
 _SETTINGS = ("fs.", "dfs.", "hadoop.", "ipc.")
 _KERBEROS = frozenset({"kerberos_principal", "kerberos_keytab", "kerberos_cache"})
 _T = TypeVar("_T")
@@ -238,7 +239,15 @@ class HdfsStorage:
         old was left by a dead process."""
         folder, _, name = path.rpartition("/")
         guard = f"{folder}/.{name}.guard".lstrip("/")
+        deadline = time.monotonic() + _GUARD_WAIT
         while not self.put_if_absent(guard, b""):
+            if time.monotonic() > deadline:
+                raise refused(
+                    f"{self.url(guard)} stays held",
+                    "delete it once nobody writes to the table",
+                    url=self.url(guard),
+                    retryable=True,
+                )
             info = self.head(guard)
             if info is not None and time.time() * 1000 - info.modified > _GUARD_STALE_MILLIS:
                 self.delete(guard)

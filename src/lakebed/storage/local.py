@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.storage.aside import AsideFile, aside_name, checksum_name, make_folder, sync_folder
+from lakebed.storage.aside import AsideFile, checksum_name, make_folder, remove_aside, sync_folder
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error
 from lakebed.storage.ranges import read_coalesced
@@ -169,7 +169,10 @@ class LocalStorage:
             fd = os.open(side, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
+            try:
+                yield
+            finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough while a forked child has the descriptor too
         finally:
             os.close(fd)
 
@@ -201,7 +204,8 @@ class LocalStorage:
         """Also removes what an unfinished upload of this path left aside."""
         folder, name = self._split(path)
         with self._translated("delete", path):
-            gone = [_unlink(os.path.join(folder, n)) for n in (name, aside_name(name), checksum_name(name))]
+            gone = [_unlink(os.path.join(folder, n)) for n in (name, checksum_name(name))]
+            gone.append(remove_aside(folder, name))
             if any(gone):
                 with contextlib.suppress(FileNotFoundError):
                     sync_folder(folder)

@@ -85,13 +85,14 @@ def test_replacing_clears_what_a_dead_replacement_left(tmp_path: Path) -> None:
     assert storage.read("f") == b"2"
 
 
-def test_many_replace_one_file(tmp_path: Path) -> None:
-    storage = LocalStorage(str(tmp_path))
+@pytest.mark.parametrize("nameless", [True, False])
+def test_many_replace_one_file(tmp_path: Path, nameless: bool) -> None:
+    storage = LocalStorage(str(tmp_path), nameless=nameless)
     bodies = [bytes([65 + i]) * 10_000 for i in range(4)]
     seen: set[bytes] = set()
 
     def replace(body: bytes) -> None:
-        for _ in range(10):
+        for _ in range(30):
             storage.write("f", body)
             seen.add(storage.read("f"))
 
@@ -101,6 +102,36 @@ def test_many_replace_one_file(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert seen <= set(bodies)
+    assert names(tmp_path) == ["f"]
+
+
+def test_replacing_while_others_delete(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+
+    def replace() -> None:
+        for _ in range(50):
+            storage.write("f", b"whole")
+
+    threads = [threading.Thread(target=replace) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        storage.delete("f")
+    for thread in threads:
+        thread.join()
+    storage.write("f", b"last")
+    assert names(tmp_path) == ["f"]
+
+
+def test_without_folder_locks_replacing_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_lock(*_args: object) -> None:
+        raise OSError(errno.EBADF, "no locks on folders here")
+
+    storage = LocalStorage(str(tmp_path))
+    storage.write("f", b"1")
+    monkeypatch.setattr(aside.fcntl, "flock", no_lock)
+    storage.write("f", b"2")
+    assert storage.read("f") == b"2"
     assert names(tmp_path) == ["f"]
 
 
