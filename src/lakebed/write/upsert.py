@@ -109,7 +109,8 @@ def admitted_rows(context: WriteContext, data: Any, kind: KeyedWrite) -> Rows:
     rows = context.engine.rows(data)
     require_columns(context, context.engine.schema(rows))
     schema = schema_for_write(context, snapshot, rows)
-    if kind.matching == "keys" and file_groups_in_clustering(snapshot):
+    rewrites = kind.looks_up or isinstance(context.index, BucketIndex)
+    if file_groups_in_clustering(snapshot) and rewrites:
         refuse_clustered(snapshot, plan_keyed_write(context, snapshot, rows, schema, kind))
     return rows
 
