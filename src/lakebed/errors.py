@@ -15,7 +15,7 @@ class LakebedError(Exception):
     'table is locked. try again in a minute'
     """
 
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, hint: str = "", context: dict[str, Any] | None = None) -> None:
@@ -23,6 +23,8 @@ class LakebedError(Exception):
         self.message = message
         self.hint = hint
         self.context = context or {}
+        # said in the context, it crosses process borders with the error
+        self.retryable = bool(self.context.get("retryable", type(self).retryable))
 
     def __str__(self) -> str:
         if not self.hint:
