@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 import uuid
 from collections.abc import Generator
 
 import pytest
 
+from conftest import unavailable
 from lakebed.errors import LockTimeout
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
@@ -22,11 +24,12 @@ __all__ = ["TestStorageContract"]
 
 @pytest.fixture(scope="module")
 def hdfs() -> Generator[str]:
-    pytest.importorskip("hdfs_native", reason="needs the package hdfs-native")
+    if importlib.util.find_spec("hdfs_native") is None:
+        unavailable("needs the package hdfs-native")
     try:
         server = Hdfs().start()
     except ServiceError as error:
-        pytest.skip(str(error))
+        unavailable(str(error))
     yield server.info["fs"]
     server.stop()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from conftest import unavailable
 from lakebed.errors import LockTimeout, StorageError
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
@@ -27,7 +28,7 @@ def s3() -> Generator[dict[str, Any]]:
     try:
         server = S3().start()
     except ServiceError as error:
-        pytest.skip(str(error))
+        unavailable(str(error))
     yield server.info
     server.stop()
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
+from lakebed.errors import CommitConflict
 from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
 from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.file_names import base_file_name
@@ -19,7 +20,7 @@ from lakebed.format.properties import dump_properties
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
-from lakebed.timeline.markers import write_marker
+from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
 from lakebed.write.meta_columns import constant, sequence_numbers
 
 
@@ -57,7 +58,7 @@ class FileWriter:
     partition: str
     file_id: str
     task: Task
-    kind: str
+    kind: MarkerKind
     bloom: BloomFilter | None
     keys: KeyRange = field(default_factory=KeyRange)
     rows: int = 0
@@ -83,7 +84,7 @@ class FileWriter:
     def open(self) -> None:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
         self.name = base_file_name(self.file_id, self.task.write_token, self.instant)
-        write_marker(self.storage, self.instant, self.partition, self.name, self.kind)  # pyright: ignore[reportArgumentType]
+        write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
         self._writer = BaseFileWriter(self.storage.create(self.path), self.format.schema, self.format.parquet())
 
     def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
@@ -121,7 +122,18 @@ class FileWriter:
             )
         )
         self._writer = None
+        self._check_wanted()
         return size
+
+    def _check_wanted(self) -> None:
+        """A task attempt that outlives its write finds its marker gone, and nobody would look for its file any more."""
+        if self.storage.head(marker_path(self.instant, self.partition, self.name, self.kind)) is None:
+            self.storage.delete(self.path)
+            raise CommitConflict(
+                f"instant {self.instant} was over before {self.storage.url(self.path)} was written",
+                hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
+                context={"instant": self.instant, "path": self.path},
+            )
 
     def abort(self) -> None:
         if self._writer is not None:

@@ -17,6 +17,7 @@ from lakebed.format.key_range import KeyRange
 from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
+from lakebed.timeline.markers import MarkerKind
 from lakebed.write.file_writer import FileFormat, FileWriter, with_meta, write_partition_metadata
 from lakebed.write.incoming import Incoming, Intake
 from lakebed.write.merge_file import FileMerge, Matching
@@ -174,7 +175,7 @@ class _Files:
         bucket = bucket_of_file_id(self._target.file_id) if not self._target.capped else None
         return new_file_id(self._to.instant, self._partition, self._group, bucket=bucket, n=n)
 
-    def _writer(self, file_id: str, kind: str, bloom: BloomFilter | None, keys: KeyRange) -> FileWriter:
+    def _writer(self, file_id: str, kind: MarkerKind, bloom: BloomFilter | None, keys: KeyRange) -> FileWriter:
         if bloom is None:
             bloom = self._to.format.bloom()
         return FileWriter(

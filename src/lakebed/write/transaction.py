@@ -101,7 +101,7 @@ class Transaction:
             assert self._started is not None
             agreed = check_conflicts(touched, timeline, self._started, schema=schema, instant=self.instant)
             metadata.extra["schema"] = agreed
-            self._remove_unnamed(metadata)
+            delete_data_files(self.storage, self._unnamed(metadata))
             before_complete()
             if not lock.still_mine():
                 raise CommitConflict(
@@ -111,7 +111,7 @@ class Transaction:
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
             body = encode_commit(metadata, self.config.version, self.action)
             done = TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
-        self._tidy()
+        self._tidy(metadata)
         return done
 
     def abort(self) -> None:
@@ -175,16 +175,18 @@ class Transaction:
                 context={"instant": self.instant},
             )
 
-    def _remove_unnamed(self, metadata: CommitMetadata) -> None:
-        """Delete what lost task attempts wrote: files with a marker that no write stat names."""
+    def _unnamed(self, metadata: CommitMetadata) -> list[str]:
+        """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
         named = {s.path for group in metadata.stats.values() for s in group}
-        lost = [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
-        delete_data_files(self.storage, lost)
+        return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
 
-    def _tidy(self) -> None:
+    def _tidy(self, metadata: CommitMetadata) -> None:
         """The commit stands: whatever fails from here on is only litter, which later writers remove."""
         with suppress(Exception):
+            lost = self._unnamed(metadata)
             delete_markers(self.storage, self.instant)
+            # an attempt that ended up to now; one that ends later finds its marker gone and removes its file itself
+            delete_data_files(self.storage, lost)
         with suppress(Exception):
             self._stop_heartbeat()
             self._remove_heartbeat()

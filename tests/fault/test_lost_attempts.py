@@ -1,0 +1,98 @@
+"""A task attempt whose result nobody takes: its file is gone after the write, whenever it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+
+import lakebed
+from lakebed.errors import CommitConflict
+from lakebed.storage import open_storage
+from lakebed.storage.base import Storage
+from lakebed.storage.faulty import FaultyStorage
+from lakebed.storage.opening import wrapping
+from lakebed.timeline.markers import delete_markers, write_marker
+from write_tables import SCHEMA, content, files, rows
+
+When = Literal["before the commit", "during it"]
+
+
+class TwoAttempts(FaultyStorage):
+    """Of each data file there is a second attempt, which begins with the first and ends `when` said."""
+
+    when: When = "before the commit"
+    late: Callable[[], None] | None = None
+    ended = 0
+
+    def finish_create(self, path: str, upload: Any) -> None:
+        super().finish_create(path, upload)
+        file_id, token, instant = path.removesuffix(".parquet").split("_")
+        other = f"{file_id}_{token}9_{instant}.parquet"
+        write_marker(self._inner, instant, "", other, "MERGE")
+        self.late = lambda: self._inner.write(other, b"late")
+        if self.when == "before the commit":
+            self._end()
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        done = super().put_if_absent(path, data)
+        if self.when == "during it" and self.late is not None and path.endswith(".commit"):
+            self._end()
+        return done
+
+    def _end(self) -> None:
+        assert self.late is not None
+        self.late()
+        self.ended += 1
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple"])
+@pytest.mark.parametrize("when", ["before the commit", "during it"])
+def test_what_a_lost_attempt_wrote_is_gone(index: str, when: When) -> None:
+    table = made(f"lost-{index}-{when.replace(' ', '-')}", index)
+    seen: list[TwoAttempts] = []
+
+    def wrap(inner: Storage) -> Storage:
+        seen.append(TwoAttempts(inner))
+        seen[-1].when = when
+        return seen[-1]
+
+    with wrapping(wrap):
+        result = lakebed.open(table.uri).upsert(rows((1, "oslo", "b", 2)))
+    assert sum(s.ended for s in seen) == 1
+    assert [p for p in files(table.uri) if result.instant in p and ".hoodie" not in p] == list(result.files)
+    assert not [p for p in files(table.uri) if ".temp" in p or ".heartbeat" in p]
+    assert content(table) == [(1, "oslo", "b", 2)]
+
+
+def test_an_attempt_that_ends_after_its_write_removes_its_own_file() -> None:
+    table = made("late", "bucket")
+
+    class Over(FaultyStorage):
+        """While the attempt writes, the write ends: its markers go."""
+
+        def finish_create(self, path: str, upload: Any) -> None:
+            delete_markers(self._inner, path.removesuffix(".parquet").rpartition("_")[2])
+            super().finish_create(path, upload)
+
+    before = set(files(table.uri))
+    with wrapping(Over), pytest.raises(CommitConflict, match="was over before"):
+        lakebed.open(table.uri).upsert(rows((1, "oslo", "b", 2)))
+    left = {p for p in set(files(table.uri)) - before if "rollback" not in p and ".lock" not in p}
+    assert left == set()
+    assert content(table) == [(1, "oslo", "a", 1)]
+    assert open_storage(table.uri).list_folders(".hoodie/.temp") == []
+
+
+def made(name: str, index: str) -> lakebed.Table:
+    table = lakebed.create(
+        f"memory://lost-attempts/{name}",
+        SCHEMA,
+        key="id",
+        ordering="ts",
+        index=index,
+        buckets=1 if index == "bucket" else None,
+    )
+    table.upsert(rows((1, "oslo", "a", 1)))
+    return table
