@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebed.config.options import resolve_options
+from lakebed.config.options import resolve_options, split_partition_types
 from lakebed.config.settings import TableSettings
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
@@ -45,10 +45,11 @@ def create(
 
     `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record
     key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s),
-    `ordering` the column(s) that decide which of two rows with one key is newer. `merge` is `event_time` (the default
-    with an ordering column) or `commit_time`. `index` is "auto", "bucket", "simple", "global_simple" or an index
-    object; `buckets` and `hash_fields` belong to the bucket index. `properties` are Hudi's own keys for everything
-    else, such as `hoodie.datasource.write.hive_style_partitioning`.
+    as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide which of two
+    rows with one key is newer. `merge` is `event_time` (the default with an ordering column) or `commit_time`. `index`
+    is "auto", "bucket", "simple", "global_simple" or an index object; `buckets` and `hash_fields` belong to the bucket
+    index. `properties` are Hudi's own keys for everything else, such as
+    `hoodie.datasource.write.hive_style_partitioning`.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 
@@ -126,6 +127,8 @@ def _names(names: Names) -> tuple[str, ...]:
 def _table_settings(said: TableSettings, **given: Any) -> TableSettings:
     """Arguments before properties; the same thing said twice in two ways is an error."""
     values: dict[str, Any] = {name: getattr(said, name) for name in TableSettings.__slots__}
+    if any(":" in field for field in given["partition_fields"]):
+        given["partition_fields"], given["partition_types"] = split_partition_types(given["partition_fields"])
     for name, value in given.items():
         if value in (None, ()):
             continue

@@ -56,6 +56,7 @@ def _table_pairs(said: TableSettings, properties: Mapping[str, str]) -> Iterator
     plain = tuple(name.partition(":")[0] for name in partition)
     yield "hoodie.table.partition.fields", said.partition_fields, plain
     types = tuple(kind.upper() for _, found, kind in (name.partition(":") for name in partition) if found)
+    types = types or _names(get("lakebed.partition.types", "")) or ()
     yield "hoodie.table.partition.fields (types)", said.partition_types, types or None
     ordering = get("hoodie.table.ordering.fields", get("hoodie.table.precombine.field", ""))
     yield "hoodie.table.ordering.fields", said.ordering_fields, _names(ordering)

@@ -195,11 +195,19 @@ class _Settings:
                     hint="give one of them",
                 )
         if any(":" in field for field in table.get("partition_fields", ())):
-            pairs = [field.partition(":") for field in table["partition_fields"]]
-            table["partition_fields"] = tuple(name for name, _, _ in pairs)
-            table["partition_types"] = tuple(kind.upper() or "SIMPLE" for _, _, kind in pairs)
+            table["partition_fields"], table["partition_types"] = split_partition_types(table["partition_fields"])
         table["timestamp"] = dict(self._timestamp)
         return table
+
+
+def split_partition_types(fields: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and kinds of a custom key generator's partition fields.
+
+    >>> split_partition_types(["city:simple", "at:TIMESTAMP"])
+    (('city', 'at'), ('SIMPLE', 'TIMESTAMP'))
+    """
+    pairs = [field.partition(":") for field in fields]
+    return tuple(name for name, _, _ in pairs), tuple(kind.upper() or "SIMPLE" for _, _, kind in pairs)
 
 
 def _converted(option: Option, value: Any) -> Any:

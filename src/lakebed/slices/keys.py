@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lakebed.expressions.key_generators import KeyGenerator, KeyGeneratorSpec, key_generator
 from lakebed.format.base_file import read_base_file
@@ -15,11 +15,16 @@ _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp
 
 
 def key_generator_spec(
-    config: TableConfig, *, single_field_prefix: bool = True, timebased: Mapping[str, str] | None = None
+    config: TableConfig,
+    *,
+    single_field_prefix: bool = True,
+    timebased: Mapping[str, str] | None = None,
+    partition_types: Sequence[str] | None = None,
 ) -> KeyGeneratorSpec:
     """What the table's properties say about keys. `single_field_prefix` matters to complex keys of one field only.
 
-    `timebased` are a job's own `hoodie.keygen.timebased.*` options: real Hudi does not keep them in every table.
+    `timebased` and `partition_types` are a job's own `hoodie.keygen.timebased.*` options and the types it gives to the
+    fields of a custom key generator: real Hudi does not keep them in every table.
     """
     timestamp = {
         key.removeprefix(prefix): value
@@ -34,7 +39,7 @@ def key_generator_spec(
         kind=kind,
         key_fields=config.key_fields,
         partition_fields=config.partition_fields,
-        partition_types=config.partition_types,
+        partition_types=config.partition_types or tuple(partition_types or ()),
         hive_style=config.hive_style,
         url_encode=config.url_encode,
         slash_dates=config.slash_dates,
@@ -45,13 +50,16 @@ def key_generator_spec(
     )
 
 
-def table_keys(snapshot: Snapshot, timebased: Mapping[str, str] | None = None) -> KeyGenerator:
+def table_keys(
+    snapshot: Snapshot, timebased: Mapping[str, str] | None = None, partition_types: Sequence[str] | None = None
+) -> KeyGenerator:
     """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide."""
     config = snapshot.config
     prefix = True
     if config.key_generator == "COMPLEX" and len(config.key_fields) == 1 and config.version < 9:
         prefix = _stored_prefix(snapshot, config.key_fields[0])
-    return key_generator(key_generator_spec(config, single_field_prefix=prefix, timebased=timebased))
+    spec = key_generator_spec(config, single_field_prefix=prefix, timebased=timebased, partition_types=partition_types)
+    return key_generator(spec)
 
 
 def _stored_prefix(snapshot: Snapshot, field: str) -> bool:

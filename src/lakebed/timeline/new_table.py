@@ -20,6 +20,7 @@ from lakebed.timeline.merge_config import (
 from lakebed.timeline.table_config import (
     CURRENT_VERSION,
     MERGE_PROPERTY_PREFIX,
+    PARTITION_TYPES,
     SUPPORTED_VERSIONS,
     default_key_generator,
     table_checksum,
@@ -97,6 +98,7 @@ def new_table_properties(
         "hoodie.table.create.schema": create_schema,
         "hoodie.datasource.write.slash.separated.date.partitioning": _flag(slash_dates) if slash_dates else "",
         "hoodie.table.partial.update.mode": partial_update_mode,
+        PARTITION_TYPES: ",".join(partition_types).upper() if version < 8 else "",
     }
     props |= {key: value for key, value in optional.items() if value}
     default_mode: MergeMode = "event_time" if ordering else "commit_time"

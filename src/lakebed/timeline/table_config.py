@@ -26,6 +26,8 @@ from lakebed.timeline.merge_config import MergeMode, merge_mode_of
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
 BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
 INDEX_PREFIX = "lakebed.index."
+# Where a version 6 table of ours keeps them: Hudi has no place for them there.
+PARTITION_TYPES = "lakebed.partition.types"
 MERGE_PROPERTY_PREFIX = "hoodie.record.merge.property."
 SUPPORTED_VERSIONS = (6, 8, 9)
 CURRENT_VERSION = 9
@@ -81,7 +83,7 @@ class TableConfig:
     def partition_types(self) -> tuple[str, ...]:
         """For a CUSTOM key generator the type of each partition field (SIMPLE or TIMESTAMP), where stored."""
         types = tuple(kind for _, kind in self._partitioning())
-        return types if any(types) else ()
+        return types if any(types) else self._list(PARTITION_TYPES)
 
     @property
     def ordering_fields(self) -> tuple[str, ...]:

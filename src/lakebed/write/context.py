@@ -59,7 +59,8 @@ class WriteContext:
 
     @cached_property
     def keys(self) -> KeyGenerator:
-        return table_keys(self.opened, self.options.table.timestamp)
+        said = self.options.table
+        return table_keys(self.opened, said.timestamp, said.partition_types)
 
     @cached_property
     def index(self) -> Index:
