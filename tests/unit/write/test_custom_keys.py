@@ -1,4 +1,4 @@
-"""Custom key generators: the kinds of their partition fields, said as Hudi says them, also where a table has no place."""
+"""Custom key generators: the kinds of their partition fields as Hudi says them, also where a table has no place."""
 
 from __future__ import annotations
 
