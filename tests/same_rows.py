@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 
 from lakebed.schema.evolution import project
@@ -15,7 +17,13 @@ def assert_same_rows(found: pa.Table, expected: pa.Table, *, without: tuple[str,
     assert set(columns) <= set(found.column_names), "columns missing"
     wanted = expected.select(columns)
     mine = [project(b.select(columns), wanted.schema) for b in found.to_batches()]
-    assert _rows(pa.Table.from_batches(mine, mine[0].schema if mine else wanted.schema)) == _rows(wanted)
+    rows = Counter(_rows(pa.Table.from_batches(mine, mine[0].schema if mine else wanted.schema)))
+    expected_rows = Counter(_rows(wanted))
+    missing, more = expected_rows - rows, rows - expected_rows
+    assert not missing and not more, (
+        f"{missing.total()} of {wanted.num_rows} rows missing, {more.total()} of {found.num_rows} not expected; columns"
+        f" {columns}; missing: {list(missing)[:3]}; not expected: {list(more)[:3]}"
+    )
 
 
 def _rows(table: pa.Table) -> list[str]:

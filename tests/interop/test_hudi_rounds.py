@@ -38,11 +38,10 @@ def hudi_options(version: int, index: str, buckets: int) -> dict[str, str]:
 
 def batch(chance: random.Random) -> list[dict[str, Any]]:
     """Rows without two of one key: real Hudi does not say which of two equals wins."""
-    rows = [
+    return [
         {"id": i, "city": chance.choice(CITIES), "v": chance.randrange(1000), "ts": chance.randrange(20)}
         for i in chance.sample(range(60), 25)
     ]
-    return rows
 
 
 @pytest.mark.parametrize(
