@@ -33,7 +33,7 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakebed.opening import create, open, write
+    from lakebed.opening import create, open, write  # noqa: A004
     from lakebed.read.lookup import KeyText
     from lakebed.table import Table
     from lakebed.write.result import WriteResult

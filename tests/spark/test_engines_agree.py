@@ -79,8 +79,8 @@ def test_same_history_same_table(spark: SparkSession, tmp_path: Path, index: str
     chance = random.Random(7)
     for n, (verb, data, options) in enumerate(
         [
-            ("bulk_insert", batch(chance, range(0, 40)).slice(0, 1), None),
-            ("upsert", batch(chance, range(0, 80)), None),
+            ("bulk_insert", batch(chance, range(40)).slice(0, 1), None),
+            ("upsert", batch(chance, range(80)), None),
             ("upsert", batch(chance, range(40, 160)), None),
             ("insert", batch(chance, range(100, 220)), DROP_KNOWN),
         ]

@@ -11,7 +11,7 @@ class _Room(ModuleType):
     """`lakebed.write` is a folder of modules and a public function at once; Python has one name for both."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        from lakebed.opening import write
+        from lakebed.write.job import write
 
         return write(*args, **options)
 
