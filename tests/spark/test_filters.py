@@ -258,7 +258,9 @@ i=1--c
 `i` = 1
 I = 1 AND S LIKE 'A%'
 """
-CONDITIONS = [*MADE, *WRITTEN.strip().splitlines()]
+# Without ANSI Spark compares these as texts; lakebed's answer in Arrow is that of ANSI.
+ANSI_ONLY = ("at in ('2024-01-01', '1970-01-01')",)
+CONDITIONS = list(dict.fromkeys([*MADE, *WRITTEN.strip().splitlines()]))
 
 
 @pytest.fixture(scope="module", params=["true", "false"], ids=["ansi", "not-ansi"])
@@ -275,12 +277,12 @@ def frame(request: pytest.FixtureRequest, spark: Any) -> Iterator[Any]:
 def test_arrow_and_spark_agree(frame: Any, spark: Any, zone: str) -> None:
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        _compare(frame, zone)
+        _compare(frame, zone, ansi=spark.conf.get("spark.sql.ansi.enabled") == "true")
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def _compare(frame: Any, zone: str) -> None:
+def _compare(frame: Any, zone: str, *, ansi: bool) -> None:
     from pyspark.sql import functions as F
 
     predicates = {text: parse_filter(text, ROWS.schema, zone=zone) for text in CONDITIONS}
@@ -293,6 +295,8 @@ def _compare(frame: Any, zone: str) -> None:
     for number, (text, predicate) in enumerate(predicates.items()):
         expected = [row[f"t{number}"] for row in answers]
         found = _evaluate(predicate)
+        if text in ANSI_ONLY and not ansi:
+            continue
         if found != expected:
             wrong.append(f"{text}: Arrow {found}, Spark {expected}")
         if rendered[number] and [row[f"r{number}"] for row in answers] != expected:

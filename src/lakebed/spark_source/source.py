@@ -28,8 +28,10 @@ from lakebed.storage.base import StorageSpec
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-# A task reads about this many bytes, and never more files than this.
+# A task reads about this many bytes (less where there is little, so that a few cores have work), and not more files.
 _TASK_BYTES = 128 << 20
+_LEAST_TASK_BYTES = 8 << 20
+_LEAST_TASKS = 8
 _TASK_FILES = 64
 _PUSHDOWN_WORKER = "data_source_pushdown_filters"
 
@@ -119,10 +121,12 @@ class PushdownReader(TableReader):
 
 def _tasks(files: list[tuple[BaseFile, int]]) -> Iterator[list[tuple[BaseFile, int]]]:
     """The files by tasks of about the same size."""
+    total = sum(file.size for file, _ in files)
+    wanted = min(_TASK_BYTES, max(_LEAST_TASK_BYTES, total // _LEAST_TASKS))
     task: list[tuple[BaseFile, int]] = []
     size = 0
     for file, number in files:
-        if task and (size + file.size > _TASK_BYTES or len(task) >= _TASK_FILES):
+        if task and (size + file.size > wanted or len(task) >= _TASK_FILES):
             yield task
             task, size = [], 0
         task.append((file, number))
