@@ -50,12 +50,19 @@ def rewrite(folder: Path, table: GoldenTable, bloom: BloomFilter | None, setting
     return count
 
 
+def differing_columns(found: pa.Table, expected: pa.Table) -> list[str]:
+    """Columns that differ in a row; as text, where NaN equals itself and -0.0 is not 0.0."""
+    return [n for n in expected.column_names if repr(found[n].to_pylist()) != repr(expected[n].to_pylist())]
+
+
 @pytest.mark.parametrize("table", golden_tables(lambda t: "cow_rich_types" in t.name), ids=str)
 def test_every_type_is_read_back(oracle: HudiOracle, table: GoldenTable, tmp_path: Path):
     folder = table.unpack_without_metadata_table(tmp_path)
     before = oracle.read(folder)
     assert rewrite(folder, table, None, ParquetSettings(row_group_rows=7))
-    assert oracle.read(folder).equals(before)
+    after = oracle.read(folder)
+    assert after.schema.equals(before.schema)
+    assert differing_columns(after, before) == []
 
 
 @pytest.mark.parametrize("bloom", [None, all_ones()], ids=["real filter", "one byte"])
