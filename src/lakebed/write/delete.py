@@ -34,7 +34,15 @@ from lakebed.write.profile import encode_profile
 from lakebed.write.result import WriteResult
 from lakebed.write.status import WriteStatus
 from lakebed.write.transaction import StageTimes
-from lakebed.write.upsert import KeyedWrite, finish, transaction, write_assigned, write_buckets, write_located
+from lakebed.write.upsert import (
+    KeyedWrite,
+    finish,
+    plan_keyed_write,
+    transaction,
+    write_assigned,
+    write_buckets,
+    write_located,
+)
 
 _DELETE = KeyedWrite("DELETE", "keys", True)
 
@@ -65,19 +73,24 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
 def _delete_keyed(context: WriteContext, snapshot: Snapshot, rows: Rows, present: pa.Schema) -> WriteResult:
     """Rows that name key and partition: found by the index, like an upsert."""
     times = StageTimes()
+    prepared = derive_keys(context, rows, present, keep=[])
+    by_bucket = isinstance(context.index, BucketIndex)
+    if not by_bucket:
+        # marked already: a global index then deletes a key where it lives instead of moving it
+        prepared = context.engine.derive(prepared, {DELETE: Flag(True)})
+    if file_groups_in_clustering(snapshot):
+        schema = unchanged_schema(context, snapshot)
+        refuse_clustered(snapshot, plan_keyed_write(context, snapshot, prepared, schema, _DELETE))
     with transaction(context, "DELETE") as tx:
         tx.begin()
         times.mark("begin")
         snapshot = Snapshot(context.storage, context.config, tx.timeline)
         schema = unchanged_schema(context, snapshot)
-        prepared = derive_keys(context, rows, present, keep=[])
-        if isinstance(context.index, BucketIndex):
+        if by_bucket:
             tx.inflight()
             statuses = write_buckets(context, snapshot, schema, tx.instant, prepared, _DELETE)
         else:
-            # marked already: a global index then deletes a key where it lives instead of moving it
-            marked = context.engine.derive(prepared, {DELETE: Flag(True)})
-            statuses = write_located(context, snapshot, schema, tx, marked, _DELETE, times)
+            statuses = write_located(context, snapshot, schema, tx, prepared, _DELETE, times)
         times.mark("write")
         return finish(context, tx, statuses, schema.avro, times)
 

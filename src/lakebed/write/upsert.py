@@ -111,7 +111,7 @@ def admitted_rows(context: WriteContext, data: Any, kind: KeyedWrite) -> Rows:
     schema = schema_for_write(context, snapshot, rows)
     rewrites = kind.looks_up or isinstance(context.index, BucketIndex)
     if file_groups_in_clustering(snapshot) and rewrites:
-        refuse_clustered(snapshot, plan_keyed_write(context, snapshot, rows, schema, kind))
+        refuse_clustered(snapshot, plan_keyed_write(context, snapshot, prepare(context, rows, schema), schema, kind))
     return rows
 
 
@@ -236,10 +236,9 @@ def write_assigned(
 
 
 def plan_keyed_write(
-    context: WriteContext, snapshot: Snapshot, rows: Rows, schema: TableSchema, kind: KeyedWrite
+    context: WriteContext, snapshot: Snapshot, prepared: Rows, schema: TableSchema, kind: KeyedWrite
 ) -> WritePlan:
     """What the write would do, counted by a job of its own; nothing is written."""
-    prepared = prepare(context, rows, schema)
     if isinstance(context.index, BucketIndex):
         return plan_of_buckets(context, snapshot, prepared, kind.operation)
     with tagged_rows(context, snapshot, prepared, kind) as tagged:
@@ -252,7 +251,8 @@ def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
     kind = KeyedWrite("UPSERT", "keys", context.settings.combine_before_upsert)
     rows = admitted_rows(context, data, kind)
     snapshot = context.opened
-    return plan_keyed_write(context, snapshot, rows, schema_for_write(context, snapshot, rows), kind)
+    schema = schema_for_write(context, snapshot, rows)
+    return plan_keyed_write(context, snapshot, prepare(context, rows, schema), schema, kind)
 
 
 def transaction(context: WriteContext, operation: str, action: Action = Action.COMMIT) -> Transaction:
