@@ -120,6 +120,13 @@ def sql_literal(text: str) -> str:
     return f"'{text}'" if _is_plain(text) else f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
+def bind_sql(name: str, value: str, body: str) -> str:
+    """`body` with `name` standing for `value`: Spark SQL has no LET, a lambda over one element evaluates the value
+    once.
+    """
+    return f"element_at(transform(array({value}), {name} -> {body}), 1)"
+
+
 def unique(names: Iterable[str]) -> tuple[str, ...]:
     """The names without repetitions, first occurrence first."""
     return tuple(dict.fromkeys(names))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
-from lakebed.expressions.base import Constant, RowExpression, sql_literal
+from lakebed.expressions.base import Constant, RowExpression, bind_sql, sql_literal
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.key_text import KeyText
 from lakebed.expressions.record_keys import EMPTY_VALUE, NULL_VALUE, CompositeKey, SingleKey
@@ -115,7 +115,8 @@ class Bucket:
         """Spark SQL of the list hash by Hudi's parsing of the key text: any key, several times the cost of the
         formula.
         """
-        return exact_hash_sql(self.keys.record_key.sql(schema), self.hash_fields)
+        # bound, since code generated for many copies of a key grows beyond what the JVM compiles
+        return bind_sql("lb_key", self.keys.record_key.sql(schema), exact_hash_sql("lb_key", self.hash_fields))
 
     def sql(self, schema: pa.Schema) -> str:
         confusing = self.confusing_sql(schema)

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from lakebed.expressions.base import sql_literal
 from lakebed.expressions.civil import DAY_MILLIS, Int64s, civil_of_days, day_of_week, days_of_civil, iso_week
+from lakebed.expressions.escape import escape
 from lakebed.expressions.joda import MONTHS, WEEKDAYS, Token, tokens
 
-# The name of wall-clock milliseconds inside the SQL text; a lambda variable, so it hides no column outside.
+# Stands for the wall-clock milliseconds until they are put in.
 _LOCAL = "lb_local"
 _DAY = f"date_from_unix_date(CAST((lb_local - pmod(lb_local, {DAY_MILLIS}L)) DIV {DAY_MILLIS}L AS INT))"
 _OF_DAY = f"pmod(lb_local, {DAY_MILLIS}L)"
@@ -23,7 +24,7 @@ _HOUR = f"({_OF_DAY} DIV 3600000L)"
 _SQL_NUMBERS: dict[str, str] = {
     "y": f"year({_DAY})",
     "Y": f"CASE WHEN year({_DAY}) > 0 THEN year({_DAY}) ELSE 1 - year({_DAY}) END",
-    "C": f"(CASE WHEN year({_DAY}) > 0 THEN year({_DAY}) ELSE 1 - year({_DAY}) END) DIV 100",
+    "C": f"abs(year({_DAY})) DIV 100",
     "x": f"extract(YEAROFWEEK FROM {_DAY})",
     "w": f"weekofyear({_DAY})",
     "M": f"month({_DAY})",
@@ -41,7 +42,7 @@ _SQL_NUMBERS: dict[str, str] = {
 _NUMBERS: dict[str, Callable[[Fields], Int64s]] = {
     "y": lambda f: f.year,
     "Y": lambda f: f.year_of_era,
-    "C": lambda f: f.year_of_era // 100,
+    "C": lambda f: np.abs(f.year) // 100,
     "x": lambda f: f.week[0],
     "w": lambda f: f.week[1],
     "M": lambda f: f.civil[1],
@@ -88,50 +89,63 @@ class PrintPattern:
 
     pattern: str
     tokens: tuple[Token, ...]
+    url_encode: bool = False
 
     @property
     def slashes(self) -> int:
         """How many `/` every printed text has."""
-        return sum(token.text.count("/") for token in self.tokens)
+        return 0 if self.url_encode else sum(token.text.count("/") for token in self.tokens)
 
     @property
     def needs_offset(self) -> bool:
         return any(token.letter == "Z" for token in self.tokens)
 
     def sql(self, local: str, offset: str = "0L", zone_id: str | None = None) -> str:
-        """Spark SQL text; `local` (bigint) is evaluated once for each row. `zone_id` is what `ZZZ` prints, else the
-        offset.
+        """Spark SQL text, which repeats `local` (bigint): generated code computes it once for each row. `zone_id` is
+        what `ZZZ` prints, else the offset.
         """
-        parts = [_token_sql(token, offset, zone_id) for token in self.tokens] or ["''"]
-        text = f"concat({', '.join(parts)})"
-        return bind_sql(_LOCAL, local, text) if any(t.letter for t in self.tokens) else text
+        parts = [self._part_sql(token, local, offset, zone_id) for token in self.tokens]
+        # null stays null even where the pattern holds no field
+        return (
+            f"concat({', '.join(parts)})"
+            if any(t.letter for t in self.tokens)
+            else (f"CASE WHEN {local} IS NOT NULL THEN concat({', '.join(parts) or sql_literal('')}) END")
+        )
+
+    def _part_sql(self, token: Token, local: str, offset: str, zone_id: str | None) -> str:
+        if not token.letter:
+            return sql_literal(self._shown(token.text))
+        if token.letter == "Z" and token.count >= 3 and zone_id is not None:
+            return sql_literal(self._shown(zone_id))
+        return _token_sql(token, offset, self._shown(":")).replace(_LOCAL, f"({local})")
+
+    def _part_arrow(self, token: Token, fields: Fields, offsets: Int64s | None, zone_id: str | None) -> pa.Array | str:
+        if not token.letter:
+            return self._shown(token.text)
+        if token.letter == "Z" and token.count >= 3 and zone_id is not None:
+            return self._shown(zone_id)
+        return _token_arrow(token, fields, offsets, self._shown(":"))
+
+    def _shown(self, text: str) -> str:
+        return escape(text) if self.url_encode else text
 
     def arrow(self, local: pa.Array, offsets: pa.Array | None = None, zone_id: str | None = None) -> pa.Array:
         """The printed texts; null stays null."""
         fields = Fields(np.asarray(pc.fill_null(local, 0)))
         moved = None if offsets is None else np.asarray(pc.fill_null(offsets, 0))
-        parts = [_token_arrow(token, fields, moved, zone_id) for token in self.tokens] or [""]
+        parts = [self._part_arrow(token, fields, moved, zone_id) for token in self.tokens]
         parts.append(pc.if_else(pc.is_valid(local), "", pa.scalar(None, pa.string())))
         return pc.binary_join_element_wise(*parts, "")
 
 
 @lru_cache
-def print_pattern(pattern: str) -> PrintPattern:
-    """The pattern ready to print by; UnsupportedFeature for letters lakebed does not have."""
-    return PrintPattern(pattern, tokens(pattern))
+def print_pattern(pattern: str, url_encode: bool = False) -> PrintPattern:
+    """The pattern ready to print by, escaped for a path if so asked; UnsupportedFeature for letters lakebed lacks."""
+    return PrintPattern(pattern, tokens(pattern), url_encode)
 
 
-def bind_sql(name: str, value: str, body: str) -> str:
-    """`body` with `name` standing for `value`: Spark SQL has no LET, a lambda over one element evaluates the value
-    once.
-    """
-    return f"element_at(transform(array({value}), {name} -> {body}), 1)"
-
-
-def _token_sql(token: Token, offset: str, zone_id: str | None) -> str:
+def _token_sql(token: Token, offset: str, colon: str) -> str:
     match token.letter:
-        case "":
-            return sql_literal(token.text)
         case "S":
             return _fraction_sql(token.count)
         case "a":
@@ -140,10 +154,8 @@ def _token_sql(token: Token, offset: str, zone_id: str | None) -> str:
             return _name_sql(WEEKDAYS, f"(weekday({_DAY}) + 1)", short=token.count < 4)
         case "M" if token.count >= 3:
             return _name_sql(MONTHS, f"month({_DAY})", short=token.count < 4)
-        case "Z" if token.count >= 3 and zone_id is not None:
-            return sql_literal(zone_id)
         case "Z":
-            return _offset_sql(offset, token.count)
+            return _offset_sql(offset, token.count, colon)
         case "y" | "Y" | "x" if token.count == 2:
             return _padded_sql(f"abs({_SQL_NUMBERS[token.letter]}) % 100", 2, two_digits=True)
         case letter:
@@ -171,9 +183,9 @@ def _name_sql(names: tuple[str, ...], number: str, *, short: bool) -> str:
     return f"element_at(array({texts}), {number})"
 
 
-def _offset_sql(offset: str, count: int) -> str:
+def _offset_sql(offset: str, count: int, colon: str) -> str:
     minutes = f"(abs({offset}) DIV 60000L)"
-    colon = "''" if count == 1 else "':'"
+    colon = sql_literal("" if count == 1 else colon)
     text = (
         f"concat(CASE WHEN {offset} < 0 THEN '-' ELSE '+' END, lpad(CAST({minutes} DIV 60L AS STRING), 2, '0'), "
         f"{colon}, lpad(CAST({minutes} % 60L AS STRING), 2, '0'))"
@@ -181,10 +193,8 @@ def _offset_sql(offset: str, count: int) -> str:
     return text if count < 3 else f"CASE WHEN {offset} = 0 THEN 'UTC' ELSE {text} END"
 
 
-def _token_arrow(token: Token, fields: Fields, offsets: Int64s | None, zone_id: str | None) -> pa.Array | str:
+def _token_arrow(token: Token, fields: Fields, offsets: Int64s | None, colon: str) -> pa.Array:
     match token.letter:
-        case "":
-            return token.text
         case "S":
             millis = pc.utf8_lpad(pa.array(fields.of_day % 1000).cast(pa.string()), 3, "0")
             return pc.utf8_slice_codeunits(pc.utf8_rpad(millis, token.count, "0"), 0, token.count)
@@ -194,10 +204,8 @@ def _token_arrow(token: Token, fields: Fields, offsets: Int64s | None, zone_id: 
             return _names_arrow(WEEKDAYS, day_of_week(fields.days), short=token.count < 4)
         case "M" if token.count >= 3:
             return _names_arrow(MONTHS, fields.civil[1], short=token.count < 4)
-        case "Z" if token.count >= 3 and zone_id is not None:
-            return zone_id
         case "Z":
-            return _offset_arrow(np.zeros_like(fields.days) if offsets is None else offsets, token.count)
+            return _offset_arrow(np.zeros_like(fields.days) if offsets is None else offsets, token.count, colon)
         case "y" | "Y" | "x" if token.count == 2:
             return _padded_arrow(np.abs(_NUMBERS[token.letter](fields)) % 100, 2)
         case letter:
@@ -215,9 +223,9 @@ def _names_arrow(names: tuple[str, ...], numbers: Int64s, *, short: bool) -> pa.
     return pa.array([name[:3] if short else name for name in names]).take(pa.array(numbers - 1))
 
 
-def _offset_arrow(offsets: Int64s, count: int) -> pa.Array:
+def _offset_arrow(offsets: Int64s, count: int, colon: str) -> pa.Array:
     minutes = np.abs(offsets) // 60_000
     sign = pc.if_else(pa.array(offsets < 0), "-", "+")
-    parts = (_padded_arrow(minutes // 60, 2), "" if count == 1 else ":", _padded_arrow(minutes % 60, 2))
+    parts = (_padded_arrow(minutes // 60, 2), "" if count == 1 else colon, _padded_arrow(minutes % 60, 2))
     text = pc.binary_join_element_wise(sign, *parts, "")
     return text if count < 3 else pc.if_else(pa.array(offsets == 0), "UTC", text)

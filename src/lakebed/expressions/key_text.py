@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import SchemaConflict
-from lakebed.expressions.base import Column
-from lakebed.expressions.joda_print import bind_sql, print_pattern
+from lakebed.expressions.base import Column, bind_sql
+from lakebed.expressions.joda_print import print_pattern
 from lakebed.expressions.zones import UTC_ZONE, Zone
 from lakebed.schema.java_text import to_java_text
 
@@ -87,7 +87,7 @@ class KeyText:
             return f"CAST({micros} AS STRING)"
         # rounds towards 1970, as Hudi does
         millis = f"({micros} DIV {_MICROS_A_MILLI}L)"
-        text = _TIMESTAMP_TEXT.sql(bind_sql("lb_millis", millis, self.zone.local_sql("lb_millis")))
+        text = _TIMESTAMP_TEXT.sql(self.zone.local_sql(millis))
         return f"regexp_replace({text}, '{_TRAILING_ZEROS}', '')"
 
     def _timestamp_arrow(self, values: pa.Array) -> pa.Array:
@@ -143,7 +143,8 @@ def _decimal_sql(name: str, scale: int) -> str:
     point = "CASE WHEN length(lb_digits) > 1 THEN '.' ELSE '' END"
     exponent = f"CAST({scale + 1} - length(lb_digits) AS STRING)"
     text = f"concat(substr(lb_digits, 1, 1), {point}, substr(lb_digits, 2), 'E-', {exponent})"
-    short = f"concat(CASE WHEN {name} < 0 THEN '-' ELSE '' END, {bind_sql('lb_digits', digits, text)})"
+    # with an integer zero a decimal(38, 38) would lose digits to be compared
+    short = f"concat(CASE WHEN {name} < 0.0 THEN '-' ELSE '' END, {bind_sql('lb_digits', digits, text)})"
     return f"CASE WHEN abs({name}) < 0.000001 THEN {short} ELSE {plain} END"
 
 

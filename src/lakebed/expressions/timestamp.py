@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.expressions.base import Column, sql_literal
-from lakebed.expressions.escape import escape_arrow, escape_sql, unescape
-from lakebed.expressions.joda_print import PrintPattern, bind_sql, print_pattern
+from lakebed.expressions.base import Column, bind_sql, sql_literal
+from lakebed.expressions.escape import unescape
+from lakebed.expressions.joda_print import PrintPattern, print_pattern
 from lakebed.expressions.joda_read import ReadPattern, read_pattern
 from lakebed.expressions.key_text import ntz_micros_sql, timestamp_micros
 from lakebed.expressions.zones import UTC_ZONE, Zone, java_zone
@@ -35,8 +35,8 @@ _TYPE_UNITS = {
     "EPOCHMICROSECONDS": "MICROSECONDS",
 }
 _TEXT_TYPES = ("DATE_STRING", "MIXED")
-# About three million years: a time further off is a wrong unit, and has no path.
-_FARTHEST = 10**17
+# Some five million years, near what 32 bits of days hold: a time further off is a wrong unit, and has no path.
+_FARTHEST = 185 * 10**15
 _LONG_LIMIT = 9.2e18
 
 
@@ -122,7 +122,11 @@ class TimestampPart:
 
     @property
     def slashes(self) -> int | None:
-        return 0 if self.url_encode else self.settings.output.slashes
+        return self._output.slashes
+
+    @property
+    def _output(self) -> PrintPattern:
+        return print_pattern(self.settings.output.pattern, self.url_encode)
 
     def value_of(self, text: str) -> str | None:
         return unescape(text) if self.url_encode else text
@@ -132,11 +136,9 @@ class TimestampPart:
         kind, name = column.type_in(schema), column.sql(schema)
         if self._holds_text(kind):
             printed = bind_sql("lb_text", name, self._read_sql())
+            text = f"CASE WHEN {name} IS NULL THEN {sql_literal(self._null_path())} ELSE {printed} END"
         else:
-            printed = self._print_sql(self._millis_sql(kind, name))
-        if self.url_encode:
-            printed = bind_sql("lb_path", printed, escape_sql("lb_path"))
-        text = f"CASE WHEN {name} IS NULL THEN {sql_literal(self._null_path())} ELSE {printed} END"
+            text = self._print_sql(self._millis_sql(kind, name))
         return f"concat({sql_literal(self.field + '=')}, {text})" if self.hive_style else text
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
@@ -172,8 +174,7 @@ class TimestampPart:
             offsets = zone.offsets(millis)
             local = pc.add(millis, offsets)
         zone_id = self._print_zone.id if self._fixed_zone else None
-        text = self.settings.output.arrow(local, offsets, zone_id)
-        return escape_arrow(text) if self.url_encode else text
+        return self._output.arrow(local, offsets, zone_id)
 
     @property
     def _print_zone(self) -> Zone:
@@ -202,26 +203,34 @@ class TimestampPart:
 
     def _millis_sql(self, kind: pa.DataType, name: str) -> str:
         times, over = self.settings.unit or (1, 1)
+        null = 1
+        if self.consistent_timestamp and pa.types.is_timestamp(kind) and kind.tz:
+            # micros whatever the settings say, but a null is still one unit of theirs
+            null = times * 1000 // over
+            times, over = _UNITS["MICROSECONDS"]
+        number = self._number_sql(kind, name, null)
+        scaled = f"({number} * {times}L)" if times > 1 else f"({number} DIV {over}L)" if over > 1 else number
+        most = _FARTHEST * over // times
+        if most >= _most_of(kind):
+            return scaled
+        return f"CASE WHEN {number} BETWEEN -{most}L AND {most}L THEN {scaled} END"
+
+    def _number_sql(self, kind: pa.DataType, name: str, null: int) -> str:
+        """The column as bigint, `null` for null; itself null where it does not fit."""
         if pa.types.is_timestamp(kind):
-            number = f"unix_micros({name})" if kind.tz else ntz_micros_sql(name)
-            if self.consistent_timestamp and kind.tz:
-                times, over = _UNITS["MICROSECONDS"]
-        elif pa.types.is_date(kind):
-            number = f"CAST(unix_date({name}) AS BIGINT)"
-        elif pa.types.is_integer(kind):
-            number = f"CAST({name} AS BIGINT)"
-        elif pa.types.is_floating(kind):
-            number = (
-                f"CASE WHEN isnan({name}) THEN 0L WHEN abs({name}) < {_LONG_LIMIT!r}D THEN CAST({name} AS BIGINT) END"
-            )
+            micros = f"unix_micros({name})" if kind.tz else ntz_micros_sql(name)
+            return f"coalesce({micros}, {null}L)"
+        if pa.types.is_date(kind):
+            return f"coalesce(CAST(unix_date({name}) AS BIGINT), {null}L)"
+        if pa.types.is_integer(kind):
+            return f"coalesce(CAST({name} AS BIGINT), {null}L)"
+        if pa.types.is_floating(kind):
+            number = f"WHEN isnan({name}) THEN 0L WHEN abs({name}) < {_LONG_LIMIT!r}D THEN CAST({name} AS BIGINT)"
         elif pa.types.is_decimal(kind):
-            number = f"CASE WHEN abs({name}) < {_FARTHEST} THEN CAST({name} AS BIGINT) END"
+            number = f"WHEN abs(CAST({name} AS DOUBLE)) < {float(_FARTHEST)!r}D THEN CAST({name} AS BIGINT)"
         else:
             raise self._refuse(kind)
-        most = _FARTHEST * over // times
-        scaled = f"lb_number * {times}L" if times > 1 else f"lb_number DIV {over}L"
-        bounded = f"CASE WHEN lb_number BETWEEN -{min(most, 2**63 - 1)}L AND {min(most, 2**63 - 1)}L THEN {scaled} END"
-        return bind_sql("lb_number", number, bounded)
+        return f"(CASE WHEN {name} IS NULL THEN {null}L {number} END)"
 
     def _millis_arrow(self, values: pa.Array) -> pa.Array:
         kind = values.type
@@ -241,21 +250,14 @@ class TimestampPart:
         else:
             raise self._refuse(kind)
         most = min(_FARTHEST * over // times, 2**63 - 1)
-        near = pc.and_(pc.greater_equal(number, -most), pc.less_equal(number, most))
-        number = pc.if_else(near, number, pa.scalar(None, pa.int64()))
+        if most < _most_of(kind):
+            near = pc.and_(pc.greater_equal(number, -most), pc.less_equal(number, most))
+            number = pc.if_else(near, number, pa.scalar(None, pa.int64()))
         return pc.multiply(number, times) if times > 1 else pc.divide(number, over)
 
     def _print_sql(self, millis: str) -> str:
         zone = self._print_zone
-        local = bind_sql("lb_millis", millis, zone.local_sql("lb_millis"))
-        if not self.settings.output.needs_offset:
-            return self.settings.output.sql(local)
-        pair = f"named_struct('l', {zone.local_sql('lb_millis')}, 'o', {zone.offsets_sql('lb_millis')})"
-        return self._print_pair_sql(bind_sql("lb_millis", millis, pair))
-
-    def _print_pair_sql(self, pair: str) -> str:
-        zone_id = self._print_zone.id if self._fixed_zone else None
-        return bind_sql("lb_time", pair, self.settings.output.sql("lb_time.l", "lb_time.o", zone_id))
+        return self._output.sql(zone.local_sql(millis), zone.offsets_sql(millis), zone.id)
 
     # ---- texts
 
@@ -263,7 +265,9 @@ class TimestampPart:
         branches = [
             f"WHEN {p.matches_sql('lb_text')} THEN {p.sql('lb_text', self._pair_sql)}" for p in self.settings.inputs
         ]
-        return self._print_pair_sql(f"CASE {' '.join(branches)} END")
+        zone_id = self._print_zone.id if self._fixed_zone else None
+        printed = self._output.sql("lb_time.l", "lb_time.o", zone_id)
+        return bind_sql("lb_time", f"CASE {' '.join(branches)} END", printed)
 
     def _pair_sql(self, local: str, offset: str) -> str:
         """Printed wall-clock milliseconds and offset of a text that was read as `local` at `offset` (null: none in
@@ -299,6 +303,11 @@ class TimestampPart:
             hint="Use a number, date, timestamp or string column",
             context={"column": self.field, "type": str(kind)},
         )
+
+
+def _most_of(kind: pa.DataType) -> int:
+    """The greatest number a column of this type can hold."""
+    return 2**31 if pa.types.is_date(kind) or (pa.types.is_integer(kind) and kind.bit_width <= 32) else 2**63 - 1
 
 
 def _truncated(values: pa.Array) -> pa.Array:
