@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import glob
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from serve import Commands, local_session, serve
 
 import lakebed
-from lakebed.config.options import resolve_options
 from lakebed.engine.base import Task
 from lakebed.engine.spark import SparkEngine
-from lakebed.storage import open_storage
-from lakebed.timeline.table_config import load_table_config
-from lakebed.write.job import write_context
-from lakebed.write.prepare import prepare
-from lakebed.write.status import STATUS_SCHEMA, WriteStatus, to_batch
-from lakebed.write.upsert import KeyedWrite, admitted_rows
+from lakebed.write.status import WriteStatus, to_batch
 
 
 class CountRows:
@@ -29,6 +24,21 @@ class CountRows:
         self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
         yield to_batch([WriteStatus(partition, rows_in=sum(batch.num_rows for batch in batches))])
+
+
+@contextmanager
+def _counting() -> Generator[None]:
+    """Jobs count rows while this is open, whatever they were to write."""
+    whole = SparkEngine.group_map
+
+    def group_map(self: SparkEngine, rows: Any, fn: Any, schema: pa.Schema, **how: Any) -> Any:
+        return whole(self, rows, CountRows(), schema, **how)
+
+    SparkEngine.group_map = group_map
+    try:
+        yield
+    finally:
+        SparkEngine.group_map = whole
 
 
 class LakebedSide:
@@ -52,19 +62,9 @@ class LakebedSide:
         return list(rows.selectExpr("count(*)", "sum(ts)", "count(distinct id)").collect()[0])
 
     def count_only(self, table: str, data: str) -> int:
-        """The same job up to the writer: rows read, tagged, shuffled, handed to Python and counted."""
-        storage = open_storage(table)
-        engine = SparkEngine(self.spark)
-        context = write_context(storage, load_table_config(storage), engine, resolve_options(None))
-        rows, schema = admitted_rows(context, self.spark.read.parquet(data), KeyedWrite("UPSERT", "keys", True))
-        counted = engine.group_map(
-            prepare(context, rows, schema),
-            CountRows(),
-            STATUS_SCHEMA,
-            groups=context.index.buckets,  # pyright: ignore[reportAttributeAccessIssue]
-            one_group_per_task=True,
-        )
-        return sum(engine.collect(counted).column("rows_in").to_pylist())
+        """The same job up to the writer: rows read, tagged, shuffled, handed to Python and counted; an empty commit."""
+        with _counting():
+            return lakebed.open(table, spark=self.spark).upsert(self.spark.read.parquet(data)).rows
 
     def spark_write(self, data: str, out: str, buckets: int) -> None:
         """Spark alone: the same rows, tagged in plain SQL, one shuffle, `write.parquet`."""
