@@ -133,7 +133,7 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool = True) -> None:
-    """Key, partition and ordering columns must be there, ordering columns of a type that has an order."""
+    """Key, partition and ordering columns must be there, and of a type that makes a key or has an order."""
     names = schema.names
     wanted: list[tuple[str, Sequence[str]]] = [
         ("record key", context.keys.key_fields),
@@ -155,6 +155,9 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
                     hint="order by a number, a text, a date or a timestamp",
                     context={"column": name, "type": str(field.type)},
                 )
+    columns = incoming_schema(schema)
+    for expression in (context.keys.record_key, context.keys.partition_path):
+        expression.sql(columns)  # SchemaConflict for a type that no key or path is made of
 
 
 def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema) -> None:
