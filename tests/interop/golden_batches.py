@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,11 @@ class Batches:
 
 
 def batches_of(rows: pa.Table, config: TableConfig) -> Batches:
-    """From the data columns of a table with at least eight rows."""
+    """From the data columns of a table; rows whose keys are there twice stay as they are."""
+    rows, twice = _by_uniqueness(rows, [*config.key_fields, *config.partition_fields])
     fixed = {*config.key_fields, *config.partition_fields, "_hoodie_is_deleted", config.delete_field}
     changed = rows.slice(0, 4)
-    for name in config.ordering_fields:
+    for name in (n for n in config.ordering_fields if n not in fixed):
         changed = _put(changed, name, _greater(changed.column(name)))
     for field in rows.schema:
         if field.name not in fixed and field.name not in config.ordering_fields and pa.types.is_string(field.type):
@@ -36,8 +38,15 @@ def batches_of(rows: pa.Table, config: TableConfig) -> Batches:
     return Batches(
         upsert=pa.concat_tables([changed, new]),
         delete=deleted.select(keys),
-        after=pa.concat_tables([changed, new, rows.slice(7)]),
+        after=pa.concat_tables([changed, new, rows.slice(7), twice]),
     )
+
+
+def _by_uniqueness(rows: pa.Table, key: list[str]) -> tuple[pa.Table, pa.Table]:
+    keys = [repr(row) for row in rows.select(list(dict.fromkeys(key))).to_pylist()]
+    counts = Counter(keys)
+    alone = pa.array([counts[k] == 1 for k in keys], pa.bool_())
+    return rows.filter(alone), rows.filter(pc.invert(alone))
 
 
 def _greater(values: pa.ChunkedArray) -> pa.ChunkedArray:

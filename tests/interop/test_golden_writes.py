@@ -18,6 +18,7 @@ from golden_tables import (
     strip_metadata_table,
 )
 from interop.golden_batches import batches_of
+from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.timeline.table_config import TableConfig, load_table_config
 from oracle.client import HudiOracle
@@ -40,6 +41,8 @@ JOB_OPTIONS = (
     "hoodie.simple.index.update.partition.path",
 )
 TIMEBASED = "hoodie.keygen.timebased."
+# Tables whose schema has text where their own key generator takes numbers only: real Hudi fails on a write as well.
+TEXT_FOR_A_NUMBER = ("timebasedkeygen_epochmillis", "timebasedkeygen_unixtimestamp")
 CLUSTERED = "v9_cow_clustering_pending"
 
 
@@ -93,13 +96,21 @@ def test_real_hudi_reads_what_lakebed_wrote_into_its_table(table: GoldenTable, t
 def test_the_same_of_tables_of_hudi_rs(table: HudiRsTable, tmp_path: Path, oracle: HudiOracle):
     folder = table.unpack(tmp_path)
     strip_metadata_table(folder)
-    t = lakebed.open(str(folder))
-    if table.expected is None:
-        t.upsert(pa.Table.from_pylist([], t.schema))
+    t, before = lakebed.open(str(folder)), bytes_of(folder)
+    if table.expected is None or not table.expected.num_rows:
+        t.upsert(t.schema.empty_table())
         assert lakebed.open(str(folder)).count() == 0
         return
-    assert_same_rows(t.scan().to_arrow(), plain(table.expected))
-    assert_read_alike(oracle, folder, write_on(folder, {}))
+    rows = t.scan().to_arrow()
+    assert_same_rows(rows, plain(table.expected))
+    if any(part in table.name for part in TEXT_FOR_A_NUMBER):
+        with pytest.raises(lakebed.SchemaConflict, match="does not fit the timestamp type"):
+            t.upsert(rows)
+        assert bytes_of(folder) == before
+        return
+    # version 6 tables of older releases do not say what their times are
+    options = {TIMEBASED + "timestamp.type": "DATE_STRING"} if "v6_timebased" in table.name else {}
+    assert_read_alike(oracle, folder, write_on(folder, options))
 
 
 def write_on(folder: Path, options: dict[str, str]) -> pa.Table:
@@ -156,12 +167,17 @@ def test_a_pending_clustering(table: GoldenTable, tmp_path: Path, oracle: HudiOr
     folder = table.unpack_without_metadata_table(tmp_path)
     t, before = lakebed.open(str(folder)), bytes_of(folder)
     stored = t.scan(meta=True).to_arrow()
-    planned = set(pc.split_pattern(stored.column("_hoodie_file_name"), "_").combine_chunks().flatten().to_pylist())
-    held = {group for group in planned if group in clustered_file_ids(oracle, folder)}
+    held = {file_id for _, file_id in open_snapshot(open_storage(str(folder))).timeline.pending_clustering()}
     assert held
     inside = pc.is_in(file_ids(stored), pa.array(sorted(held)))
     met, others = plain(stored.filter(inside)), plain(stored.filter(pc.invert(inside)))
-    for write in (t.upsert, t.delete):
+    key = [*config_of(folder).key_fields, "region"]
+    for write in (
+        t.upsert,
+        t.delete,
+        lambda r: t.delete(r.column(key[0]).to_pylist()),
+        lambda r: t.delete(r.select(key[:1])),
+    ):
         with pytest.raises(lakebed.UnsupportedFeature, match="pending clustering"):
             write(met.slice(0, 1))
     assert bytes_of(folder) == before
@@ -176,12 +192,6 @@ def test_a_pending_clustering(table: GoldenTable, tmp_path: Path, oracle: HudiOr
 
 def file_ids(stored: pa.Table) -> pa.Array:
     return pc.list_element(pc.split_pattern(stored.column("_hoodie_file_name"), "_").combine_chunks(), 0)
-
-
-def clustered_file_ids(oracle: HudiOracle, folder: Path) -> set[str]:
-    from lakebed.slices.snapshot import open_snapshot
-
-    return {file_id for _, file_id in open_snapshot(open_storage(str(folder))).timeline.pending_clustering()}
 
 
 def test_a_timestamp_table_without_its_settings_says_what_is_missing(tmp_path: Path):

@@ -87,8 +87,8 @@ JOBS: dict[str, dict[str, str]] = {
         W + "drop.partition.columns": "true",
     },
 }  # fmt: skip
-# The schema's text, and what only lakebed remembers: Hudi's older versions have no place for a custom key generator.
-OWN = ("hoodie.table.create.schema", "hoodie.keygen.", "lakebed.")
+# The schema's text, and what only lakebed remembers.
+OWN = ("hoodie.table.create.schema", "lakebed.")
 # Real Hudi's tables are in the local time of their writer unless told otherwise, those of lakebed in UTC.
 ZONE = "hoodie.table.timeline.timezone"
 PLAIN = [("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())]
@@ -110,7 +110,11 @@ def test_one_job_two_writers(job: str, tmp_path: Path, oracle: HudiOracle):
     for rows, mode in ((first, "overwrite"), (second, "append")):
         oracle.write(theirs, rows, operation, options, mode)
         lakebed.write(rows, str(ours), options, mode)
-    assert stored(oracle, ours) == stored(oracle, theirs) | {ZONE: "UTC"}
+    expected = stored(oracle, theirs) | {ZONE: "UTC"}
+    if "custom" in job:
+        # real Hudi forgets how the time of a custom key generator is printed
+        expected |= {key: text for key, text in options.items() if key.startswith("hoodie.keygen.")}
+    assert stored(oracle, ours) == expected
     table = lakebed.open(str(ours))
     rows = table.scan(SCHEMA.names).to_arrow()
     assert_same_rows(lakebed.open(str(theirs)).scan(SCHEMA.names).to_arrow(), rows)

@@ -26,15 +26,15 @@ class HudiOracle:
         self._folder = tempfile.TemporaryDirectory(prefix="oracle-rows-")
         self._files = 0
         self._log = log
-        with log.open("w") as noise:
+        with log.open("w") as noise, environment.starting():
             self._process = subprocess.Popen(
                 environment.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=noise, text=True
             )
-        try:
-            self.version = str(self._answer()["hudi"])
-        except (OracleError, EOFError) as error:
-            self.close()
-            raise Unavailable(f"the oracle does not start: {error} (log: {log})") from error
+            try:
+                self.version = str(self._answer()["hudi"])
+            except (OracleError, EOFError) as error:
+                self.close()
+                raise Unavailable(f"the oracle does not start: {error} (log: {log})") from error
 
     def ask(self, cmd: str, **request: Any) -> dict[str, Any]:
         """One request, as `hudi_oracle.py` describes them; raises OracleError where Hudi failed."""

@@ -8,11 +8,14 @@ a bundle and an interpreter that are there already.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +35,10 @@ class OracleEnvironment:
     bundle: Path | None
     ivy: Path
 
+    def starting(self) -> AbstractContextManager[None]:
+        """Held while a process starts: Spark's package resolution cannot share its folder."""
+        return nullcontext() if self.bundle else alone(cache_folder())
+
     def command(self) -> list[str]:
         script = Path(__file__).with_name("hudi_oracle.py")
         bundle = ["--bundle", str(self.bundle)] if self.bundle else ["--packages", BUNDLE, "--ivy", str(self.ivy)]
@@ -48,7 +55,16 @@ def oracle_environment() -> OracleEnvironment:
         raise Unavailable("no Java on this machine")
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    return OracleEnvironment(_python(cache), _bundle(cache), cache / "ivy")
+    with alone(cache):
+        return OracleEnvironment(_python(cache), _bundle(cache), cache / "ivy")
+
+
+@contextmanager
+def alone(cache: Path) -> Iterator[None]:
+    """Test processes that run side by side fetch into the cache one after another."""
+    with (cache / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _python(cache: Path) -> Path:
