@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 ARROW_BATCH_ROWS = 65536
 # Up to this many groups a core, each group is a task of its own and needs no sort.
 _GROUPS_PER_CORE = 8
-_TASKS_PER_CORE = 4
+# A task that finds little to do is still dear: few of them, each with several groups.
+_TASKS_PER_CORE = 2
 _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
