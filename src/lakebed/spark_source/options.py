@@ -16,7 +16,7 @@ from lakebed.storage import open_storage
 from lakebed.timeline.table_config import load_table_config
 
 STORAGE_PREFIX = "storage."
-_OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta")
+_OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta", "pushdown")
 _HUDI_PREFIXES = ("hoodie.", "lakebed.", "as.of.")
 
 
@@ -32,6 +32,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     filter: str | None = None
     meta: bool = False
+    pushdown: str = "auto"
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def scan(self) -> Scan:
@@ -47,9 +48,8 @@ class SourceOptions:
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Options by lakebed's names (`path`, `as_of`, `query_type`, `start`, `end`, `columns`, `filter`, `meta`,
-    `storage.<name>`) or Hudi's (`as.of.instant`, `hoodie.datasource.query.type`, ...). `InvalidOption` for unknown
-    ones, naming the nearest."""
+    """Options by lakebed's names (the fields of `SourceOptions`, `storage.<name>`) or Hudi's (`as.of.instant`,
+    `hoodie.datasource.query.type`, ...). `InvalidOption` for unknown ones, naming the nearest."""
     own: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
@@ -72,9 +72,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise InvalidOption("format('lakebed') needs the table's path", hint="give it to load()")
     read = resolve_options(hudi).read
     start, end = own.get("start", read.begin), own.get("end", read.end)
-    query = own.get("query_type", "incremental" if start is not None else read.query_type).lower()
-    if query not in ("snapshot", "read_optimized", "incremental"):
-        raise InvalidOption(f"there is no query type {query!r}", hint="take snapshot, read_optimized or incremental")
+    told = {"query_type": "incremental" if start is not None else read.query_type} | own
+    query = _word(told, "query_type", ("snapshot", "read_optimized", "incremental"))
     columns = own.get("columns")
     return SourceOptions(
         path=own["path"],
@@ -85,5 +84,14 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         columns=tuple(c.strip() for c in columns.split(",")) if columns else None,
         filter=own.get("filter"),
         meta=own.get("meta", "false").lower() == "true",
+        pushdown=_word(own, "pushdown", ("auto", "always")),
         storage=storage,
     )
+
+
+def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    """One of the words; the first where nothing was said."""
+    word = given.get(name, words[0]).lower()
+    if word not in words:
+        raise InvalidOption(f"there is no {name} {word!r}", hint=f"take {' or '.join(words)}", context={"option": name})
+    return word

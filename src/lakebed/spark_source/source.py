@@ -65,9 +65,11 @@ class LakebedSource(DataSource):
         return arrow_to_spark_ddl(_nullable(self._scan().schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        options = source_options(self._given)
         # a reader with pushFilters raises where the session has pushdown off, so there are two classes
-        kind = PushdownReader if _in_pushdown_worker() else TableReader
-        return kind(source_options(self._given), [f.name for f in schema.fields])
+        wanted = options.pushdown == "always" or _pushed_filters_stay_apart()
+        kind = PushdownReader if wanted and _in_pushdown_worker() else TableReader
+        return kind(options, [f.name for f in schema.fields])
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         raise UnsupportedFeature(
@@ -112,7 +114,12 @@ class TableReader(DataSourceReader):
 
 
 class PushdownReader(TableReader):
-    """For sessions with `spark.sql.python.filterPushdown.enabled`."""
+    """For sessions with `spark.sql.python.filterPushdown.enabled` and a Spark that keeps pushed filters apart.
+
+    Spark 4.x keeps the files planned for one filter and gives them to the next query on the same DataFrame, which then
+    lacks rows. There filters are pushed only with the option `pushdown=always`, for DataFrames that are queried once.
+    The option `filter` prunes everywhere.
+    """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
         self.nodes, left = split_filters(filters, self._scan().available)
@@ -137,6 +144,11 @@ def _tasks(files: list[tuple[BaseFile, int]]) -> Iterator[list[tuple[BaseFile, i
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([f.with_nullable(True) for f in schema])
+
+
+def _pushed_filters_stay_apart() -> bool:
+    """Whether this Spark plans every scan for itself: it does since it can push limits."""
+    return hasattr(DataSourceReader, "pushLimit")
 
 
 def _in_pushdown_worker() -> bool:
