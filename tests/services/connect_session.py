@@ -1,0 +1,120 @@
+"""What `test_connect` does through a Spark Connect session: a process of its own, since one holds a single kind of
+session. Arguments: the server's URL, a folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import lakebed
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
+Model = dict[int, tuple[Any, ...]]
+
+
+def rows(ids: range, v: str, ts: int) -> list[tuple[Any, ...]]:
+    return [(i, f"c{i % 3}", v, ts) for i in ids]
+
+
+def frame(spark: SparkSession, ids: range, v: str, ts: int) -> Any:
+    """From Python's own rows: nothing of it needs a gateway."""
+    return spark.createDataFrame(rows(ids, v, ts), "id long, city string, v string, ts long").repartition(3)
+
+
+def model(ids: range, v: str, ts: int) -> Model:
+    return {row[0]: row for row in rows(ids, v, ts)}
+
+
+def check(table: lakebed.Table, expected: Model) -> None:
+    """The same through Spark and in this process."""
+    want = sorted(expected.values())
+    assert sorted(tuple(r) for r in table.scan().to_spark().collect()) == want
+    assert sorted(tuple(r.values()) for r in table.scan().to_arrow().to_pylist()) == want
+    assert table.count() == len(want)
+
+
+def make(spark: SparkSession, folder: Path, name: str, index: str, **more: Any) -> lakebed.Table:
+    more |= {"buckets": 4} if index == "bucket" else {}
+    return lakebed.create(
+        str(folder / name), SCHEMA, key="id", ordering="ts", index=index, spark=spark, partition_by="city", **more
+    )
+
+
+def upserts(spark: SparkSession, table: lakebed.Table) -> tuple[Model, list[lakebed.WriteResult]]:
+    first = table.upsert(frame(spark, range(60), "a", 1))
+    assert (first.rows, first.inserted) == (60, 60)
+    plan = table.explain(upsert=frame(spark, range(40, 90), "b", 2))
+    assert (plan.rows, table.count()) == (50, 60)
+    second = table.upsert(frame(spark, range(40, 90), "b", 2))
+    assert (second.inserted, second.updated) == (30, 20)
+    state = model(range(60), "a", 1) | model(range(40, 90), "b", 2)
+    check(table, state)
+    return state, [first, second]
+
+
+def bucket(spark: SparkSession, folder: Path) -> None:
+    table = make(spark, folder, "bucket", "bucket")
+    state, (first, second) = upserts(spark, table)
+    assert table.insert(frame(spark, range(90, 100), "c", 3)).inserted == 10
+    assert table.bulk_insert(frame(spark, range(100, 110), "d", 3)).inserted == 10
+    state |= model(range(90, 100), "c", 3) | model(range(100, 110), "d", 3)
+    changed = table.changes(second.checkpoint)
+    assert sorted(r.id for r in changed.to_spark().collect()) == list(range(90, 110))
+
+    assert table.delete([1, 2, 3]).deleted == 3
+    assert table.delete(frame(spark, range(10, 20), "", 0).select("id")).deleted == 10
+    assert table.delete("v = 'c'").deleted == 10
+    for i in (1, 2, 3, *range(10, 20), *range(90, 100)):
+        del state[i]
+    check(table, state)
+
+    filtered = table.scan(columns=["id"], filter="id >= 100 and city = 'c1'").to_spark()
+    assert sorted(r.id for r in filtered.collect()) == [100, 103, 106, 109]
+    assert table.scan(as_of=first.instant).to_spark().count() == 60
+    assert table.insert_overwrite(frame(spark, range(7), "e", 4), "table").inserted == 7
+    check(table, model(range(7), "e", 4))
+
+    read = spark.read.format("lakebed").load(table.uri)
+    assert sorted(tuple(r) for r in read.collect()) == rows(range(7), "e", 4)
+    assert sorted(r.id for r in read.filter("city = 'c1' and id > 1").collect()) == [4]
+
+
+def simple(spark: SparkSession, folder: Path) -> None:
+    table = make(spark, folder, "simple", "simple")
+    state, _ = upserts(spark, table)
+    assert table.delete(frame(spark, range(10, 50), "", 0)).deleted == 40
+    check(table, {i: row for i, row in state.items() if not 10 <= i < 50})
+
+
+def job(spark: SparkSession, folder: Path) -> None:
+    """A Hudi job's options, and the session found without being named."""
+    uri = str(folder / "job")
+    options = {
+        "hoodie.table.name": "job",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "city",
+        "hoodie.datasource.write.precombine.field": "ts",
+    }
+    for ids, v, ts in ((range(20), "a", 1), (range(10, 30), "b", 2)):
+        lakebed.write(frame(spark, ids, v, ts), uri, options)
+    found = lakebed.open(uri).scan().to_spark().collect()
+    assert sorted(tuple(r) for r in found) == sorted((model(range(20), "a", 1) | model(range(10, 30), "b", 2)).values())
+
+
+def main(remote: str, folder: Path) -> None:
+    spark = SparkSession.builder.remote(remote).getOrCreate()
+    before = dict(spark.conf.getAll)
+    for step in (bucket, simple, job):
+        step(spark, folder)
+    assert dict(spark.conf.getAll) == before, "the session's settings were changed"
+    assert SparkContext._gateway is None, "a gateway was started"
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
