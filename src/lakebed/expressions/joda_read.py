@@ -28,6 +28,9 @@ _ONCE = ("yY", "M", "d", "D", "eE", "a", "KhHk", "m", "s", "S", "Z")
 _OFFSET = "[Zz]|[+-][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2})?)?"
 _MAX_YEAR = 3_000_000
 _PARTS = "lb_parts"
+_END = "\\z"
+_NO_OFFSET = "CAST(NULL AS BIGINT)"
+_USUAL_WIDTHS = {"y": 4, "Y": 4, "M": 2, "d": 2, "D": 3, "H": 2, "k": 2, "m": 2, "s": 2, "S": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,36 @@ class ReadPattern:
                 group += 1
             else:
                 text += f"(?i:{_escape(token.text)})"
-        return text + "\\z"
+        return text + _END
 
-    def matches_sql(self, text: str) -> str:
-        return f"{text} RLIKE {sql_literal(self.regex())}"
-
-    def sql(self, text: str, then: Callable[[str, str], str]) -> str:
-        """`then(local, offset)` with the wall-clock milliseconds and the offset (null without one) of a matching
-        text.
+    def branches_sql(self, text: str, then: Callable[[str, str], str]) -> list[str]:
+        """`WHEN ... THEN` parts of a CASE: `then(local, offset)` with the wall-clock milliseconds and the offset (null
+        without one) of a text that matches.
         """
+        branches = [f"WHEN {text} RLIKE {sql_literal(self.regex())} THEN {self._matched_sql(text, then)}"]
+        places = self._fixed_places()
+        if places:
+            shape = "".join(f"[0-9]{{{t.count}}}" if t.letter else _escape(t.text) for t in self.tokens)
+            at = {letter: f"substr({text}, {start}, {width})" for letter, (start, width) in places.items()}
+            local = _SqlFields(at, self._counts(), self.pivot_year, digits_only=True).local_millis()
+            fixed = f"WHEN {text} RLIKE {sql_literal(f'^{shape}{_END}')} THEN {then(local, _NO_OFFSET)}"
+            # the usual text, cut by position; what else the pattern reads comes second
+            branches.insert(0, fixed)
+        return branches
+
+    def _fixed_places(self) -> dict[str, tuple[int, int]]:
+        """Start (from 1) and width of each number, if the pattern is made of numbers of usual widths alone."""
+        places: dict[str, tuple[int, int]] = {}
+        start = 1
+        for token in self.tokens:
+            if token.letter and token.count != _USUAL_WIDTHS.get(token.letter):
+                return {}
+            if token.letter:
+                places[token.letter] = (start, token.count)
+            start += token.count or len(token.text)
+        return places
+
+    def _matched_sql(self, text: str, then: Callable[[str, str], str]) -> str:
         pattern = sql_literal(self.regex())
         groups = [f"regexp_extract({text}, {pattern}, {n})" for n in range(1, len(self._groups()) + 1)]
         return bind_sql(_PARTS, f"array({', '.join(groups)})", self._computed_sql(then))
@@ -88,7 +112,7 @@ class ReadPattern:
     def _computed_sql(self, then: Callable[[str, str], str]) -> str:
         at = {letter: f"{_PARTS}[{n}]" for n, (letter, _) in enumerate(self._groups())}
         fields = _SqlFields(at, self._counts(), self.pivot_year)
-        offset = _offset_sql(at["Z"]) if "Z" in at else "CAST(NULL AS BIGINT)"
+        offset = _offset_sql(at["Z"]) if "Z" in at else _NO_OFFSET
         return then(fields.local_millis(), offset)
 
 
@@ -157,10 +181,13 @@ class _SqlFields:
     at: dict[str, str]
     counts: dict[str, int]
     pivot_year: int
+    digits_only: bool = False
 
     def number(self, letters: str, default: int) -> str:
         for letter in letters:
             if letter in self.at:
+                if self.digits_only:
+                    return f"CAST({self.at[letter]} AS BIGINT)"
                 return f"CAST(nullif(replace({self.at[letter]}, '+', ''), '') AS BIGINT)"
         return f"{default}L"
 

@@ -262,9 +262,7 @@ class TimestampPart:
     # ---- texts
 
     def _read_sql(self) -> str:
-        branches = [
-            f"WHEN {p.matches_sql('lb_text')} THEN {p.sql('lb_text', self._pair_sql)}" for p in self.settings.inputs
-        ]
+        branches = [when for p in self.settings.inputs for when in p.branches_sql("lb_text", self._pair_sql)]
         zone_id = self._print_zone.id if self._fixed_zone else None
         printed = self._output.sql("lb_time.l", "lb_time.o", zone_id)
         return bind_sql("lb_time", f"CASE {' '.join(branches)} END", printed)
