@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import urllib.request
 from pathlib import Path
@@ -20,11 +21,11 @@ class _Spark(Service):
             raise ServiceError("pip install pyspark") from error
         self._home = Path(pyspark.__file__).parent
 
-    def _environment(self, memory: str) -> dict[str, str]:
+    def _environment(self, memory: str, host: str = HOST) -> dict[str, str]:
         return {
             "JAVA_HOME": str(java_home()),
             "SPARK_HOME": str(self._home),
-            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": memory,
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "PYSPARK_PYTHON": sys.executable,
@@ -33,8 +34,23 @@ class _Spark(Service):
         }
 
 
+def loopback(number: int) -> str:
+    """The n-th address of this machine's own network; always the first where there is but one (macOS)."""
+    address = f"127.0.0.{number + 1}"
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return HOST
+    return address
+
+
 class SparkCluster(_Spark):
-    """`info`: `master`, the URL of the master. Options: `workers`, `cores` and `memory` of each."""
+    """`info`: `master`, the URL of the master. Options: `workers`, `cores` and `memory` of each.
+
+    Each worker has a loopback address of its own where the system has more than one: Spark makes a second attempt of
+    a task on another host only.
+    """
 
     name = "spark-cluster"
 
@@ -47,10 +63,12 @@ class SparkCluster(_Spark):
         self.wait(lambda: answers(port), "open port", master)
         url = f"spark://{HOST}:{port}"
         for number in range(workers):
-            command = [run, "org.apache.spark.deploy.worker.Worker", "--host", HOST]
+            host = loopback(number)
+            command = [run, "org.apache.spark.deploy.worker.Worker", "--host", host]
             command += ["--port", ports[2 * number], "--webui-port", ports[2 * number + 1]]
             command += ["--cores", self.options.get("cores", 1), "--memory", self.options.get("memory", "1g")]
-            self.spawn([*command, "--work-dir", self.folder / f"work{number}", url], f"worker{number}", env)
+            command += ["--work-dir", self.folder / f"work{number}", url]
+            self.spawn(command, f"worker{number}", self._environment("256m", host))
 
         def ready() -> bool:
             with urllib.request.urlopen(f"http://{HOST}:{web}/json/", timeout=5) as answer:

@@ -1,0 +1,66 @@
+"""Spark's Python daemon with a storage that strikes once: the test names a deed in a file, the first task that finishes
+a data file takes it. `spark.python.daemon.module` names this module, in executors only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark import daemon
+
+from lakebed.storage import opening
+from lakebed.storage.faulty import FaultyStorage
+from lakebed.timeline.markers import list_markers
+
+DEEDS = Path(os.environ.get("LAKEBED_TEST_DEEDS", "deeds"))
+
+
+class StruckStorage(FaultyStorage):
+    def finish_create(self, path: str, upload: Any) -> None:
+        deed = taken(path)
+        if deed == "kill before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if deed == "outlive":  # a lost attempt that goes on after the commit
+            instant = path.rpartition("_")[2].removesuffix(".parquet")
+            wait_until(lambda: not list_markers(self._inner, instant))
+        super().finish_create(path, upload)
+        if deed == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if deed == "kill executor":
+            os.kill(parent(parent(os.getpid())), signal.SIGKILL)
+            wait_until(lambda: False)
+        if deed == "hang":
+            wait_until(lambda: False)
+        if deed == "outlive":
+            (DEEDS / "outlived").write_text(path)
+
+
+def taken(path: str) -> str | None:
+    """The deed that waits, if this process is the first to see it; `<deed>.taken` then names the file."""
+    for deed in ("kill before", "kill", "kill executor", "hang", "outlive"):
+        try:
+            (DEEDS / deed).rename(DEEDS / f"{deed}.taken")
+        except OSError:
+            continue
+        (DEEDS / f"{deed}.taken").write_text(path)
+        return deed
+    return None
+
+
+def parent(process: int) -> int:
+    return int(subprocess.run(["ps", "-o", "ppid=", "-p", str(process)], capture_output=True, check=True).stdout)
+
+
+def wait_until(done: Any, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not done():
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    opening._wrappers.append(StruckStorage)
+    daemon.manager()

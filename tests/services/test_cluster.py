@@ -1,0 +1,246 @@
+"""Writes on a Spark cluster of two worker processes, the table on S3: what lost executors, tasks and stages leave."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from conftest import unavailable
+from lakebed.read import spark_scan
+from lakebed.storage import Storage, open_storage
+
+from .s3_server import S3
+from .service import ServiceError
+from .spark_cluster import SparkCluster
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
+Model = dict[int, dict[str, Any]]
+EXECUTOR_CODE = Path(__file__).parent / "executor"
+MAP_TASKS = 4
+# a task that takes longer is tried a second time beside the first
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.quantile": "0.2",
+    "spark.speculation.multiplier": "1.5",
+    "spark.speculation.minTaskRuntime": "4s",
+}
+
+
+@pytest.fixture(scope="module")
+def s3() -> Generator[dict[str, Any]]:
+    try:
+        server = S3().start()
+    except ServiceError as error:
+        unavailable(str(error))
+    yield server.info
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Generator[str]:
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        unavailable("no Java on this machine")
+    try:
+        server = SparkCluster(workers=2, cores=1, memory="600m").start()
+    except ServiceError as error:
+        unavailable(str(error))
+    yield server.info["master"]
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def deeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("deeds")
+
+
+@pytest.fixture(scope="module")
+def spark(cluster: str, deeds: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    folder = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master(cluster).appName("lakebed-cluster")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "600m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Dderby.system.home={folder}",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.python.daemon.module": "struck_daemon",
+        "spark.executorEnv.PYTHONPATH": str(EXECUTOR_CODE),
+        "spark.executorEnv.LAKEBED_TEST_DEEDS": str(deeds),
+        **SPECULATION,
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def strike(deeds: Path) -> Iterator[Callable[[str], Callable[[], str]]]:
+    """`strike("kill")` does so in the next write; what it gives tells the file that was struck."""
+
+    def set_up(deed: str) -> Callable[[], str]:
+        (deeds / deed).touch()
+        return (deeds / f"{deed}.taken").read_text
+
+    yield set_up
+    for left in deeds.iterdir():
+        left.unlink()
+
+
+def batch(start: int, stop: int, ts: int) -> tuple[list[str], Model]:
+    """A range of ids as columns in SQL, and the same rows in Python. Older rows of every third key come with them."""
+    sql = [
+        f"cast({start} + id % {stop - start} as bigint) as id",
+        f"concat('c', ({start} + id % {stop - start}) % 3) as city",
+        "concat('v', id) as v",
+        f"{ts} - id div {stop - start} as ts",
+    ]
+    return sql, {i: {"id": i, "city": f"c{i % 3}", "v": f"v{i - start}", "ts": ts} for i in range(start, stop)}
+
+
+def frame(spark: Any, start: int, stop: int, ts: int) -> Any:
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        time.sleep(0.5)  # long enough for both executors to get a task
+        yield from batches
+
+    rows = (stop - start) + (stop - start) // 3
+    return spark.range(0, rows, 1, MAP_TASKS).mapInArrow(slowly, "id long").selectExpr(*batch(start, stop, ts)[0])
+
+
+def arrow(start: int, stop: int, ts: int) -> pa.Table:
+    width = stop - start
+    rows = [(start + n % width, n, ts - n // width) for n in range(width + width // 3)]
+    columns = [[i for i, _, _ in rows], [f"c{i % 3}" for i, _, _ in rows], [f"v{n}" for _, n, _ in rows]]
+    return pa.table([*columns, [t for _, _, t in rows]], schema=SCHEMA)
+
+
+def make(s3: dict[str, Any], spark: Any, name: str, index: str) -> lakebed.Table:
+    return lakebed.create(
+        f"s3://lake/{name}",
+        SCHEMA,
+        key="id",
+        partition_by=None if index == "bucket" else "city",
+        ordering="ts",
+        index=index,
+        buckets=6 if index == "bucket" else None,
+        spark=spark,
+        storage_options=s3["options"],
+    )
+
+
+def found(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.select(SCHEMA.names).to_pylist(), key=lambda row: row["id"])
+
+
+def expected(model: Model) -> list[dict[str, Any]]:
+    return [model[i] for i in sorted(model)]
+
+
+def data_files(storage: Storage, instant: str) -> list[str]:
+    """The data files of one write in a listing of everything that the table has."""
+    return sorted(i.path for i in storage.list() if i.path.endswith(f"_{instant}.parquet") and ".hoodie" not in i.path)
+
+
+def check(table: lakebed.Table, s3: dict[str, Any], result: lakebed.WriteResult, model: Model) -> None:
+    """Each row once, and nothing on storage of the write but what it names."""
+    assert found(table.scan().to_arrow()) == expected(model)
+    storage = open_storage(table.uri, s3["options"])
+    assert data_files(storage, result.instant) == sorted(result.files)
+    assert [i.path for i in storage.list(".hoodie/.temp")] == []
+    assert [i.path for i in storage.list(".hoodie/.heartbeat")] == []
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple"])
+def test_same_upserts_as_in_process(
+    spark: Any, s3: dict[str, Any], index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(s3, spark, f"same-{index}", index)
+    twin = make(s3, None, f"twin-{index}", index)
+    model: Model = {}
+    for start, stop, ts in ((0, 150, 10), (100, 250, 20)):
+        model |= batch(start, stop, ts)[1]
+        ours = table.upsert(frame(spark, start, stop, ts))
+        theirs = twin.upsert(arrow(start, stop, ts))
+        assert (ours.rows, ours.inserted, ours.updated) == (theirs.rows, theirs.inserted, theirs.updated)
+        check(table, s3, ours, model)
+    assert found(twin.scan().to_arrow()) == expected(model)
+    monkeypatch.setattr(spark_scan, "_warned", set())
+    with pytest.warns(UserWarning, match="no file system for s3a") as warned:
+        frames = [table.scan().to_spark(), table.scan(filter="id >= 100 and city = 'c1'").to_spark()]
+    assert len(warned) == 1
+    assert found(frames[0].toArrow()) == expected(model)
+    assert frames[1].count() == 50
+    assert table.delete(spark.range(0, 40)).deleted == 40
+    assert table.count() == 210
+
+
+@pytest.mark.parametrize(("index", "deed"), [("bucket", "kill before"), ("bucket", "kill"), ("simple", "kill")])
+def test_a_killed_task(spark: Any, s3: dict[str, Any], strike: Any, index: str, deed: str) -> None:
+    table = make(s3, spark, f"{deed.replace(' ', '-')}-{index}", index)
+    table.upsert(arrow(0, 100, 10))
+    struck = strike(deed)
+    result = table.upsert(frame(spark, 50, 200, 20))
+    assert struck() not in result.files
+    check(table, s3, result, batch(0, 100, 10)[1] | batch(50, 200, 20)[1])
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple"])
+def test_a_killed_executor_and_the_stage_it_held_the_input_of(
+    spark: Any, s3: dict[str, Any], strike: Any, index: str
+) -> None:
+    table = make(s3, spark, f"executor-{index}", index)
+    table.upsert(arrow(0, 100, 10))
+    struck = strike("kill executor")
+    context = spark.sparkContext
+    context.setJobGroup(f"executor-{index}", "a write that loses an executor")
+    result = table.upsert(frame(spark, 50, 200, 20))
+    assert struck() not in result.files
+    tracker = context.statusTracker()
+    stages = [
+        tracker.getStageInfo(stage)
+        for job in tracker.getJobIdsForGroup(f"executor-{index}")
+        for stage in tracker.getJobInfo(job).stageIds
+    ]
+    assert any(stage is not None and stage.currentAttemptId > 0 for stage in stages), "no stage was tried again"
+    check(table, s3, result, batch(0, 100, 10)[1] | batch(50, 200, 20)[1])
+
+
+def test_a_second_attempt_beside_the_first(spark: Any, s3: dict[str, Any], strike: Any) -> None:
+    table = make(s3, spark, "speculation", "bucket")
+    struck = strike("hang")
+    result = table.upsert(frame(spark, 0, 150, 10))
+    assert struck() not in result.files
+    check(table, s3, result, batch(0, 150, 10)[1])
+
+
+def test_an_attempt_that_ends_after_the_commit(spark: Any, s3: dict[str, Any], strike: Any, deeds: Path) -> None:
+    table = make(s3, spark, "late", "bucket")
+    struck = strike("outlive")
+    result = table.upsert(frame(spark, 0, 150, 10))
+    storage = open_storage(table.uri, s3["options"])
+    end = time.monotonic() + 60
+    while not (deeds / "outlived").exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert (deeds / "outlived").read_text() == struck()
+    while data_files(storage, result.instant) != sorted(result.files) and time.monotonic() < end:
+        time.sleep(0.1)
+    check(table, s3, result, batch(0, 150, 10)[1])
