@@ -19,8 +19,8 @@ from lakebed.read import spark_scan
 from lakebed.storage import Storage, open_storage
 
 from .s3_server import S3
-from .service import ServiceError
-from .spark_cluster import SparkCluster
+from .service import HOST, ServiceError
+from .spark_cluster import SparkCluster, loopback
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 Model = dict[int, dict[str, Any]]
@@ -50,6 +50,8 @@ def s3() -> Generator[dict[str, Any]]:
 def cluster() -> Generator[str]:
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         unavailable("no Java on this machine")
+    if loopback(1) == HOST:
+        unavailable("one loopback address only: Spark makes second attempts on another host")
     try:
         server = SparkCluster(workers=2, cores=1, memory="600m").start()
     except ServiceError as error:
