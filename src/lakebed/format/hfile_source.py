@@ -1,0 +1,97 @@
+"""Where an HFile's bytes come from: a file in storage, a stretch of one (a log block's content), or bytes at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakebed.errors import CorruptFile
+
+if TYPE_CHECKING:
+    from lakebed.storage.base import Storage
+
+
+class ReadRange(Protocol):
+    """What an HFile's reader asks of its bytes. `key` names them for the cache of blocks; empty: they are not kept."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def key(self) -> tuple[Any, ...]: ...
+
+    @property
+    def name(self) -> str:
+        """What an error calls the file."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes | memoryview: ...
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
+        """The bytes of each (offset, length), near ones in one request."""
+        ...
+
+
+class FileSource:
+    """A whole file in storage. `size` saves a request where a listing told it."""
+
+    def __init__(self, storage: Storage, path: str, size: int | None = None) -> None:
+        self._storage = storage
+        self.name = path
+        self.size = _size_of(storage, path) if size is None else size
+        self.key: tuple[Any, ...] = (storage.url(path), self.size)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.read_many([(offset, length)])[0]
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        return self._storage.read_ranges(self.name, ranges)
+
+
+class SliceSource:
+    """A stretch of another source, e.g. the content of a log file's block.
+
+    >>> SliceSource(BytesSource(b"head and tail"), 5, 3).read(0, 3).tobytes()
+    b'and'
+    """
+
+    def __init__(self, whole: ReadRange, offset: int, length: int) -> None:
+        if offset < 0 or length < 0 or offset + length > whole.size:
+            raise CorruptFile(
+                f"{whole.name}: {length} bytes at {offset} reach beyond its end at {whole.size}",
+                context={"path": whole.name, "offset": offset},
+            )
+        self._whole = whole
+        self._offset = offset
+        self.size = length
+        self.name = f"{whole.name} (at {offset})"
+        self.key: tuple[Any, ...] = (*whole.key, offset, length) if whole.key else ()
+
+    def read(self, offset: int, length: int) -> bytes | memoryview:
+        return self._whole.read(self._offset + offset, length)
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
+        return self._whole.read_many([(self._offset + offset, length) for offset, length in ranges])
+
+
+class BytesSource:
+    """Bytes in memory. Their blocks are cached only under a `key` that the caller gives."""
+
+    def __init__(self, data: bytes | memoryview, name: str = "HFile", key: tuple[Any, ...] = ()) -> None:
+        self._data = memoryview(data)
+        self.name = name
+        self.key = key
+        self.size = len(self._data)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        return self._data[offset : offset + length]
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[memoryview]:
+        return [self._data[offset : offset + length] for offset, length in ranges]
+
+
+def _size_of(storage: Storage, path: str) -> int:
+    found = storage.head(path)
+    if found is None:
+        raise FileNotFoundError(path)
+    return found.size
