@@ -26,7 +26,6 @@ WRAPPERS: tuple[tuple[str, Any], ...] = (
     ("TimestampMicrosWrapper", "long"),
     ("LocalDateWrapper", "int"),
 )
-ARRAY_WRAPPER = len(WRAPPERS) + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CorruptFile
 from lakebed.format.avro_columns import (
     AvroCursors,
     encode_binaries,
@@ -21,28 +20,15 @@ from lakebed.format.avro_columns import (
     spread,
 )
 from lakebed.format.avro_encoder import encode_long
+from lakebed.format.avro_wrappers import NULL, Wrapped, read_wrapped
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.record_values import RecordType, SubRecord, enter, leave, value_head, value_tail
-from lakebed.metadata.schemas import ARRAY_WRAPPER, RecordForm
-from lakebed.metadata.stats_types import (
-    BOOLEAN,
-    BYTES,
-    DECIMAL,
-    DOUBLE,
-    FLOAT,
-    NULL,
-    STRING,
-    WRAPPED_TYPES,
-    as_type,
-    common_type,
-    type_of_value_type,
-    typed,
-    value_type_of,
-    wrap,
-)
+from lakebed.metadata.schemas import RecordForm
+from lakebed.metadata.stats_types import as_type, common_type, type_of_value_type, typed, value_type_of, wrap
 
 COUNTS = ("value_count", "null_count", "total_size", "total_uncompressed")
 
+_WHAT = "column stats"
 _FIELD = SubRecord.COLUMN_STATS
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -100,7 +86,7 @@ def decode(
     cursors, form = enter(values, schema_json, _FIELD)
     file_names = cursors.nullable_texts()
     columns = pc.fill_null(cursors.nullable_texts(), "").dictionary_encode()
-    minimum, maximum = _read_bounds(cursors, form), _read_bounds(cursors, form)
+    minimum, maximum = (read_wrapped(cursors, form.branches, _WHAT) for _ in range(2))
     counts = {name: _read_count(cursors) for name in COUNTS}
     deleted = cursors.booleans()
     tight = cursors.booleans() if form.has_tight_bound else np.zeros(len(values), np.bool_)
@@ -127,14 +113,6 @@ def decode(
 def plain(column: pa.ChunkedArray) -> pa.Array:
     """The one array behind a column."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [column.combine_chunks()])
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """The wrapper of each record's bound, and per wrapper the rows that have it and their values."""
-
-    branch: Int64s
-    values: dict[int, tuple[Int64s, pa.Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,42 +145,6 @@ def _value_type(ordinal: int, info: str | None) -> bytes:
     return b"\x02" + encode_long(ordinal) + text
 
 
-def _read_bounds(cursors: AvroCursors, form: RecordForm) -> _Bounds:
-    branch = cursors.branches(form.branches)
-    values: dict[int, tuple[Int64s, pa.Array]] = {}
-    for kind in np.unique(branch).tolist():
-        if kind == NULL:
-            continue
-        if kind == ARRAY_WRAPPER:
-            raise CorruptFile("column stats have a list as a bound")
-        rows = np.flatnonzero(branch == kind)
-        part = cursors.part(rows)
-        values[kind] = rows, _read_wrapped(part, kind)
-        cursors.rejoin(rows, part)
-    return _Bounds(branch, values)
-
-
-def _read_wrapped(cursors: AvroCursors, branch: int) -> pa.Array:
-    kind = WRAPPED_TYPES[branch]
-    if branch == BOOLEAN:
-        return pa.array(cursors.booleans())
-    if branch in (FLOAT, DOUBLE):
-        return pa.array(cursors.fixed("<f4" if branch == FLOAT else "<f8"))
-    if branch in (BYTES, DECIMAL):
-        return cursors.binaries()
-    if branch == STRING:
-        return cursors.texts()
-    numbers = cursors.longs()
-    if kind.bit_width == 32:
-        if (numbers != numbers.astype(np.int32)).any():
-            raise CorruptFile("column stats have an int beyond 32 bits")
-        return pa.array(numbers.astype(np.int32)).cast(kind)
-    try:
-        return pa.array(numbers).cast(kind)
-    except pa.ArrowInvalid as cause:
-        raise CorruptFile(f"column stats have a bound that is no {kind}") from cause
-
-
 def _read_count(cursors: AvroCursors) -> pa.Array:
     values, present = cursors.nullable_longs()
     return pa.array(values, mask=~present)
@@ -227,7 +169,7 @@ def _read_value_types(cursors: AvroCursors) -> _ValueTypes:
 
 
 def _typed_bounds(
-    bounds: list[_Bounds], kinds: _ValueTypes, rows: Int64s, wanted: pa.DataType | None
+    bounds: list[Wrapped], kinds: _ValueTypes, rows: Int64s, wanted: pa.DataType | None
 ) -> tuple[pa.Array, pa.Array]:
     """Minimum and maximum of one column's records, of one type."""
     parts = [list(_pieces(bound, kinds, rows)) for bound in bounds]
@@ -238,7 +180,7 @@ def _typed_bounds(
     return low, high
 
 
-def _pieces(bounds: _Bounds, kinds: _ValueTypes, rows: Int64s) -> list[tuple[Int64s, pa.Array]]:
+def _pieces(bounds: Wrapped, kinds: _ValueTypes, rows: Int64s) -> list[tuple[Int64s, pa.Array]]:
     """Positions in `rows` and typed values, for each wrapper and value type among them."""
     out: list[tuple[Int64s, pa.Array]] = []
     branch, codes = bounds.branch[rows], kinds.codes[rows]

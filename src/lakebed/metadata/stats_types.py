@@ -11,29 +11,24 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro_columns import encode_binaries, encode_fixed, encode_longs
-from lakebed.format.hashes import value_buffer
-
-NULL, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, DATE, DECIMAL, TIME_MICROS, TIMESTAMP_MICROS, LOCAL_DATE = (
-    range(13)
+from lakebed.format.avro_wrappers import (
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    WRAPPED_DECIMAL,
+    WRAPPED_TYPES,
+    decimals,
+    unscaled,
 )
+
 _UTC = "UTC"
-V1_DECIMAL = pa.decimal128(38, 15)
 _WIDEST_DECIMAL = 38
-# By wrapper, where no value type says more.
-WRAPPED_TYPES: dict[int, pa.DataType] = {
-    BOOLEAN: pa.bool_(),
-    INT: pa.int32(),
-    LONG: pa.int64(),
-    FLOAT: pa.float32(),
-    DOUBLE: pa.float64(),
-    BYTES: pa.binary(),
-    STRING: pa.string(),
-    DATE: pa.date32(),
-    DECIMAL: V1_DECIMAL,
-    TIME_MICROS: pa.time64("us"),
-    TIMESTAMP_MICROS: pa.timestamp("us", _UTC),
-    LOCAL_DATE: pa.date32(),
-}
 _DECIMAL_ORDINAL = 10
 _ORDINALS: dict[int, pa.DataType] = {
     1: pa.null(),
@@ -95,7 +90,7 @@ def wrap(bounds: pa.Array, index_version: int) -> tuple[int, pa.BinaryArray]:
     ordinal, _ = value_type_of(bounds.type)
     branch = (_V1_WRAPPERS if index_version < 2 else _V2_WRAPPERS).get(ordinal, BOOLEAN if ordinal == 2 else LONG)
     if branch in (BYTES, DECIMAL) and pa.types.is_decimal(bounds.type):
-        return branch, encode_binaries(_unscaled(bounds if branch == BYTES else _rescaled(bounds)))
+        return branch, encode_binaries(unscaled(bounds if branch == BYTES else _rescaled(bounds)))
     if branch == STRING:
         return branch, encode_binaries(pc.fill_null(bounds.cast(pa.string()), ""))
     if branch == BYTES:
@@ -112,7 +107,7 @@ def typed(values: pa.Array, branch: int, kind: pa.DataType | None) -> pa.Array:
     """Wrapped values as their type: `kind` where a value type names it, else what the wrapper stands for. What does not
     fit together gives nulls."""
     if kind is None:
-        return decimals(values, V1_DECIMAL) if branch == DECIMAL else values
+        return decimals(values, WRAPPED_DECIMAL) if branch == DECIMAL else values
     if pa.types.is_decimal(kind):
         return decimals(values, kind) if branch in (BYTES, DECIMAL) else pa.nulls(len(values), kind)
     return as_type(values, kind)
@@ -135,7 +130,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
             return values.cast(kind)
         if _is_bytes(own) and pa.types.is_decimal(kind):
             # releases before 1.0 turn decimals into bytes of that scale when they compact
-            return decimals(values.cast(pa.binary()), V1_DECIMAL).cast(kind)
+            return decimals(values.cast(pa.binary()), WRAPPED_DECIMAL).cast(kind)
         if pa.types.is_timestamp(own) and pa.types.is_timestamp(kind):
             return values.cast(pa.timestamp(own.unit)).cast(pa.timestamp(kind.unit)).cast(kind)
     except pa.ArrowInvalid:
@@ -161,42 +156,9 @@ def common_type(kinds: list[pa.DataType]) -> pa.DataType:
     return result
 
 
-def decimals(values: pa.BinaryArray, kind: Any) -> pa.Array:
-    """Decimals from their unscaled values as big-endian bytes of any length."""
-    data, offsets = value_buffer(values)
-    lengths = np.diff(offsets)
-    if (lengths > 16).any():
-        raise CorruptFile("a decimal in column stats has more than 16 bytes")
-    places = np.arange(16)
-    at = offsets[1:, None] - 1 - places
-    inside = places < lengths[:, None]
-    raw = data[np.clip(at, 0, max(0, len(data) - 1))] if len(data) else np.zeros(at.shape, np.uint8)
-    negative = (lengths > 0) & (data[np.minimum(offsets[:-1], max(0, len(data) - 1))] >= 0x80) if len(data) else False
-    fill = np.where(negative, 0xFF, 0).astype(np.uint8)
-    little = np.where(inside, raw, np.broadcast_to(fill, (len(values),))[:, None])
-    valid = values.is_valid().buffers()[1] if values.null_count else None
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(np.ascontiguousarray(little))])
-
-
-def _unscaled(values: pa.Array) -> pa.BinaryArray:
-    """Unscaled values as big-endian bytes, as few as hold them; empty for a null."""
-    start = values.offset * 16
-    raw = np.frombuffer(values.buffers()[1], np.uint8)[start : start + 16 * len(values)].reshape(-1, 16)[:, ::-1]
-    sign = np.where(raw[:, 0] >= 0x80, 0xFF, 0).astype(np.uint8)
-    # a leading byte is spare where it only repeats the sign of the next one
-    spare = (raw[:, :-1] == sign[:, None]) & ((raw[:, 1:] >= 0x80) == (sign[:, None] == 0xFF))
-    first = np.minimum.reduce(np.where(spare, 16, np.arange(15)), axis=1)
-    first = np.where(first > 14, 15, first)
-    lengths = np.where(values.is_valid().to_numpy(zero_copy_only=False), 16 - first, 0)
-    keep = np.arange(16) >= 16 - lengths[:, None]
-    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
-    data = np.ascontiguousarray(raw)[keep]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
 def _rescaled(values: pa.Array) -> pa.Array:
     try:
-        return values.cast(V1_DECIMAL)
+        return values.cast(WRAPPED_DECIMAL)
     except pa.ArrowInvalid as cause:
         raise UnsupportedFeature(
             f"column stats of this table version have no room for a value of {values.type}",
