@@ -12,7 +12,7 @@ from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro_file import decode_record
 
 MAGIC = b"#HUDI#"
-_FORMAT_VERSION = 1
+FORMAT_VERSION = 1
 _AVRO_BLOCK_VERSION = 3
 _SIZE_END = len(MAGIC) + 8
 
@@ -72,7 +72,7 @@ def block_bytes(block: LogBlock) -> bytes:
     >>> read_blocks(block_bytes(command))[0].header(HeaderKey.INSTANT_TIME)
     '2'
     """
-    head = [struct.pack(">iii", _FORMAT_VERSION, block.type, len(block.headers))]
+    head = [struct.pack(">iii", FORMAT_VERSION, block.type, len(block.headers))]
     for key, value in block.headers.items():
         encoded = value.encode()
         head.append(struct.pack(">ii", key, len(encoded)) + encoded)
@@ -99,6 +99,26 @@ def avro_data_block(schema: str, records: Sequence[bytes], instant: str | None =
     parts = [struct.pack(">ii", _AVRO_BLOCK_VERSION, len(records))]
     parts += [struct.pack(">i", len(record)) + record for record in records]
     return LogBlock(BlockType.AVRO_DATA, headers, b"".join(parts))
+
+
+def hfile_data_block(schema: str, hfile: bytes, instant: str) -> LogBlock:
+    """A data block of the metadata table: a whole HFile (with at least one entry) whose values have this schema."""
+    headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema}
+    return LogBlock(BlockType.HFILE_DATA, cast("Mapping[int, str]", headers), hfile)
+
+
+def delete_block(content: bytes, instant: str, schema: str | None = None) -> LogBlock:
+    """A block of deletes (`encode_deletes` makes the content). The one that creates a file group of the metadata table
+    is empty and goes without a schema.
+
+    >>> from lakebed.format.delete_block import encode_deletes
+    >>> len(block_bytes(delete_block(encode_deletes(None), "00000000000000000")))
+    80
+    """
+    headers: dict[int, str] = {HeaderKey.INSTANT_TIME: instant}
+    if schema is not None:
+        headers[HeaderKey.SCHEMA] = schema
+    return LogBlock(BlockType.DELETE, headers, content)
 
 
 def avro_records(block: LogBlock, path: str = "") -> list[dict[str, Any]]:
@@ -155,7 +175,7 @@ def _block(data: bytes, start: int, path: str) -> LogBlock:
     where = f"{path or 'log file'}: block at offset {start}"
     try:
         version, kind, headers = struct.unpack_from(">iii", data, start + _SIZE_END)
-        if version != _FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise UnsupportedFeature(
                 f"{where} has log format version {version}", hint="Compact the table with Hudi first."
             )

@@ -1,0 +1,198 @@
+"""The content of a log file's delete block: which records are deleted, as columns."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.format.avro_columns import AvroCursors, encode_binaries, encode_nullable, join_pieces
+from lakebed.format.avro_encoder import encode_long
+from lakebed.format.avro_wrappers import BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT, INT, STRING, Wrapped, read_wrapped
+from lakebed.format.hashes import plain_strings
+
+_VERSION = 3
+_HEAD = struct.Struct(">ii")
+_BRANCHES = 13
+# In place of a local date, a list of wrapped values: several ordering fields.
+ARRAY = 12
+_ARRAY_BRANCHES = 13
+_FIXED_WIDTHS = {BOOLEAN: 1, FLOAT: 4, DOUBLE: 8}
+_WHAT = "delete records"
+_COMMIT_TIME = bytes([2 * INT, 0])
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """Deleted records, in the block's order.
+
+    `ordering` has each one's wrapped ordering value: INT 0 is a delete that wins by commit time. Where a record has
+    several ordering fields its branch is `ARRAY`, and `fields` holds, for those records alone, one column a field.
+    """
+
+    keys: pa.StringArray
+    partitions: pa.StringArray
+    ordering: Wrapped
+    fields: tuple[Wrapped, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def decode_deletes(content: bytes | memoryview, path: str = "") -> Deletes:
+    """The deletes in a block's content. Raises `CorruptFile`, and `UnsupportedFeature` for the Java objects that
+    old releases wrote (format versions 1 and 2)."""
+    data = bytes(content)
+    where = path or "a delete block"
+    if len(data) < _HEAD.size:
+        raise CorruptFile(f"{where}: a delete block of {len(data)} bytes", context={"path": path})
+    version, length = _HEAD.unpack_from(data)
+    if version in (1, 2):
+        raise UnsupportedFeature(
+            f"{where}: a delete block of format version {version}",
+            hint="Compact the table with the release of Hudi that wrote it.",
+            context={"feature": "delete block", "path": path},
+        )
+    if version != _VERSION or not 0 < length <= len(data) - _HEAD.size:
+        raise CorruptFile(f"{where}: no delete block of version {version} has {length} bytes", context={"path": path})
+    return _decode(data[_HEAD.size : _HEAD.size + length], where)
+
+
+def encode_deletes(keys: Any, partitions: Any = "") -> bytes:
+    """A block's content that deletes these record keys whatever their ordering value, as the metadata table and the
+    operation `delete` do. `partitions` is one path for all or a column of them; without keys the list is empty.
+
+    >>> encode_deletes(pa.array(["k0007"]), "record_index").hex()
+    '000000030000001902020a6b3030303702187265636f72645f696e646578040000'
+    """
+    if keys is None or not len(keys):
+        return _framed(b"\x00")
+    names = plain_strings(keys)
+    if isinstance(partitions, str):
+        path = partitions.encode()
+        where: Any = b"\x02" + encode_long(len(path)) + path
+    else:
+        where = encode_nullable(encode_binaries(plain_strings(partitions)))
+    return framed_deletes(names, where, _COMMIT_TIME)
+
+
+def framed_deletes(keys: pa.StringArray, partitions: pa.BinaryArray | bytes, ordering: pa.BinaryArray | bytes) -> bytes:
+    """A block's content from partition paths and ordering values that are Avro binary already."""
+    records = join_pieces([b"\x02", encode_binaries(keys), partitions, ordering])
+    body = b"".join([encode_long(len(keys)), records.buffers()[2].to_pybytes()[: _used(records)], b"\x00"])
+    return _framed(body)
+
+
+def _used(records: pa.BinaryArray) -> int:
+    return int(pc.sum(pc.binary_length(records)).as_py())
+
+
+def _framed(body: bytes) -> bytes:
+    return _HEAD.pack(_VERSION, len(body)) + body
+
+
+def _decode(data: bytes, where: str) -> Deletes:
+    try:
+        starts, ends = _places(data)
+    except IndexError:
+        raise CorruptFile(f"{where}: a list of deletes is cut off") from None
+    cursors = AvroCursors(pa.py_buffer(data), np.frombuffer(data, np.uint8), starts, ends, where)
+    keys = cursors.nullable_texts()
+    partitions = cursors.nullable_texts()
+    if keys.null_count:
+        raise CorruptFile(f"{where}: a delete without a record key")
+    ordering = read_wrapped(cursors, _BRANCHES, _WHAT, leave=ARRAY)
+    rows = np.flatnonzero(ordering.branch == ARRAY)
+    fields = _fields(cursors.part(rows), where) if len(rows) else ()
+    return Deletes(keys, partitions, ordering, fields)
+
+
+def _fields(cursors: AvroCursors, where: str) -> tuple[Wrapped, ...]:
+    """The ordering fields of records that have several."""
+    counts = cursors.longs() if cursors.present().all() else np.zeros(len(cursors), np.int64)
+    if (counts != counts[0]).any() or not 0 < counts[0] <= len(cursors.rest(0)):
+        raise CorruptFile(f"{where}: delete records with different numbers of ordering fields")
+    found = tuple(read_wrapped(cursors, _ARRAY_BRANCHES, _WHAT) for _ in range(int(counts[0])))
+    if cursors.longs().any():
+        raise CorruptFile(f"{where}: delete records with different numbers of ordering fields")
+    return found
+
+
+def _places(data: bytes) -> tuple[Int64s, Int64s]:
+    """Where each record of the list starts and ends. One starts where the one before ends, so this goes one after the
+    other."""
+    starts: list[int] = []
+    ends: list[int] = []
+    count, at = _long(data, 0)
+    while count:
+        if count < 0:
+            _, at = _long(data, at)
+            count = -count
+        for _ in range(count):
+            starts.append(at)
+            at = _behind_text(data, _behind_text(data, at))
+            branch, at = _long(data, at)
+            at = _behind_array(data, at) if branch == ARRAY else _behind_value(data, at, branch)
+            if at > len(data):
+                raise IndexError
+            ends.append(at)
+        count, at = _long(data, at)
+    return np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def _behind_text(data: bytes, at: int) -> int:
+    """Behind a nullable text."""
+    if data[at] == 0:
+        return at + 1
+    length, at = _long(data, at + 1)
+    if length < 0:
+        raise IndexError
+    return at + length
+
+
+def _behind_value(data: bytes, at: int, branch: int) -> int:
+    if branch == 0:
+        return at
+    if branch in _FIXED_WIDTHS:
+        return at + _FIXED_WIDTHS[branch]
+    number, behind = _long(data, at)
+    if branch not in (BYTES, STRING, DECIMAL):
+        return behind
+    if number < 0:
+        raise IndexError
+    return behind + number
+
+
+def _behind_array(data: bytes, at: int) -> int:
+    if data[at] == 0:
+        return at + 1
+    count, at = _long(data, at + 1)
+    if not 0 < count < len(data):
+        raise IndexError
+    for _ in range(count):
+        branch, at = _long(data, at)
+        at = _behind_value(data, at, branch)
+    return at + 1
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return byte >> 1 ^ -(byte & 1), at
+    value, shift = byte & 0x7F, 7
+    while byte & 0x80:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if shift > 70:
+            raise IndexError
+    return value >> 1 ^ -(value & 1), at

@@ -1,0 +1,53 @@
+"""The HFiles of the golden tables' metadata tables, as real Hudi wrote them: base files and the blocks of log files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from golden_tables import GoldenTable, golden
+from lakebed.format.hfile import open_hfile
+from lakebed.format.hfile_source import BytesSource
+from lakebed.format.log_file import BlockType, read_blocks
+
+
+@dataclass(frozen=True)
+class HFile:
+    """One HFile: the metadata partition it is in, the schema of its values, its entries."""
+
+    name: str
+    partition: str
+    schema: str
+    keys: pa.StringArray
+    values: pa.BinaryArray
+
+
+@cache
+def hfiles(table_name: str) -> tuple[HFile, ...]:
+    return tuple(_read(golden(table_name)))
+
+
+def _read(table: GoldenTable) -> Iterator[HFile]:
+    root = ".hoodie/metadata/"
+    with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
+        for name in archive.namelist():
+            if not name.startswith(root) or name.startswith(root + ".hoodie/") or name.endswith("/"):
+                continue
+            partition = name.removeprefix(root).partition("/")[0]
+            data = archive.read(name)
+            if name.endswith(".hfile"):
+                yield _entries(name, partition, data)
+            elif ".log." in name:
+                blocks = [block for block in read_blocks(data, name) if block.type is BlockType.HFILE_DATA]
+                for block in blocks:
+                    yield _entries(name, partition, block.content)
+
+
+def _entries(name: str, partition: str, data: bytes) -> HFile:
+    reader = open_hfile(BytesSource(data))
+    entries = reader.read()
+    return HFile(name, partition, reader.schema_json, entries.keys.cast(pa.string()), entries.values)
