@@ -13,9 +13,9 @@ from lakebed.format.base_file import read_footer
 from lakebed.model import BaseFile, FileSlice, Instant
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
-from lakebed.slices.file_slices import by_group, latest_slice
 from lakebed.slices.listing import Listing, list_table
 from lakebed.storage.base import Storage
+from lakebed.timeline.file_slices import by_group, latest_slice
 from lakebed.timeline.table_config import TableConfig, load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 
