@@ -73,7 +73,7 @@ class HFileWriter:
     - `bloom`: goes to the file as it is at the end, with the least and the greatest key beside it: whoever calls adds
       the keys.
     - `hbase_keys`: readers of Hudi before 1.0 can look up keys too (tables of version 6, and of 8 where they matter).
-    - `info`: more entries of the file info.
+    - `info`: more entries of the file info, or others than those of its own.
     """
 
     def __init__(
@@ -224,21 +224,26 @@ class HFileWriter:
         count = max(self._entries, 1)
         info = {
             b"MAX_MEMSTORE_TS_KEY": bytes(8),
-            **self._info,
+            **self._key_info(),
             b"hfile.LASTKEY": b"" if self._greatest is None else self._cell_key(self._greatest),
             b"hfile.AVG_KEY_LEN": struct.pack(">i", self._key_bytes // count),
             b"hfile.CREATE_TIME_TS": struct.pack(">q", time.time_ns() // 1_000_000),
             b"hfile.AVG_VALUE_LEN": struct.pack(">i", self._value_bytes // count),
             b"KEY_VALUE_VERSION": struct.pack(">i", 1),
+            **self._info,
         }
-        if self._bloom is not None:
-            info[b"bloomFilterTypeCode"] = self._bloom.type_code.encode()
-            if self._least is not None and self._greatest is not None:
-                info |= {b"minRecordKey": self._least, b"maxRecordKey": self._greatest}
         if self._greatest is None and self._tail:
             # HBase's reader opens no file with an empty one
             del info[b"hfile.LASTKEY"]
         return info
+
+    def _key_info(self) -> Mapping[bytes, bytes]:
+        if self._bloom is None:
+            return {}
+        code = {b"bloomFilterTypeCode": self._bloom.type_code.encode()}
+        if self._least is None or self._greatest is None:
+            return code
+        return {**code, b"minRecordKey": self._least, b"maxRecordKey": self._greatest}
 
 
 def _binary(column: Any) -> pa.Array:
