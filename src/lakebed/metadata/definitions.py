@@ -1,0 +1,105 @@
+"""Index definitions: what each index of a table indexes, kept in a JSON file beside the table's properties."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from lakebed.errors import CorruptFile
+from lakebed.model import HOODIE
+from lakebed.storage.base import Storage
+from lakebed.timeline.pretty_json import pretty_json
+from lakebed.timeline.table_config import TableConfig
+
+DEFINITIONS_PROPERTY = "hoodie.table.index.defs.path"
+DEFINITIONS_PATH = f"{HOODIE}/.index_defs/index.json"
+_DEFINITIONS = "indexDefinitions"
+_FIRST_VERSION_WITH_VERSIONS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDefinition:
+    """One index; `name` is its partition in the metadata table.
+
+    `type` is record_index, column_stats, secondary_index or bloom_filters; `function` empty, column_stats, identity or
+    an expression's; `version` 1 or 2 (1 where the file names none, as release 1.0 leaves it).
+    """
+
+    name: str
+    type: str
+    function: str = ""
+    source_fields: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    version: int = 1
+
+
+def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDefinition]:
+    """The table's index definitions by partition name; empty where it has none.
+
+    Raises `CorruptFile`.
+    """
+    path = config.properties.get(DEFINITIONS_PROPERTY)
+    if not path:
+        return {}
+    try:
+        body = storage.read(_relative(path))
+    except FileNotFoundError:
+        return {}
+    try:
+        entries = cast("dict[str, dict[str, Any]]", json.loads(body)[_DEFINITIONS])
+        return {partition: _definition(partition, entry) for partition, entry in entries.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise CorruptFile(
+            f"{path} holds no index definitions: {cause}",
+            hint="Restore the file from a copy, or drop and create the table's indexes again.",
+            context={"path": path},
+        ) from cause
+
+
+def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> bytes:
+    """The file's content, laid out as Hudi's; versions are noted from table version 9 on.
+
+    >>> print(dump_definitions([IndexDefinition("record_index", "record_index")], 8).decode())
+    {
+      "indexDefinitions" : {
+        "record_index" : {
+          "indexName" : "record_index",
+          "indexType" : "record_index",
+          "indexFunction" : "",
+          "sourceFields" : [ ],
+          "indexOptions" : { }
+        }
+      }
+    }
+    """
+    entries: dict[str, Any] = {}
+    for definition in definitions:
+        entry: dict[str, Any] = {
+            "indexName": definition.name,
+            "indexType": definition.type,
+            "indexFunction": definition.function,
+            "sourceFields": list(definition.source_fields),
+            "indexOptions": dict(definition.options),
+        }
+        if table_version >= _FIRST_VERSION_WITH_VERSIONS:
+            entry["version"] = f"V{definition.version}"
+        entries[definition.name] = entry
+    return pretty_json({_DEFINITIONS: entries}).encode()
+
+
+def _definition(partition: str, entry: dict[str, Any]) -> IndexDefinition:
+    return IndexDefinition(
+        name=entry.get("indexName") or partition,
+        type=entry["indexType"],
+        function=entry.get("indexFunction") or "",
+        source_fields=tuple(entry.get("sourceFields") or ()),
+        options={key: str(value) for key, value in (entry.get("indexOptions") or {}).items()},
+        version=int(str(entry.get("version") or "V1").removeprefix("V")),
+    )
+
+
+def _relative(path: str) -> str:
+    """Old files name the place with the table's whole path in front."""
+    return path if path.startswith(HOODIE) else HOODIE + path.rpartition(f"/{HOODIE}")[2] if HOODIE in path else path

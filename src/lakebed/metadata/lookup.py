@@ -1,0 +1,84 @@
+"""Reading file slices of the metadata table: whole, by keys, by prefixes; base file and log blocks as layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.delete_block import decode_deletes
+from lakebed.format.hashes import plain_strings
+from lakebed.format.hfile import HFileReader
+from lakebed.format.hfile_entries import Entries
+from lakebed.format.log_file import BlockType
+from lakebed.metadata.merge_records import Layer
+from lakebed.metadata.slices import MetadataSlices
+from lakebed.model import FileSlice
+
+Decode = Callable[[pa.Array, Any, str], pa.Table]
+
+
+def whole_slice(view: MetadataSlices, file_slice: FileSlice, decode: Decode) -> list[Layer]:
+    """All that a slice holds, oldest first."""
+    return _layers(view, file_slice, decode, lambda file: file.read(), lambda deleted: deleted)
+
+
+def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, decode: Decode, keys: pa.Array) -> list[Layer]:
+    """What a slice holds under these keys, oldest first."""
+    asked = keys.take(pc.sort_indices(keys)) if len(file_slice.log_files) else keys
+    return _layers(
+        view,
+        file_slice,
+        decode,
+        lambda file: file.lookup(asked).entries,
+        lambda deleted: deleted.filter(pc.is_in(deleted, value_set=asked)),
+    )
+
+
+def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, decode: Decode, prefixes: pa.Array) -> list[Layer]:
+    """What a slice holds under keys that begin with one of these texts, oldest first."""
+    return _layers(view, file_slice, decode, lambda file: file.prefix(prefixes).entries, lambda deleted: deleted)
+
+
+def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.int32], count: int) -> list[pa.Array]:
+    """The keys of each of `count` file groups."""
+    order = np.argsort(groups, kind="stable")
+    edges = np.searchsorted(groups[order], np.arange(count + 1))
+    sorted_keys = keys.take(pa.array(order))
+    return [sorted_keys.slice(edges[i], edges[i + 1] - edges[i]) for i in range(count)]
+
+
+def distinct_texts(values: Any) -> pa.StringArray:
+    """Each text once, nulls left out."""
+    return pc.drop_null(pc.unique(plain_strings(values).cast(pa.string())))
+
+
+def _layers(
+    view: MetadataSlices,
+    file_slice: FileSlice,
+    decode: Decode,
+    ask: Callable[[HFileReader], Entries],
+    of_deleted: Callable[[pa.StringArray], pa.StringArray],
+) -> list[Layer]:
+    found: list[Layer] = []
+
+    def add(file: HFileReader) -> None:
+        entries = ask(file)
+        if len(entries):
+            found.append(Layer(decode(entries.strings(), entries.values, file.schema_json)))
+
+    base = view.base_file(file_slice)
+    if base is not None:
+        add(base)
+    for block in view.log_blocks(file_slice):
+        if block.type is BlockType.DELETE:
+            deleted = of_deleted(decode_deletes(block.read(), block.source.name).keys)
+            if len(deleted):
+                found.append(Layer(deleted=deleted))
+        else:
+            add(view.data_block(block))
+    return found

@@ -1,0 +1,299 @@
+"""`MetadataTable`: what the metadata table knows about its table: files, statistics, where records are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidOption
+from lakebed.metadata import bloom_records, files_records, record_index_records, secondary_records, stats_records
+from lakebed.metadata.keys import (
+    ALL_PARTITIONS,
+    column_prefix,
+    file_group,
+    file_keys,
+    partition_identifier,
+    partition_of,
+    secondary_file_groups,
+    secondary_prefixes,
+)
+from lakebed.metadata.layout import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    data_partition_of,
+    is_of_partition,
+)
+from lakebed.metadata.lookup import (
+    Decode,
+    distinct_texts,
+    keys_by_group,
+    slice_by_keys,
+    slice_by_prefixes,
+    whole_slice,
+)
+from lakebed.metadata.merge_records import Layer, newest, newest_files, newest_stats
+from lakebed.metadata.slices import MetadataSlices, open_slices
+from lakebed.model import FileSlice
+from lakebed.storage.base import Storage
+from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import Timeline
+
+Types = Mapping[str, pa.DataType]
+Stats = dict[str, pa.Table]
+FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
+_BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_records.SCHEMA)[1:4]])
+_SECONDARY_FOUND = pa.schema(list(secondary_records.SCHEMA)[:2])
+# A key of column stats: column, partition and file; without the file it is a partition's.
+_FILE_KEY_LENGTH = 48
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataTable:
+    """One table's metadata table at one moment. Ask `has` before a lookup: of a partition that the table does not keep
+    complete it raises `InvalidOption`.
+
+    Everything is read when asked for: a partition is listed once, `files` is read whole and kept, of the others only
+    the blocks that may hold what is asked.
+    """
+
+    slices: MetadataSlices
+
+    def has(self, partition: str) -> bool:
+        """Whether the metadata table has this partition, complete."""
+        return partition in self.slices.partitions
+
+    def partitions(self) -> tuple[str, ...]:
+        """Partition paths of the data table, sorted ("" for a table without partitions)."""
+        rows = self._all_files
+        listed = rows.filter(pc.and_(pc.equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
+        return tuple(sorted(map(partition_of, listed["name"].to_pylist())))
+
+    def files(self, partitions: Collection[str] | None = None) -> pa.Table:
+        """`partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all.
+        Those of replaced file groups are among them until they are cleaned away."""
+        rows = self._all_files
+        rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
+        if partitions is not None:
+            wanted = pa.array([partition_identifier(p) for p in partitions], pa.string())
+            rows = rows.filter(pc.is_in(rows["key"], value_set=wanted))
+        paths = rows["key"].combine_chunks().dictionary_encode()
+        names = pa.array([partition_of(text) for text in paths.dictionary.to_pylist()], pa.string())
+        return pa.Table.from_arrays([names.take(paths.indices), rows["name"], rows["size"]], schema=FILES_LISTED)
+
+    def column_stats(
+        self,
+        columns: Sequence[str] | None = None,
+        partitions: Collection[str] | None = None,
+        types: Types | None = None,
+    ) -> Stats:
+        """Stats of files, one table of `stats_schema` a column that has some, for some columns (dotted paths) and
+        partition paths, or all. `types` says the columns' types (see `stats_records.decode`)."""
+        prefixes = [
+            column_prefix(column, partition)
+            for column in columns or ()
+            for partition in ([None] if partitions is None else partitions)
+        ]
+        found = self._stats(COLUMN_STATS, None if columns is None else prefixes, types)
+        if columns is None and partitions is not None:
+            named = pa.array([column_prefix(column, p) for column in found for p in partitions], pa.string())
+            starts = {c: pc.utf8_slice_codeunits(table["key"], 0, 24) for c, table in found.items()}
+            found = {c: table.filter(pc.is_in(starts[c], value_set=named)) for c, table in found.items()}
+        return found
+
+    def partition_stats(self, columns: Sequence[str] | None = None, types: Types | None = None) -> Stats:
+        """Stats of partition paths (in `file_name`), one table a column that has some."""
+        return self._stats(PARTITION_STATS, None if columns is None else [column_prefix(c) for c in columns], types)
+
+    def bloom_filters(self, files: Iterable[tuple[str, str]]) -> pa.Table:
+        """`partition`, `file_name`, `type`, `timestamp` and `bloom` (the filter's text) of the base files, given as
+        (partition path, file name), that have a filter."""
+        return self._blooms(BLOOM_FILTERS, files)
+
+    def record_locations(self, keys: Any, partition: str | None = None) -> pa.Table:
+        """`key`, `partition`, `file_id` and `instant` of those record keys that are in the record index.
+
+        A partitioned record index is asked for one partition path, or for all of them (None); a key may then have
+        several locations. Keys asked for twice are answered once.
+        """
+        self._check(RECORD_INDEX)
+        by_path: dict[str | None, list[FileSlice]] = {}
+        for file_slice in self.slices.file_slices(RECORD_INDEX):
+            by_path.setdefault(data_partition_of(file_slice.file_id), []).append(file_slice)
+        asked: list[tuple[FileSlice, pa.Array]] = []
+        texts = distinct_texts(keys)
+        for path, slices in by_path.items():
+            if path is None or partition is None or path == partition:
+                asked += self._routed(slices, texts, file_group(texts, len(slices)))
+        found = self._merged(asked, slice_by_keys, record_index_records.decode)
+        return found if found is not None else record_index_records.SCHEMA.empty_table()
+
+    def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
+        """`value` and `record_key` of the records whose indexed field has one of these values (Java's texts, null too);
+        `name` is the index's partition."""
+        self._check(name)
+        slices = self.slices.file_slices(name)
+        prefixes = pc.unique(secondary_prefixes(values))
+        if self._index_version(name) < 2 or self._is_polluted(name):
+            asked = [(file_slice, prefixes) for file_slice in slices]
+        else:
+            asked = self._routed(slices, prefixes, secondary_file_groups(prefixes, len(slices), version=2))
+        found = self._merged(asked, slice_by_prefixes, _secondary_with_key)
+        if found is None:
+            return _SECONDARY_FOUND.empty_table()
+        return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
+
+    def expression_stats(self, name: str, types: Types | None = None) -> tuple[Stats, Stats]:
+        """Stats of an expression index of that kind, of files and of partition paths, by source column; `name` is the
+        index's partition."""
+        found = self._stats(name, None, types)
+        of_files = {c: pc.equal(pc.utf8_length(table["key"]), _FILE_KEY_LENGTH) for c, table in found.items()}
+        files = {c: table.filter(of_files[c]) for c, table in found.items()}
+        return files, {c: table.filter(pc.invert(of_files[c])) for c, table in found.items()}
+
+    def expression_bloom_filters(self, name: str, files: Iterable[tuple[str, str]]) -> pa.Table:
+        """As `bloom_filters`, from an expression index of that kind."""
+        return self._blooms(name, files)
+
+    def entries(self, partition: str) -> Iterator[pa.Table]:
+        """Every live entry of `files`, `bloom_filters`, `record_index` or a secondary index, one table a file group."""
+        self._check(partition)
+        decode, merge = _WHOLE.get(partition, (_secondary_with_key, newest))
+        for file_slice in self.slices.file_slices(partition):
+            found = merge(whole_slice(self.slices, file_slice, decode))
+            if found is not None:
+                yield found
+
+    @cached_property
+    def _all_files(self) -> pa.Table:
+        found = list(self.entries(FILES))
+        return pa.concat_tables(found).combine_chunks() if found else files_records.SCHEMA.empty_table()
+
+    @staticmethod
+    def _is_live(rows: pa.Table) -> pa.ChunkedArray:
+        """Deletes without a file that they delete are no news to a reader."""
+        return pc.and_(rows["name"].is_valid(), pc.invert(pc.fill_null(rows["is_deleted"], True)))
+
+    def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
+        self._check(partition)
+        wanted = None if prefixes is None else pa.array(prefixes, pa.string())
+
+        def read(file_slice: FileSlice) -> Stats:
+            by_column = _StatsLayers(types)
+            if wanted is None:
+                layers = whole_slice(self.slices, file_slice, by_column)
+            else:
+                layers = slice_by_prefixes(self.slices, file_slice, by_column, wanted)
+            return by_column.merged(layers)
+
+        found: dict[str, list[pa.Table]] = {}
+        for stats in self.slices.each(read, self.slices.file_slices(partition)):
+            for column, table in stats.items():
+                found.setdefault(column, []).append(table)
+        merged = {column: newest_stats([Layer(table) for table in tables]) for column, tables in found.items()}
+        return {column: table for column, table in merged.items() if table is not None}
+
+    def _blooms(self, partition: str, files: Iterable[tuple[str, str]]) -> pa.Table:
+        self._check(partition)
+        asked_files = list(dict.fromkeys(files))
+        paths, names = [path for path, _ in asked_files], [name for _, name in asked_files]
+        keys = file_keys(paths, names)
+        slices = self.slices.file_slices(partition)
+        if self._is_polluted(partition):
+            asked = [(file_slice, keys) for file_slice in slices]
+        else:
+            asked = self._routed(slices, keys, file_group(keys, len(slices)))
+        found = self._merged(asked, slice_by_keys, bloom_records.decode)
+        if found is None:
+            return _BLOOMS_FOUND.empty_table()
+        found = found.filter(pc.invert(found["is_deleted"]))
+        at = pc.index_in(found["key"], value_set=keys)
+        columns = [pa.array(paths, pa.string()).take(at), pa.array(names, pa.string()).take(at)]
+        columns += [found[name] for name in _BLOOMS_FOUND.names[2:]]
+        return pa.Table.from_arrays(columns, schema=_BLOOMS_FOUND)
+
+    def _merged(
+        self,
+        asked: Sequence[tuple[FileSlice, pa.Array]],
+        read: Callable[[MetadataSlices, FileSlice, Decode, pa.Array], list[Layer]],
+        decode: Decode,
+    ) -> pa.Table | None:
+        results = self.slices.each(lambda one: newest(read(self.slices, one[0], decode, one[1])), asked)
+        found = [table for table in results if table is not None]
+        return pa.concat_tables(found).unify_dictionaries() if found else None
+
+    def _routed(
+        self, slices: Sequence[FileSlice], keys: pa.Array, groups: np.ndarray[Any, Any]
+    ) -> list[tuple[FileSlice, pa.Array]]:
+        """The slices that keys go to, with their keys."""
+        by_group = keys_by_group(keys, groups, len(slices))
+        return [(s, own) for s, own in zip(slices, by_group, strict=True) if len(own)]
+
+    def _is_polluted(self, partition: str) -> bool:
+        """Whether file groups of another index lie in the partition: then a key may be in any group."""
+        return any(not is_of_partition(partition, s.file_id) for s in self.slices.file_slices(partition))
+
+    def _index_version(self, partition: str) -> int:
+        definition = self.slices.definitions.get(partition)
+        return definition.version if definition else 2 if self.slices.data_config.version >= 9 else 1
+
+    def _check(self, partition: str) -> None:
+        if not self.has(partition):
+            raise InvalidOption(
+                f"the metadata table has no partition {partition!r}",
+                hint=f"It has {', '.join(self.slices.partitions)}.",
+                context={"partition": partition},
+            )
+
+
+def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:
+    """The metadata table of the table with this storage, properties and timeline; None where it has none.
+
+    Reads its properties and lists its timeline, nothing else. Raises `CorruptFile` where the properties name a metadata
+    table that is not there.
+    """
+    slices = open_slices(storage, config, timeline)
+    return None if slices is None else MetadataTable(slices)
+
+
+class _StatsLayers:
+    """Decodes stats for layers that hold all columns at once, then merges column by column."""
+
+    def __init__(self, types: Types | None) -> None:
+        self._types = types
+        self._decoded: list[Stats] = []
+
+    def __call__(self, keys: pa.Array, values: Any, schema_json: str) -> pa.Table:
+        self._decoded.append(stats_records.decode(keys, values, schema_json, self._types))
+        # stands for the place of this layer among those that delete
+        return pa.table({"key": keys})
+
+    def merged(self, layers: Sequence[Layer]) -> Stats:
+        columns = dict.fromkeys(column for stats in self._decoded for column in stats)
+        result: Stats = {}
+        for column in columns:
+            decoded = iter(self._decoded)
+            own = [Layer(next(decoded).get(column)) if layer.records is not None else layer for layer in layers]
+            found = newest_stats(own)
+            if found is not None and len(found):
+                result[column] = found
+        return result
+
+
+def _secondary_with_key(keys: pa.Array, values: Any, schema_json: str) -> pa.Table:
+    return secondary_records.decode(keys, values, schema_json).append_column("key", keys)
+
+
+_WHOLE: dict[str, tuple[Decode, Callable[[Sequence[Layer]], pa.Table | None]]] = {
+    FILES: (files_records.decode, newest_files),
+    BLOOM_FILTERS: (bloom_records.decode, newest),
+    RECORD_INDEX: (record_index_records.decode, newest),
+}

@@ -1,0 +1,184 @@
+"""`MetadataSlices`: the metadata table's timeline and file slices at one moment, and which of their blocks count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from lakebed.errors import CorruptFile, TableNotFound
+from lakebed.format.hfile import HFileReader, open_hfile
+from lakebed.format.hfile_source import FileSource, ReadRange
+from lakebed.format.log_file import BlockType
+from lakebed.format.log_scan import BlockHead, scan_blocks
+from lakebed.merge.log_blocks import blocks_in_merge_order
+from lakebed.metadata.definitions import IndexDefinition, load_definitions
+from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, parse_files
+from lakebed.model import BaseFile, FileSlice, LogFile
+from lakebed.storage.base import Storage
+from lakebed.storage.folder import FolderStorage
+from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
+from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.timeline import Timeline, load_timeline
+
+_READERS = 8
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataSlices:
+    """A view that never changes.
+
+    `storage`, `config` and `timeline` are the metadata table's own, those with `data_` in front are of the table that
+    it describes. A partition is listed when first asked for; files that were opened are kept, their blocks are not.
+    """
+
+    storage: Storage = field(repr=False)
+    config: TableConfig = field(repr=False)
+    timeline: Timeline = field(repr=False)
+    data_storage: Storage = field(repr=False)
+    data_config: TableConfig
+    data_timeline: Timeline = field(repr=False)
+    _slices: dict[str, tuple[FileSlice, ...]] = field(default_factory=dict, repr=False)
+    _blocks: dict[str, list[BlockHead]] = field(default_factory=dict, repr=False)
+    _hfiles: dict[tuple[str, int], HFileReader] = field(default_factory=dict, repr=False)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that are complete and kept up by every writer."""
+        return self.data_config.metadata_partitions
+
+    @cached_property
+    def definitions(self) -> Mapping[str, IndexDefinition]:
+        """The table's index definitions by partition name, read when first asked for."""
+        return load_definitions(self.data_storage, self.data_config)
+
+    def is_valid(self, instant: str) -> bool:
+        """Whether what a deltacommit of this instant logged is visible: it is committed here, and the data table's
+        instant of the same time (if there is one) is completed."""
+        return self.is_committed(instant) and instant not in self._pending_in_data
+
+    def is_committed(self, instant: str) -> bool:
+        """Whether the metadata table's own timeline has the instant completed (or archived): enough for a base file."""
+        if instant.startswith(INITIAL_INSTANT):
+            return instant not in self._pending
+        return self.timeline.is_committed(instant)
+
+    def file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """The latest file slice of each file group, in the order of their ids; one listing, kept."""
+        if partition not in self._slices:
+            self._slices[partition] = tuple(self._latest_slices(partition))
+        return self._slices[partition]
+
+    def base_file(self, file_slice: FileSlice) -> HFileReader | None:
+        """The slice's base file, opened; None where it has none."""
+        base = file_slice.base_file
+        if base is None:
+            return None
+        return self._opened((base.path, 0), lambda: FileSource(self.storage, base.path, base.size))
+
+    def data_block(self, block: BlockHead) -> HFileReader:
+        """The content of a data block, opened."""
+        if block.type is not BlockType.HFILE_DATA:
+            raise CorruptFile(
+                f"{block.source.name}: a block of type {block.type.name} in the metadata table",
+                context={"path": block.source.name, "offset": block.offset},
+            )
+        return self._opened((block.source.name, block.offset), lambda: block.content)
+
+    def log_blocks(self, file_slice: FileSlice) -> list[BlockHead]:
+        """The visible data and delete blocks of the slice's log files in merge order."""
+        heads = [head for log in file_slice.log_files for head in self._heads(log)]
+        return blocks_in_merge_order(heads, self.is_valid)
+
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """The work's result for each item, side by side: most of it is waiting for storage."""
+        if len(items) < 2:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(min(_READERS, len(items)), thread_name_prefix="lakebed-metadata") as pool:
+            return list(pool.map(work, items))
+
+    def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange]) -> HFileReader:
+        known = self._hfiles.get(key)
+        if known is None:
+            known = self._hfiles[key] = open_hfile(source())
+        return known
+
+    def _heads(self, log: LogFile) -> list[BlockHead]:
+        known = self._blocks.get(log.path)
+        if known is None:
+            known = self._blocks[log.path] = scan_blocks(FileSource(self.storage, log.path, log.size))
+        return known
+
+    def _latest_slices(self, partition: str) -> Iterator[FileSlice]:
+        base, logs = self._visible_files(partition)
+        replaced = self.timeline.replaced_files()
+        pending = {group: instant.time for group, instant in self.timeline.pending_compaction().items()}
+        for (_, file_id), files in sorted(by_group(base, logs).items()):
+            if (partition, file_id) in replaced:
+                continue
+            latest = latest_slice(
+                partition,
+                file_id,
+                files,
+                version=self.config.version,
+                is_visible=self.is_committed,
+                is_named=lambda _: True,
+                completion_time=self._completion_time(files),
+                pending_compactions=pending,
+            )
+            if latest is not None:
+                yield latest
+
+    def _visible_files(self, partition: str) -> tuple[list[BaseFile], list[LogFile]]:
+        base: list[BaseFile] = []
+        logs: list[LogFile] = []
+        for info in self.storage.list(partition, recursive=False):
+            file = parse_files(partition, info.path.rpartition("/")[2], info.size)
+            if isinstance(file, BaseFile):
+                base.append(file)
+            # a version 6 log file goes by its slice's instant: its blocks tell who wrote them
+            elif file is not None and (self.config.version < 8 or self.is_valid(file.instant)):
+                logs.append(file)
+        return base, logs
+
+    def _completion_time(self, files: GroupFiles) -> Callable[[str], str | None]:
+        """Completion times as far as slices depend on them: of a log that was begun after the newest base file its own
+        instant says enough, and the archive is not read for it."""
+        newest = max((base.instant for base in files.base), default="")
+
+        def completion_time(instant: str) -> str | None:
+            return instant if instant >= newest else self.timeline.completion_time(instant)
+
+        return completion_time
+
+    @cached_property
+    def _pending(self) -> frozenset[str]:
+        return frozenset(instant.time for instant in self.timeline.pending)
+
+    @cached_property
+    def _pending_in_data(self) -> frozenset[str]:
+        return frozenset(instant.time for instant in self.data_timeline.pending)
+
+
+def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataSlices | None:
+    """The metadata table of the table with this storage, properties and timeline; None where it has none.
+
+    Reads its properties and lists its timeline. Raises `CorruptFile` where the table names one and it is not there.
+    """
+    if FILES not in config.metadata_partitions:
+        return None
+    own = FolderStorage(storage, METADATA_FOLDER)
+    try:
+        own_config = load_table_config(own)
+    except TableNotFound as cause:
+        raise CorruptFile(
+            f"the metadata table of {storage.url()} is missing, its properties name it",
+            hint="Take hoodie.table.metadata.partitions off hoodie.properties, or let Hudi build it again.",
+            context={"path": METADATA_FOLDER},
+        ) from cause
+    own_timeline = load_timeline(own, own_config)
+    return MetadataSlices(own, own_config, own_timeline, storage, config, timeline)

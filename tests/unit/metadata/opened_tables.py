@@ -1,0 +1,47 @@
+"""Golden tables with their metadata table opened."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from functools import cache
+
+from golden_tables import GoldenTable, golden, golden_tables
+from lakebed.metadata.metadata_table import MetadataTable, open_metadata
+from lakebed.storage.counting import CountingStorage
+from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.timeline import Timeline, load_timeline
+
+WITH_METADATA = [t.name for t in golden_tables(lambda t: bool(t.entry.get("metadata_partitions")))]
+WITH_INDEXES = [t for t in WITH_METADATA if len(golden(t).entry["metadata_partitions"]) > 1]
+
+
+@dataclass(frozen=True)
+class Opened:
+    table: GoldenTable
+    storage: CountingStorage
+    config: TableConfig
+    timeline: Timeline
+    metadata: MetadataTable
+
+
+def unpacked(name: str) -> CountingStorage:
+    """The golden table's files in memory."""
+    MemoryStorage.drop(f"metadata-{name}")
+    storage = MemoryStorage(f"metadata-{name}")
+    with zipfile.ZipFile(golden(name).folder / f"{name}.zip") as archive:
+        for member in archive.namelist():
+            if not member.endswith("/"):
+                storage.write(member, archive.read(member))
+    return CountingStorage(storage)
+
+
+@cache
+def opened(name: str) -> Opened:
+    storage = unpacked(name)
+    config = load_table_config(storage)
+    timeline = load_timeline(storage, config)
+    metadata = open_metadata(storage, config, timeline)
+    assert metadata is not None
+    return Opened(golden(name), storage, config, timeline, metadata)
