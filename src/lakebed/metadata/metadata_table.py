@@ -79,7 +79,8 @@ class MetadataTable:
 
     def files(self, partitions: Collection[str] | None = None) -> pa.Table:
         """`partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all.
-        Those of replaced file groups are among them until they are cleaned away."""
+        Those of replaced file groups are among them until they are cleaned away. On version 6 a size of 1 is no size:
+        releases before 1.0 note the log files of a rollback with it."""
         rows = self._all_files
         rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
         if partitions is not None:
