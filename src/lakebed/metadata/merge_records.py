@@ -49,35 +49,40 @@ def newest(layers: Sequence[Layer]) -> pa.Table | None:
     return kept if above is None else pa.concat_tables([kept, above]).unify_dictionaries()
 
 
+def alive(layers: Sequence[Layer]) -> pa.Table | None:
+    """The records behind the last delete of their key, oldest first: for records that are more than the newest of them.
+    None where no layer has records."""
+    filled = _filled(layers)
+    if len(filled) == 1 or all(layer.records is None for layer in filled):
+        return filled[0].records if filled else None
+    history = _History.of(filled)
+    last_delete = np.full(history.count, -1, np.int64)
+    last_delete[history.keys[history.is_delete]] = np.flatnonzero(history.is_delete)
+    kept = ~history.is_delete & (np.arange(len(history.keys)) > last_delete[history.keys])
+    return history.records.take(pa.array(history.row[kept]))
+
+
 def newest_files(layers: Sequence[Layer]) -> pa.Table | None:
     """The files of every partition, layers given oldest first.
 
     Maps of one key are united; a delete takes the name off, or stays as a delete where there was none to take off; a
     file that is named again has the greater of its sizes. A key that keeps no entry has one row with a null name.
     """
-    filled = _filled(layers)
-    if all(layer.records is None for layer in filled):
+    rows = alive(layers)
+    if rows is None:
         return None
-    history = _History.of(filled)
-    last_delete = np.full(history.count, -1, np.int64)
-    last_delete[history.keys[history.is_delete]] = np.flatnonzero(history.is_delete)
-    alive = ~history.is_delete & (np.arange(len(history.keys)) > last_delete[history.keys])
-    rows = history.records.take(pa.array(history.row[alive])).combine_chunks()
-    return _united(rows, history.keys[alive])
+    rows = rows.combine_chunks()
+    return _united(rows, _codes(plain_strings(rows["key"])))
 
 
-def newest_stats(layers: Sequence[Layer]) -> pa.Table | None:
-    """Stats of one column, layers given oldest first: a newer record replaces the older one if either is deleted or the
-    newer is tight, else their ranges are united and their counts added. Deleted ones are left out."""
-    tables = [layer.records for layer in layers if layer.records is not None]
-    if not tables:
-        return None
+def newest_stats(tables: Sequence[pa.Table]) -> pa.Table:
+    """Stats of one column, records given oldest first: a newer record replaces the older one of its key if either is
+    deleted or the newer is tight, else their ranges are united and their counts added. Deleted ones are left out."""
     kind = common_type([table.schema.field("min").type for table in tables])
-    filled = _filled([Layer(_with_bounds(layer.records, kind), layer.deleted) for layer in layers])
-    if len(filled) == 1 and filled[0].records is not None:
-        rows = filled[0].records
-    else:
-        rows = _newest_ranges(_History.of(filled))
+    rows = pa.concat_tables([_with_bounds(table, kind) for table in tables])
+    keys = _codes(plain_strings(rows["key"]))
+    if len(keys) > int(keys.max(initial=-1)) + 1:
+        rows = _newest_ranges(rows, keys)
     return rows.filter(pc.invert(rows["is_deleted"]))
 
 
@@ -167,36 +172,35 @@ def _runs(values: Int64s) -> tuple[Int64s, Int64s]:
     return starts, np.append(starts[1:], len(values)) - 1 if len(values) else starts
 
 
-def _with_bounds(table: pa.Table | None, kind: pa.DataType) -> pa.Table | None:
-    if table is None or table.schema.field("min").type == kind:
+def _codes(keys: pa.Array) -> Int64s:
+    """A number for each key, the same for the same text."""
+    return keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+
+
+def _with_bounds(table: pa.Table, kind: pa.DataType) -> pa.Table:
+    if table.schema.field("min").type == kind:
         return table
     bounds = {name: as_type(plain(table[name]), kind) for name in ("min", "max")}
     schema = stats_schema(kind)
     return pa.Table.from_arrays([bounds.get(name, table[name]) for name in schema.names], schema=schema)
 
 
-def _newest_ranges(history: _History) -> pa.Table:
+def _newest_ranges(records: pa.Table, keys: Int64s) -> pa.Table:
     """The newest record of each key, widened by the older ones that it does not replace."""
-    order = np.argsort(history.keys, kind="stable")
-    keys, is_delete, row = history.keys[order], history.is_delete[order], history.row[order]
-    flags = {
-        name: np.append(history.records[name].to_numpy(), False)[np.where(is_delete, -1, row)]
-        for name in ("is_deleted", "is_tight")
-    }
-    ends_range = is_delete | flags["is_deleted"]
-    first = np.append(True, keys[1:] != keys[:-1])
-    opens = first | ends_range | flags["is_tight"] | np.append(False, ends_range[:-1])
+    order = np.argsort(keys, kind="stable")
+    first, lasts = _runs(keys[order])
+    deleted, tight = (records[name].to_numpy()[order] for name in ("is_deleted", "is_tight"))
+    opens = deleted | tight | np.append(False, deleted[:-1])
+    opens[first] = True
     starts = np.flatnonzero(opens)
-    _, lasts = _runs(keys)
-    lasts = lasts[~is_delete[lasts]]
     begins = starts[np.searchsorted(starts, lasts, side="right") - 1]
-    rows = history.records.take(pa.array(row[lasts])).combine_chunks()
+    rows = records.take(pa.array(order[lasts])).combine_chunks()
     wide = np.flatnonzero(lasts > begins)
     if not len(wide):
         return rows
     members = np.concatenate([np.arange(begins[i], lasts[i] + 1) for i in wide.tolist()])
     ranges = np.repeat(wide, lasts[wide] - begins[wide] + 1)
-    return _widened(rows, wide, ranges, history.records.take(pa.array(row[members])))
+    return _widened(rows, wide, ranges, records.take(pa.array(order[members])))
 
 
 def _widened(rows: pa.Table, wide: Int64s, ranges: Int64s, members: pa.Table) -> pa.Table:

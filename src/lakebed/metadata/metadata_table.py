@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
-from lakebed.metadata import bloom_records, files_records, record_index_records, secondary_records, stats_records
+from lakebed.metadata import bloom_records, files_records, record_index_records, secondary_records
 from lakebed.metadata.keys import (
     ALL_PARTITIONS,
     column_prefix,
@@ -40,15 +40,14 @@ from lakebed.metadata.lookup import (
     slice_by_prefixes,
     whole_slice,
 )
-from lakebed.metadata.merge_records import Layer, newest, newest_files, newest_stats
+from lakebed.metadata.merge_records import Layer, newest, newest_files
 from lakebed.metadata.slices import MetadataSlices, open_slices
+from lakebed.metadata.stats_lookup import Stats, Types, read_stats
 from lakebed.model import FileSlice
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
-Types = Mapping[str, pa.DataType]
-Stats = dict[str, pa.Table]
 FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
 _BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_records.SCHEMA)[1:4]])
 _SECONDARY_FOUND = pa.schema(list(secondary_records.SCHEMA)[:2])
@@ -186,21 +185,7 @@ class MetadataTable:
     def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
         self._check(partition)
         wanted = None if prefixes is None else pa.array(prefixes, pa.string())
-
-        def read(file_slice: FileSlice) -> Stats:
-            by_column = _StatsLayers(types)
-            if wanted is None:
-                layers = whole_slice(self.slices, file_slice, by_column)
-            else:
-                layers = slice_by_prefixes(self.slices, file_slice, by_column, wanted)
-            return by_column.merged(layers)
-
-        found: dict[str, list[pa.Table]] = {}
-        for stats in self.slices.each(read, self.slices.file_slices(partition)):
-            for column, table in stats.items():
-                found.setdefault(column, []).append(table)
-        merged = {column: newest_stats([Layer(table) for table in tables]) for column, tables in found.items()}
-        return {column: table for column, table in merged.items() if table is not None}
+        return read_stats(self.slices, self.slices.file_slices(partition), wanted, types)
 
     def _blooms(self, partition: str, files: Iterable[tuple[str, str]]) -> pa.Table:
         self._check(partition)
@@ -263,30 +248,6 @@ def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> 
     """
     slices = open_slices(storage, config, timeline)
     return None if slices is None else MetadataTable(slices)
-
-
-class _StatsLayers:
-    """Decodes stats for layers that hold all columns at once, then merges column by column."""
-
-    def __init__(self, types: Types | None) -> None:
-        self._types = types
-        self._decoded: list[Stats] = []
-
-    def __call__(self, keys: pa.Array, values: Any, schema_json: str) -> pa.Table:
-        self._decoded.append(stats_records.decode(keys, values, schema_json, self._types))
-        # stands for the place of this layer among those that delete
-        return pa.table({"key": keys})
-
-    def merged(self, layers: Sequence[Layer]) -> Stats:
-        columns = dict.fromkeys(column for stats in self._decoded for column in stats)
-        result: Stats = {}
-        for column in columns:
-            decoded = iter(self._decoded)
-            own = [Layer(next(decoded).get(column)) if layer.records is not None else layer for layer in layers]
-            found = newest_stats(own)
-            if found is not None and len(found):
-                result[column] = found
-        return result
 
 
 def _secondary_with_key(keys: pa.Array, values: Any, schema_json: str) -> pa.Table:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from datetime import date, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -25,19 +25,39 @@ every_table = pytest.mark.parametrize("name", WITH_METADATA)
 indexed_table = pytest.mark.parametrize("name", WITH_INDEXES)
 
 
-def shown(table: Opened) -> dict[str, list[dict[str, Any]]]:
-    """The records of each metadata partition as real Hudi shows them."""
-    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    dump = table.table.more("metadata.parquet")
-    for row in dump.to_pylist():
-        rows[row["metadata_partition"]].append(row)
-    return rows
+@cache
+def dump(name: str) -> pa.Table:
+    """The merged records of the metadata table as real Hudi shows them."""
+    return opened(name).table.more("metadata.parquet")
+
+
+def shown(table: Opened, partition: str, form: str) -> list[tuple[str, Any]]:
+    """Keys and data of the records of a metadata partition that have data of this form."""
+    rows = dump(table.table.name)
+    if form not in rows.schema.names:
+        return []
+    rows = rows.filter(pc.and_(pc.equal(rows["metadata_partition"], partition), rows[form].is_valid()))
+    data = rows[form].combine_chunks()
+    columns = {f.name: pc.struct_field(data, f.name) for f in data.type} if pa.types.is_struct(data.type) else {}
+    if not columns:
+        return list(zip(rows["key"].to_pylist(), data.to_pylist(), strict=True))
+    plain = [bounds(c) if name in ("minValue", "maxValue") else c.to_pylist() for name, c in columns.items()]
+    infos = [dict(zip(columns, values, strict=True)) for values in zip(*plain, strict=True)]
+    return list(zip(rows["key"].to_pylist(), infos, strict=True))
+
+
+def bounds(wrapped: pa.StructArray) -> list[Any]:
+    """The value in the one wrapper that is set."""
+    values = [
+        pc.struct_field(wrapped, [f.name, "value"]).to_pylist() for f in wrapped.type if f.type[0].name == "value"
+    ]
+    return [next((value for value in row if value is not None), None) for row in zip(*values, strict=True)]
 
 
 @every_table
 def test_files(name: str) -> None:
     table = opened(name)
-    expected = {row["key"]: dict(row["filesystemMetadata"]) for row in shown(table)["files"]}
+    expected = {key: dict(entries) for key, entries in shown(table, "files", "filesystemMetadata")}
     all_partitions = expected.pop("__all_partitions__")
     assert table.metadata.partitions() == tuple(
         sorted(partition_of(p) for p, info in all_partitions.items() if not info["isDeleted"])
@@ -54,14 +74,14 @@ def test_files(name: str) -> None:
 @indexed_table
 def test_record_index(name: str) -> None:
     table = opened(name)
-    expected = shown(table)["record_index"]
+    expected = shown(table, "record_index", "recordIndexMetadata")
     if not expected:
         return
     found = [row for part in table.metadata.entries("record_index") for row in part.to_pylist()]
     assert len(found) == len(expected)
-    by_key = {(row["key"], row["recordIndexMetadata"]["partitionName"]): row for row in expected}
+    by_key = {(key, info["partitionName"]): info for key, info in expected}
     for row in found:
-        info = by_key[row["key"], row["partition"]]["recordIndexMetadata"]
+        info = by_key[row["key"], row["partition"]]
         high = f"{info['fileIdHighBits'] % 2**64:016x}"
         assert row["file_id"].replace("-", "").startswith(high)
     locations = table.metadata.record_locations(pa.array([row["key"] for row in found]))
@@ -128,9 +148,8 @@ def test_secondary_index_equals_the_rows(name: str) -> None:
         assert {(r["value"], r["record_key"]) for r in answer.to_pylist()} == {e for e in expected if e[0] == value}
 
 
-def bound_shown(bound: dict[str, Any] | None, info: dict[str, Any] | None, value: Any) -> bool:
-    """Whether a bound is the one that real Hudi shows as a union of wrappers."""
-    raw = None if bound is None else next((m["value"] for m in bound.values() if m is not None), None)
+def bound_shown(raw: Any, info: dict[str, Any] | None, value: Any) -> bool:
+    """Whether a bound is the one that real Hudi shows in a wrapper."""
     if value is None or raw is None:
         return value is raw
     if isinstance(value, Decimal) and isinstance(raw, bytes):
@@ -147,9 +166,8 @@ def bound_shown(bound: dict[str, Any] | None, info: dict[str, Any] | None, value
 @indexed_table
 def test_stats(name: str) -> None:
     table = opened(name)
-    rows = shown(table)
-    for partition in ("column_stats", "partition_stats", *table.config.metadata_partitions):
-        expected = {r["key"]: r["ColumnStatsMetadata"] for r in rows[partition] if r.get("ColumnStatsMetadata")}
+    for partition in table.config.metadata_partitions:
+        expected = dict(shown(table, partition, "ColumnStatsMetadata"))
         if not expected:
             continue
         found = stats_of(table, partition)
@@ -210,10 +228,8 @@ def test_v6_values_are_read_by_the_column_s_type() -> None:
 def test_bloom_filters(name: str) -> None:
     table = opened(name)
     files = [(row["partition"], row["name"]) for row in table.metadata.files().to_pylist()]
-    rows = shown(table)
     for partition in table.config.metadata_partitions:
-        expected = [row["BloomFilterMetadata"] for row in rows[partition] if row.get("BloomFilterMetadata")]
-        expected = [row for row in expected if not row["isDeleted"]]
+        expected = [info for _, info in shown(table, partition, "BloomFilterMetadata") if not info["isDeleted"]]
         if not expected:
             continue
         if partition == "bloom_filters":
