@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.format.held_source import WHOLE_BYTES, HeldSource
 from lakebed.format.hfile_source import ReadRange, SliceSource
 from lakebed.format.log_file import FORMAT_VERSION, MAGIC, BlockType, HeaderKey
 
-# Files up to this size come in one request; of larger ones so much is read for a block's head.
-_WHOLE_BYTES = 256 << 10
-_HEAD_BYTES = 32 << 10
 _SIZE_END = len(MAGIC) + 8
 _TOTAL_BYTES = 8
 
@@ -58,7 +55,7 @@ def scan_blocks(source: ReadRange) -> list[BlockHead]:
     Damage is taken as `read_blocks` takes it: bytes that are no whole block come back as CORRUPT, and reading goes on
     at the next magic. Raises `UnsupportedFeature` for the block format of releases before 0.5.
     """
-    window = _Window(source)
+    window = HeldSource(source)
     blocks: list[BlockHead] = []
     position = 0
     while position < source.size:
@@ -72,47 +69,7 @@ def scan_blocks(source: ReadRange) -> list[BlockHead]:
     return blocks
 
 
-class _Window:
-    """A source with the two stretches of it that were read last. Reads within one of them cost nothing."""
-
-    def __init__(self, source: ReadRange) -> None:
-        self._source = source
-        self._stretches: list[tuple[int, bytes | memoryview]] = []
-        self.size = source.size
-        self.key: tuple[Any, ...] = source.key
-        self.name = source.name
-
-    def read(self, offset: int, length: int) -> bytes | memoryview:
-        held = self._held(offset, length)
-        return self._source.read(offset, length) if held is None else held
-
-    def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        held = [self._held(offset, length) for offset, length in ranges]
-        found = [data for data in held if data is not None]
-        return found if len(found) == len(ranges) else self._source.read_many(ranges)
-
-    def ahead(self, offset: int, length: int) -> bytes | memoryview:
-        """These bytes (fewer at the end of the file); what lies behind them is read along."""
-        length = min(length, self.size - offset)
-        held = self._held(offset, length)
-        if held is not None:
-            return held
-        if self.size <= _WHOLE_BYTES:
-            start, wanted = 0, self.size
-        else:
-            start, wanted = offset, min(max(length, _HEAD_BYTES), self.size - offset)
-        data = self._source.read(start, wanted)
-        self._stretches = [(start, data), *self._stretches[:1]]
-        return data[offset - start : offset - start + length]
-
-    def _held(self, offset: int, length: int) -> bytes | memoryview | None:
-        for start, data in self._stretches:
-            if start <= offset and offset + length <= start + len(data):
-                return data[offset - start : offset - start + length]
-        return None
-
-
-def _block_end(window: _Window, start: int) -> int | None:
+def _block_end(window: HeldSource, start: int) -> int | None:
     """Where the block that starts here ends, None if it is cut off or its two lengths differ."""
     head = bytes(window.ahead(start, _SIZE_END))
     if head[: len(MAGIC)] != MAGIC or len(head) < _SIZE_END or window.size - start < _SIZE_END + _TOTAL_BYTES:
@@ -126,10 +83,10 @@ def _block_end(window: _Window, start: int) -> int | None:
     return end if total == size + len(MAGIC) else None
 
 
-def _next_magic(window: _Window, start: int) -> int:
+def _next_magic(window: HeldSource, start: int) -> int:
     """Where the next magic is; the end of the file if there is none."""
     while start < window.size:
-        piece = bytes(window.ahead(start, _WHOLE_BYTES))
+        piece = bytes(window.ahead(start, WHOLE_BYTES))
         found = piece.find(MAGIC)
         if found >= 0:
             return start + found
@@ -137,7 +94,7 @@ def _next_magic(window: _Window, start: int) -> int:
     return window.size
 
 
-def _head(window: _Window, start: int, end: int) -> BlockHead:
+def _head(window: HeldSource, start: int, end: int) -> BlockHead:
     at = _Fields(window, start, end)
     try:
         version, kind, count = at.ints(3)
@@ -164,7 +121,7 @@ def _head(window: _Window, start: int, end: int) -> BlockHead:
 class _Fields:
     """Reads the fields of a block's head one after the other."""
 
-    def __init__(self, window: _Window, start: int, end: int) -> None:
+    def __init__(self, window: HeldSource, start: int, end: int) -> None:
         self._window = window
         self._end = end
         self.position = start + _SIZE_END

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from lakebed.errors import CorruptFile, TableNotFound
+from lakebed.format.held_source import HeldSource
 from lakebed.format.hfile import HFileReader, open_hfile
 from lakebed.format.hfile_source import FileSource, ReadRange
 from lakebed.format.log_file import BlockType
@@ -78,7 +79,7 @@ class MetadataSlices:
         base = file_slice.base_file
         if base is None:
             return None
-        return self._opened((base.path, 0), lambda: FileSource(self.storage, base.path, base.size))
+        return self._opened((base.path, 0), lambda: HeldSource(FileSource(self.storage, base.path, base.size)))
 
     def data_block(self, block: BlockHead) -> HFileReader:
         """The content of a data block, opened."""

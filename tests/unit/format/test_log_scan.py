@@ -10,7 +10,7 @@ import pytest
 
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format import log_scan
+from lakebed.format import held_source, log_scan
 from lakebed.format.hfile_source import BytesSource, FileSource
 from lakebed.format.log_file import BlockType, LogBlock, block_bytes, read_blocks, rollback_block
 from lakebed.format.log_scan import BlockHead, scan_blocks
@@ -59,8 +59,9 @@ def test_requests() -> None:
 
 @pytest.mark.parametrize("whole_bytes", [256 << 10, 100])
 def test_damage_is_taken_as_reading_the_whole_file_takes_it(whole_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_scan, "_WHOLE_BYTES", whole_bytes)
-    monkeypatch.setattr(log_scan, "_HEAD_BYTES", 64)
+    monkeypatch.setattr(log_scan, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(held_source, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(held_source, "AHEAD_BYTES", 64)
     random.seed(7)
     good = blocks(3, 40) + block_bytes(rollback_block("1", "2")) + blocks(2, 90)
     for _ in range(400):

@@ -1,0 +1,90 @@
+"""Damaged values: a decoded table or `CorruptFile`, whatever the bytes are. LAKEBED_FUZZ=all tries more of them."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakebed.errors import CorruptFile
+from lakebed.metadata import bloom_records, files_records, record_index_records, secondary_records, stats_records
+
+from .metadata_hfiles import HFile, hfiles
+
+ROUNDS = 4000 if os.environ.get("LAKEBED_FUZZ") == "all" else 200
+Decode = Callable[[pa.Array, Any, str], Any]
+FORMS: list[tuple[str, Decode]] = [
+    ("files", files_records.decode),
+    ("column_stats", stats_records.decode),
+    ("bloom_filters", bloom_records.decode),
+    ("record_index", record_index_records.decode),
+    ("secondary_index_idx_name", secondary_records.decode),
+    ("expr_index_idx_at", stats_records.decode),
+]
+
+
+def samples(partition: str) -> list[HFile]:
+    found = [file for file in hfiles("v9_cow_mdt_all") if file.partition == partition and len(file.keys)]
+    older = [file for file in hfiles("v6_mor_mdt_basic") if file.partition == partition and len(file.keys)]
+    return found[:3] + older[:2]
+
+
+def damaged(value: bytes) -> bytes:
+    data = bytearray(value)
+    for _ in range(random.randint(1, 4)):
+        kind = random.random()
+        at = random.randrange(len(data)) if data else 0
+        if not data or kind < 0.15:
+            data[at:at] = random.randbytes(random.randint(1, 12))
+        elif kind < 0.3:
+            del data[at : at + random.randint(1, 9)]
+        elif kind < 0.6:
+            data[at] = random.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
+        else:
+            data[at] ^= 1 << random.randrange(8)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(("partition", "decode"), FORMS, ids=[partition for partition, _ in FORMS])
+def test_damaged_values(partition: str, decode: Decode) -> None:
+    random.seed(partition)
+    whole = [(file, file.values.to_pylist()) for file in samples(partition)]
+    outcomes = {"decoded": 0, "refused": 0}
+    for _ in range(ROUNDS):
+        file, values = random.choice(whole)
+        changed = list(values)
+        for _ in range(random.choice([1, 1, 2, len(changed)])):
+            at = random.randrange(len(changed))
+            changed[at] = damaged(changed[at])
+        try:
+            decode(file.keys, pa.array(changed, pa.binary()), file.schema)
+            outcomes["decoded"] += 1
+        except CorruptFile:
+            outcomes["refused"] += 1
+    assert outcomes["refused"]
+
+
+def test_damaged_schemas() -> None:
+    random.seed(3)
+    file = samples("files")[0]
+    for _ in range(40):
+        schema = damaged(file.schema.encode()).decode("utf-8", "replace")
+        try:
+            files_records.decode(file.keys, file.values, schema)
+        except CorruptFile:
+            continue
+
+
+def test_damaged_secondary_keys() -> None:
+    random.seed(4)
+    file = samples("secondary_index_idx_name")[0]
+    for _ in range(200):
+        keys = [random.choice(["", "$", "\\$", "\0", "a\\", key, key[::-1]]) for key in file.keys.to_pylist()]
+        try:
+            secondary_records.decode(pa.array(keys), file.values, file.schema)
+        except CorruptFile:
+            continue

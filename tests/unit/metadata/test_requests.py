@@ -1,0 +1,77 @@
+"""What lookups ask of storage: listings and files opened, counted."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from golden_tables import golden
+from lakebed.metadata.layout import METADATA_FOLDER
+from lakebed.metadata.metadata_table import MetadataTable, open_metadata
+from lakebed.storage.counting import CountingStorage
+from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.timeline import load_timeline
+
+from .opened_tables import unpacked
+
+
+def fresh(name: str) -> tuple[CountingStorage, MetadataTable]:
+    storage = unpacked(name)
+    config = load_table_config(storage)
+    timeline = load_timeline(storage, config)
+    storage.reset()
+    metadata = open_metadata(storage, config, timeline)
+    assert metadata is not None
+    return storage, metadata
+
+
+def opened_folders(storage: CountingStorage) -> set[str]:
+    return {path.removeprefix(METADATA_FOLDER + "/").partition("/")[0] for path in storage.opened}
+
+
+def test_opening_reads_the_properties_and_lists_the_timeline() -> None:
+    storage, _ = fresh("v9_cow_mdt_compacted")
+    assert storage.counts == {"read": 1, "list": 1}
+
+
+def test_listing_files_is_one_listing_and_one_request_a_file() -> None:
+    storage, metadata = fresh("v9_cow_mdt_compacted")
+    storage.reset()
+    metadata.files()
+    metadata.partitions()
+    metadata.files(["eu"])
+    slices = metadata.slices.file_slices("files")
+    files = sum(len(s.log_files) + (s.base_file is not None) for s in slices)
+    assert storage.counts == {"list": 1, "read_ranges": files}
+    assert len(set(storage.opened)) == files
+
+
+def test_a_key_is_looked_for_in_its_file_group_alone() -> None:
+    storage, metadata = fresh("v9_mor_mdt_many_shards")
+    storage.reset()
+    key = golden("v9_mor_mdt_many_shards").expected["_hoodie_record_key"][0].as_py()
+    assert metadata.record_locations(pa.array([key]))["key"].to_pylist() == [key]
+    assert opened_folders(storage) == {"record_index"}
+    assert storage.counts["list"] == 1
+    assert len({path.rpartition("/")[2].partition("_")[0].removeprefix(".") for path in storage.opened}) == 1
+    assert storage.counts["read_ranges"] == len(set(storage.opened))
+    before = storage.counts.copy()
+    assert metadata.record_locations(pa.array([key])).num_rows == 1
+    assert storage.counts["list"] == before["list"]
+
+
+def test_a_secondary_value_is_looked_for_in_one_file_group() -> None:
+    storage, metadata = fresh("v9_cow_mdt_secondary")
+    assert metadata.slices.definitions["secondary_index_idx_name"].version == 2
+    storage.reset()
+    value = next(name for name in golden("v9_cow_mdt_secondary").expected["name"].to_pylist() if name)
+    assert metadata.record_keys_of_secondary("secondary_index_idx_name", pa.array([value])).num_rows
+    assert storage.counts["list"] == 1
+    assert len({path.rpartition("/")[2].partition("_")[0].removeprefix(".") for path in storage.opened}) == 1
+
+
+def test_stats_of_a_column_open_each_file_once() -> None:
+    storage, metadata = fresh("v9_cow_mdt_compacted")
+    storage.reset()
+    assert metadata.column_stats(["ts"])["ts"].num_rows
+    files = sum(len(s.log_files) + (s.base_file is not None) for s in metadata.slices.file_slices("column_stats"))
+    assert storage.counts == {"list": 1, "read_ranges": files}
