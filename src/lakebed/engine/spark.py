@@ -13,6 +13,7 @@ from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import FILE_ID, INSTANT, SHARE_SQL
 from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_worker import settle_worker
 from lakebed.expressions.base import RowExpression
 from lakebed.format.base_file import read_base_file
 from lakebed.model import PARTITION_PATH, BaseFile
@@ -23,14 +24,16 @@ from lakebed.storage import open_storage_spec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Rows in a batch that goes to Python: fewer cost calls, more cost memory.
-ARROW_BATCH_ROWS = 65536
+# Rows in a batch that goes to Python. Spark's other bound, bytes, is switched off: Spark asks for the batch's size
+# after each row, a quarter of the JVM's CPU of a bulk insert. So rows alone keep a batch small, also one of wide rows.
+ARROW_BATCH_ROWS = 4096
 # Up to this many groups a core, each group is a task of its own and needs no sort.
 _GROUPS_PER_CORE = 8
 # A task that finds little to do is still dear: few of them, each with several groups.
 _TASKS_PER_CORE = 2
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 
@@ -171,9 +174,11 @@ class SparkEngine:
 
     @contextmanager
     def _settings(self) -> Generator[None]:
-        """The job's own Arrow settings; the session's are put back."""
+        """The job's own Arrow settings; the session's are put back. A session with smaller batches keeps them."""
         before: dict[str, str | None] = {}
-        for key, value in _SETTINGS.items():
+        rows = int(self.spark.conf.get(_BATCH_ROWS, None) or 0)
+        smaller = rows if 0 < rows < ARROW_BATCH_ROWS else ARROW_BATCH_ROWS
+        for key, value in {**_SETTINGS, _BATCH_ROWS: str(smaller)}.items():
             with suppress(Exception):
                 before[key] = self.spark.conf.get(key, None)
                 self.spark.conf.set(key, value)
@@ -202,16 +207,19 @@ def _task() -> Task:
 
 
 def _run_map(fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    settle_worker()
     yield from fn(iter(batches), _task())
 
 
 def _run_groups(fn: GroupFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    settle_worker()
     yield from map_groups(iter(batches), fn, _task())
 
 
 def _run_read(
     spec: Any, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    settle_worker()
     storage = open_storage_spec(spec)
     for listed in batches:
         for path, size in zip(*(c.to_pylist() for c in listed.columns), strict=True):

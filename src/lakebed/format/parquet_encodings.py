@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ _ALWAYS_DICTIONARY = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 # Keys of one length with nothing in common (UUIDs, hashes) compress better, and twice as fast, without lengths between.
 _MIN_RANDOM_LENGTH = 16
 _MAX_SHARED_PREFIX = 0.25
+DICTIONARY = "DICTIONARY"
 RANDOM_TEXT_ENCODING = "DELTA_LENGTH_BYTE_ARRAY"
 
 
@@ -33,11 +35,31 @@ class Encodings:
     encoding: dict[str, str] = field(default_factory=dict)
 
 
-def choose_encodings(rows: pa.Table) -> Encodings:
-    """Encodings for a file that starts with these rows."""
-    dictionary: list[str] = []
-    encoding: dict[str, str] = {}
-    sample = _sample(rows)
+def encodings_of(metadata: Any) -> dict[str, str]:
+    """Encodings of a file of ours by column path, for the file that takes its place.
+
+    Empty for other writers' files, which have dictionaries everywhere, and for small ones, whose rows told too little.
+    """
+    if metadata.num_row_groups == 0 or metadata.num_rows < _SAMPLE_SLICES * _SLICE_ROWS:
+        return {}
+    if not metadata.created_by.startswith("parquet-cpp"):
+        return {}
+    group = metadata.row_group(0)
+    return {c.path_in_schema: _encoding_of(c) for c in (group.column(i) for i in range(group.num_columns))}
+
+
+def _encoding_of(column: Any) -> str:
+    if column.has_dictionary_page:
+        return DICTIONARY
+    return RANDOM_TEXT_ENCODING if RANDOM_TEXT_ENCODING in column.encodings else "PLAIN"
+
+
+def choose_encodings(rows: pa.Table, known: Mapping[str, str] | None = None) -> Encodings:
+    """Encodings for a file that starts with these rows; columns in `known` keep theirs and are not looked at."""
+    dictionary = [path for path, how in (known or {}).items() if how == DICTIONARY]
+    encoding = {path: how for path, how in (known or {}).items() if how == RANDOM_TEXT_ENCODING}
+    settled = {path.split(".")[0] for path in known or ()}
+    sample = _sample(rows.select([n for n in rows.column_names if n not in settled]))
     for name in sample.column_names:
         for path, leaf in _leaves(name, sample.column(name).combine_chunks()):
             if path in _ALWAYS_DICTIONARY or _repeats(leaf):

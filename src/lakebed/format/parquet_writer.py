@@ -36,6 +36,7 @@ _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _MIB = 1 << 20
 _WRITE_BATCH = 16_384
 _SAMPLE_ROWS = 8_192
+_SINK_BYTES = 256 * 1024
 # A row's sequence number and file name are never searched for: their min and max would only fill the footer.
 _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
 
@@ -71,14 +72,23 @@ class BaseFileWriter:
     """Writes one base file batch by batch, one row group in memory at a time.
 
     `schema` is the file's, meta columns included, in stored types (`lakebed.schema.arrow.normalise`).
-    Columns of a batch may be dictionary-encoded. Encodings are chosen from the first row group. Writing
-    releases the GIL.
+    Columns of a batch may be dictionary-encoded. Encodings are chosen from the first row group, but for
+    those given (`parquet_encodings.encodings_of`). Writing releases the GIL.
     """
 
-    def __init__(self, upload: Upload, schema: pa.Schema, settings: ParquetSettings | None = None) -> None:
+    def __init__(
+        self,
+        upload: Upload,
+        schema: pa.Schema,
+        settings: ParquetSettings | None = None,
+        encodings: Mapping[str, str] | None = None,
+    ) -> None:
         self._settings = settings or ParquetSettings()
         self._codec = self._settings.codec
+        self._encodings = encodings
         self._sink = _Sink(upload)
+        # Parquet's writer puts out hundreds of small pieces a file, and each crossing to Python costs
+        self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _SINK_BYTES)
         self._schema = _plain_fields(schema)
         # with the dictionary columns that the first batch has: Parquet's writer wants all batches alike
         self._written_schema: pa.Schema | None = None
@@ -110,7 +120,7 @@ class BaseFileWriter:
     @property
     def bytes_written(self) -> int:
         """Size the file would have by now, without footer: bytes put out plus an estimate of the rows held back."""
-        return self._sink.position + int(self._pending_rows * self._bytes_a_row())
+        return self._buffered.tell() + int(self._pending_rows * self._bytes_a_row())
 
     def close(self, footer: Mapping[str, str]) -> int:
         """Write what is left and the footer, make the file visible; gives its size in bytes."""
@@ -120,6 +130,7 @@ class BaseFileWriter:
             assert self._writer is not None
             self._writer.add_key_value_metadata({SPARK_VERSION_KEY: SPARK_VERSION, **footer})
             self._writer.close()
+            self._buffered.flush()
         except BaseException:
             self.abort()
             raise
@@ -139,7 +150,7 @@ class BaseFileWriter:
         self._pending_rows = rest.num_rows
         self._pending_bytes = rest.nbytes
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._sink, group.schema, **self._writer_options(group))
+            self._writer = pq.ParquetWriter(self._buffered, group.schema, **self._writer_options(group))
         if group.num_rows:
             # chunks with different dictionaries would make the encoder fall back to plain values
             self._writer.write_table(group.unify_dictionaries(), row_group_size=rows)
@@ -147,7 +158,7 @@ class BaseFileWriter:
 
     def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
         settings = self._settings
-        chosen = choose_encodings(first_rows)
+        chosen = choose_encodings(first_rows, self._encodings)
         dictionary = chosen.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
         plain = {path: how for path, how in chosen.encoding.items() if path not in dictionary}
         paths = dict(leaf_paths(self._schema))
@@ -169,7 +180,7 @@ class BaseFileWriter:
     def _bytes_a_row(self) -> float:
         """Compressed bytes of a row: of the row groups written, or of an encoded sample before the first."""
         if self._flushed_rows:
-            return self._sink.position / self._flushed_rows
+            return self._buffered.tell() / self._flushed_rows
         sampled, estimate = self._sampled
         if self._pending_rows and (not sampled or self._pending_rows >= 4 * sampled):
             estimate = self._encoded_sample()
@@ -220,6 +231,9 @@ class _Sink:
 
     def flush(self) -> None:
         """Nothing is held here."""
+
+    def close(self) -> None:
+        """The upload is closed by its owner."""
 
     def writable(self) -> bool:
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -61,6 +62,7 @@ class FileWriter:
     kind: MarkerKind
     bloom: BloomFilter | None
     keys: KeyRange = field(default_factory=KeyRange)
+    encodings: Mapping[str, str] | None = None
     rows: int = 0
     name: str = ""
     started: float = field(default_factory=time.monotonic)
@@ -85,7 +87,9 @@ class FileWriter:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
         self.name = base_file_name(self.file_id, self.task.write_token, self.instant)
         write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
-        self._writer = BaseFileWriter(self.storage.create(self.path), self.format.schema, self.format.parquet())
+        self._writer = BaseFileWriter(
+            self.storage.create(self.path), self.format.schema, self.format.parquet(), self.encodings
+        )
 
     def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
         """`new_keys` are the record keys that the file's previous version did not hold (None: all of the batch)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -10,10 +10,11 @@ import pyarrow as pa
 from lakebed.engine.base import Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
-from lakebed.format.base_file import read_base_file, read_footer
+from lakebed.format.base_file import Footer, read_base_file, read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
 from lakebed.format.key_range import KeyRange
+from lakebed.format.parquet_encodings import encodings_of
 from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
@@ -99,6 +100,8 @@ class _Files:
         return self._done
 
     def merge(self, incoming: Incoming, base: BaseFile) -> list[WriteStatus]:
+        footer = read_footer(self._storage, base.path, base.size)
+        encodings = encodings_of(footer.metadata)
         merge = FileMerge(
             self._storage,
             base,
@@ -108,10 +111,11 @@ class _Files:
             self._to.instant,
             self._task,
             matching=self._to.matching,
+            encodings=encodings,
         )
         if not merge.changes_anything():
             return [WriteStatus(self._partition, base.file_id, rows_in=incoming.received, num_unchanged=incoming.rows)]
-        writer = self._writer(base.file_id, "MERGE", *self._known_keys(base))
+        writer = self._writer(base.file_id, "MERGE", *self._known_keys(base, footer), encodings)
         try:
             rest = merge.run(writer)
             self._add(rest, writer)
@@ -175,7 +179,14 @@ class _Files:
         bucket = bucket_of_file_id(self._target.file_id) if not self._target.capped else None
         return new_file_id(self._to.instant, self._partition, self._group, bucket=bucket, n=n)
 
-    def _writer(self, file_id: str, kind: MarkerKind, bloom: BloomFilter | None, keys: KeyRange) -> FileWriter:
+    def _writer(
+        self,
+        file_id: str,
+        kind: MarkerKind,
+        bloom: BloomFilter | None,
+        keys: KeyRange,
+        encodings: Mapping[str, str] | None = None,
+    ) -> FileWriter:
         if bloom is None:
             bloom = self._to.format.bloom()
         return FileWriter(
@@ -188,15 +199,15 @@ class _Files:
             kind,
             bloom,
             keys,
+            encodings,
         )
 
-    def _known_keys(self, base: BaseFile) -> tuple[BloomFilter | None, KeyRange]:
+    def _known_keys(self, base: BaseFile, footer: Footer) -> tuple[BloomFilter | None, KeyRange]:
         """Bloom filter and key range of the old file, to which only new keys are added.
 
         A filter is carried on only where one is to be written; where the old file has none that can be used, all
         its keys are added anew.
         """
-        footer = read_footer(self._storage, base.path, base.size)
         text = footer.key_values.get("org.apache.hudi.bloomfilter")
         low = footer.key_values.get("hoodie_min_record_key")
         high = footer.key_values.get("hoodie_max_record_key")

@@ -21,7 +21,7 @@ from lakebed.write.meta_columns import sequence_numbers
 
 Positions = npt.NDArray[np.int64]
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 32 << 20
 
 
@@ -59,8 +59,8 @@ class Incoming:
 
     def batches(self, rows: Positions) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
         """Keys and data of these rows, in batches of bounded size."""
-        for start in range(0, len(rows), self._step):
-            part = rows[start : start + self._step]
+        for start in range(0, len(rows), self.batch_rows):
+            part = rows[start : start + self.batch_rows]
             yield self.keys.take(pa.array(part)), self.take(part)
 
     def alive_batches(self) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
@@ -69,12 +69,13 @@ class Incoming:
             yield from self.batches(np.flatnonzero(~self.deletes))
             return
         at = 0
-        for batch in self._data.to_batches(max_chunksize=self._step):
+        for batch in self._data.to_batches(max_chunksize=self.batch_rows):
             yield self.keys.slice(at, batch.num_rows), batch
             at += batch.num_rows
 
     @property
-    def _step(self) -> int:
+    def batch_rows(self) -> int:
+        """How many rows of the group's mean width make a batch of bounded size."""
         mean = self._data.nbytes / max(1, self._data.num_rows)
         return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES / max(1.0, mean))))
 

@@ -5,7 +5,7 @@ Rows that nobody touched keep their meta columns but the file name; rows that ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Task
 from lakebed.errors import InvalidRecord
 from lakebed.format.base_file import read_base_file
+from lakebed.format.parquet_encodings import DICTIONARY
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.schema.evolution import project
@@ -25,8 +26,10 @@ from lakebed.write.file_writer import FileFormat, FileWriter, with_meta
 from lakebed.write.incoming import Incoming
 from lakebed.write.meta_columns import constant, sequence_numbers
 
-# Meta columns with few different values: read and written as dictionaries.
+# Meta columns with few different values: read and written as dictionaries, as are those the old file stores so.
 DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+# Rows that are read at a time only to see whether anything changes: the first of them mostly tell.
+_PROBED_ROWS = 16_384
 Positions = npt.NDArray[np.int64]
 Matching = Literal["keys", "none", "skip", "fail"]
 """A stored row of the same key is: replaced by the merge rules; not looked for (duplicates stay); kept while the
@@ -64,6 +67,7 @@ class FileMerge:
     instant: str
     task: Task
     matching: Matching = "keys"
+    encodings: Mapping[str, str] = field(default_factory=dict[str, str])
     counts: Counts = field(default_factory=Counts)
     _seen: npt.NDArray[np.bool_] = field(init=False)
 
@@ -99,13 +103,26 @@ class FileMerge:
             yield with_meta(data, keys, self.format, self.instant, self.base.partition, self.task)
 
     def _read(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Whole rows in few, large batches, since each costs a hash table of all incoming keys; others by few rows."""
+        whole = columns is None
         return read_base_file(
-            self.storage, self.base.path, self.base.size, columns, dictionary=DICTIONARY_META if columns is None else ()
+            self.storage,
+            self.base.path,
+            self.base.size,
+            columns,
+            batch_rows=self.incoming.batch_rows if whole else _PROBED_ROWS,
+            dictionary=self._dictionaries if whole else (),
         )
 
+    @property
+    def _dictionaries(self) -> tuple[str, ...]:
+        texts = {f.name for f in self.data_schema if pa.types.is_string(f.type)}
+        return *DICTIONARY_META, *(n for n, how in self.encodings.items() if how == DICTIONARY and n in texts)
+
     def _as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The old rows in the table's columns and types of today; meta columns as they are."""
-        data = project(batch, self.data_schema)
+        """The old rows in the table's columns and types of today, dictionaries kept; meta columns as they are."""
+        kinds = {f.name: f.type for f in batch.schema if pa.types.is_dictionary(f.type)}
+        data = project(batch, pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in self.data_schema]))
         meta = [batch.column(name) for name in META_COLUMNS]
         return pa.RecordBatch.from_arrays([*meta, *data.columns], names=[*META_COLUMNS, *data.schema.names])
 
@@ -171,9 +188,9 @@ class FileMerge:
         return batch.filter(pa.array(keep))
 
     def _updated(self, batch: pa.RecordBatch, at: Positions, source: Positions) -> pa.RecordBatch:
-        mask_bits = np.zeros(batch.num_rows, dtype=bool)
-        mask_bits[at] = True
-        mask = pa.array(mask_bits)
+        order = np.arange(batch.num_rows)
+        order[at] = batch.num_rows + np.arange(len(at))
+        places = pa.array(order)
         rows = self.incoming.take(source)
         fresh = {
             COMMIT_TIME: constant(self.instant, len(at)),
@@ -186,30 +203,27 @@ class FileMerge:
             if name in (RECORD_KEY, PARTITION_PATH, FILE_NAME):
                 columns.append(old)
             else:
-                columns.append(put(old, mask, mask_bits, fresh[name] if name in fresh else rows.column(name)))
+                columns.append(put(old, at, places, fresh[name] if name in fresh else rows.column(name)))
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 _NO_MATCH = Match(np.array([], dtype=np.int64), np.array([], dtype=np.int64), 0)
 
 
-def put(old: pa.Array, mask: pa.Array, mask_bits: npt.NDArray[np.bool_], new: pa.Array) -> pa.Array:
-    """`old` with the masked rows replaced by `new`, in order; works for every type."""
+def put(old: pa.Array, at: Positions, places: pa.Array, new: pa.Array) -> pa.Array:
+    """`old` with its rows `at` replaced by `new`, in order; `places` are the result's rows in `old` followed by `new`.
+
+    One take of both together: a third of what Arrow's `replace_with_mask` costs on texts, and good for every type.
+    """
     if pa.types.is_dictionary(old.type):
-        return _put_dictionary(old, mask_bits, new)
-    if pa.types.is_nested(old.type):
-        order = np.arange(len(old))
-        order[mask_bits] = len(old) + np.arange(len(new))
-        return pa.concat_arrays([old, new]).take(pa.array(order))
+        return _put_dictionary(old, at, new if pa.types.is_dictionary(new.type) else new.dictionary_encode())
     if pa.types.is_dictionary(new.type):
         new = new.dictionary_decode()
-    return pc.replace_with_mask(old, mask, new)
+    return pa.concat_arrays([old, new]).take(places)
 
 
-def _put_dictionary(
-    old: pa.DictionaryArray, mask_bits: npt.NDArray[np.bool_], new: pa.DictionaryArray
-) -> pa.DictionaryArray:
+def _put_dictionary(old: pa.DictionaryArray, at: Positions, new: pa.DictionaryArray) -> pa.DictionaryArray:
     both = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
     codes = pc.fill_null(both.chunk(0).indices, -1).to_numpy(zero_copy_only=False).copy()
-    codes[mask_bits] = both.chunk(1).indices.to_numpy(zero_copy_only=False)
+    codes[at] = both.chunk(1).indices.to_numpy(zero_copy_only=False)
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), both.chunk(0).dictionary)
