@@ -19,10 +19,11 @@ from lakebed.format import hfile_blocks as blocks
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile_blocks import BlockHandle, Buffer, Damaged
 from lakebed.format.hfile_cache import BLOCKS
-from lakebed.format.hfile_entries import Entries, EntryBlock, Int64s, joined, parse_entries
+from lakebed.format.hfile_entries import Entries, EntryBlock, joined, parse_entries
 from lakebed.format.hfile_route import Route
 from lakebed.format.hfile_search import Queries, exact, with_prefix
 from lakebed.format.hfile_source import BytesSource, ReadRange
+from lakebed.format.hfile_spans import Int64s
 
 # Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
 _WHOLE_BYTES: Final = 256 << 10

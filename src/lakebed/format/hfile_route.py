@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from lakebed.format.hfile_entries import Int64s
 from lakebed.format.hfile_search import Queries
+from lakebed.format.hfile_spans import Int64s
 
 # UTF-8 and UTF-16 sort alike but for characters from U+E000 on, whose first byte is not below this one.
 _FIRST_ODD_BYTE: Final = 0xEE

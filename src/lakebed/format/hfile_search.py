@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings, value_buffer
-from lakebed.format.hfile_entries import Bytes, EntryBlock, Int64s
+from lakebed.format.hfile_entries import EntryBlock
+from lakebed.format.hfile_spans import Bytes, Int64s
 
 Words = npt.NDArray[np.uint64]
 Ranges = tuple[Int64s, Int64s]
 _WORD: Final = 8
+# So many keys with a query's word are all candidates; among more the query is looked for further.
+_FEW: Final = 4
 # The first n bytes of a word.
 _MASKS = np.array([((1 << 8 * n) - 1) << 8 * (8 - n) for n in range(9)], np.uint64)
 
@@ -27,19 +30,20 @@ class Rows:
     The buffer goes on for at least eight bytes behind each string's end.
     """
 
-    __slots__ = ("_words", "lengths", "starts")
+    __slots__ = ("_shortest", "_words", "lengths", "starts")
 
     def __init__(self, data: Bytes, starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
         self._words = np.ndarray((max(len(data) - _WORD + 1, 0),), ">u8", data, 0, (1,))
+        self._shortest = int(lengths.min()) if len(lengths) else 0
         self.starts = starts
         self.lengths = lengths
 
     def words(self, which: Any, at: int) -> Words:
         """Word number at / 8 (from byte `at` on) of the strings at these positions."""
-        starts, left = self.starts[which], self.lengths[which] - at
-        if len(left) and left.min() >= _WORD:
+        starts = self.starts[which]
+        if self._shortest >= at + _WORD:
             return self._words[starts + at].astype(np.uint64)
-        left = np.clip(left, 0, _WORD)
+        left = np.clip(self.lengths[which] - at, 0, _WORD)
         return self._words[starts + np.where(left > 0, at, 0)].astype(np.uint64) & _MASKS[left]
 
 
@@ -102,7 +106,7 @@ def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, I
         hit = np.flatnonzero(keys.words[low] == asked)
         return which[hit], low[hit]
     high = np.searchsorted(keys.words, asked, side="right")
-    several = np.flatnonzero(high - low > 1)
+    several = np.flatnonzero(high - low > _FEW)
     if len(several):
         low[several], high[several] = _narrow(
             keys.rows, queries.rows, which[several], (low[several], high[several]), keys.shared + _WORD, whole=True
@@ -140,7 +144,7 @@ def _sorted_keys(block: EntryBlock) -> _SortedKeys:
 
 
 def _sort_keys(block: EntryBlock) -> _SortedKeys:
-    starts, lengths = block.spans[:, 0].astype(np.int64), block.spans[:, 1] - block.spans[:, 0]
+    starts, lengths = block.spans[:, 0], block.spans[:, 1] - block.spans[:, 0]
     rows = Rows(block.data, starts, lengths)
     every = slice(None)
     shared = _common(block.key(0), block.key(block.count - 1))
@@ -149,9 +153,11 @@ def _sort_keys(block: EntryBlock) -> _SortedKeys:
     words = rows.words(every, shared)
     if (words[1:] > words[:-1]).all():
         return _SortedKeys(rows, shared, words, False, None)
+    if (words[1:] >= words[:-1]).all():
+        ties = np.flatnonzero(words[1:] == words[:-1])
+        if pc.all(pc.less_equal(block.entries(ties).keys, block.entries(ties + 1).keys)).as_py():
+            return _SortedKeys(rows, shared, words, True, None)
     keys = block.entries().keys
-    if pc.all(pc.less_equal(keys.slice(0, block.count - 1), keys.slice(1))).as_py():
-        return _SortedKeys(rows, shared, words, True, None)
     # Hudi sorts by UTF-16 and searches by UTF-8: keys with rare characters are out of order
     order = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
     rows = Rows(block.data, starts[order], lengths[order])

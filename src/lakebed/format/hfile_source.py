@@ -41,11 +41,26 @@ class FileSource:
         self.size = _size_of(storage, path) if size is None else size
         self.key: tuple[Any, ...] = (storage.url(path), self.size)
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> memoryview:
         return self.read_many([(offset, length)])[0]
 
-    def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
-        return self._storage.read_ranges(self.name, ranges)
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[memoryview]:
+        # ranges that touch become one, which is not copied apart again
+        runs: list[tuple[int, int]] = []
+        for offset, length in ranges:
+            if runs and sum(runs[-1]) == offset:
+                runs[-1] = (runs[-1][0], runs[-1][1] + length)
+            else:
+                runs.append((offset, length))
+        views = iter([memoryview(data) for data in self._storage.read_ranges(self.name, runs)])
+        found: list[memoryview] = []
+        end, start, view = -1, 0, memoryview(b"")
+        for offset, length in ranges:
+            if offset != end:
+                start, view = offset, next(views)
+            found.append(view[offset - start : offset - start + length])
+            end = offset + length
+        return found
 
 
 class SliceSource:

@@ -19,7 +19,7 @@ from lakebed.format import hfile_blocks as blocks
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hashes import plain_strings, value_buffer
 from lakebed.format.hfile_blocks import KEY_TAIL, BlockHandle
-from lakebed.format.hfile_entries import Int64s
+from lakebed.format.hfile_spans import Int64s
 
 Codec = Literal["gzip", "none"]
 Write = Callable[[bytes], Any]

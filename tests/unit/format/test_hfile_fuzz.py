@@ -17,7 +17,7 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile import open_hfile
 from lakebed.format.hfile_writer import write_hfile
 
-MUTATIONS: Final = 20_000 if os.environ.get("LAKEBED_FUZZ") == "all" else 1_500
+MUTATIONS: Final = 20_000 if os.environ.get("LAKEBED_FUZZ") == "all" else 400
 # Far above what the files hold, far below what a wrong length could ask for.
 MEMORY: Final = 64 << 20
 
