@@ -28,7 +28,6 @@ _FIELD = SubRecord.FILES
 # Records with fewer entries than this are read side by side, longer ones one after the other.
 _SIDE_BY_SIDE = 64
 Int64s = npt.NDArray[np.int64]
-Entry = tuple[int, int, int, int]
 
 
 def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
@@ -145,7 +144,7 @@ def _block_counts(cursors: AvroCursors) -> Int64s:
 def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...]:
     """The remaining entries of one long record: where one starts is known only when the one before has been read."""
     data, at = cursors.rest(row), 0
-    out: list[Entry] = []
+    found: list[int] = []
     try:
         while count:
             for _ in range(count):
@@ -154,10 +153,9 @@ def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...
                 if length < 0 or end > len(data) - 2:
                     raise IndexError
                 size, after = _long(data, end)
-                deleted = data[after]
-                if deleted > 1:
+                if data[after] > 1:
                     raise IndexError
-                out.append((at, end, size, deleted))
+                found += (at, end, size, data[after])
                 at = after + 1
             count, at = _long(data, at)
             if count < 0:
@@ -167,14 +165,19 @@ def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...
         raise CorruptFile("a list of files in the metadata table is cut off") from None
     start = int(cursors.ends[row]) - len(data)
     cursors.at[row] = start + at
-    columns = np.array(out, np.int64).reshape(-1, 4)
-    return np.full(len(out), row), columns[:, 0] + start, columns[:, 1] + start, columns[:, 2], columns[:, 3]
+    columns = np.array(found, np.int64).reshape(-1, 4)
+    return np.full(len(columns), row), columns[:, 0] + start, columns[:, 1] + start, columns[:, 2], columns[:, 3]
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
+    """An Avro long and where it ends; the short ones, which most are, without a loop."""
     byte = data[at]
-    value, shift = byte & 0x7F, 7
-    at += 1
+    if byte < 0x80:
+        return byte >> 1 ^ -(byte & 1), at + 1
+    value = byte & 0x7F | (data[at + 1] & 0x7F) << 7
+    if data[at + 1] < 0x80:
+        return value >> 1 ^ -(value & 1), at + 2
+    at, shift, byte = at + 2, 14, 0x80
     while byte & 0x80:
         byte = data[at]
         value |= (byte & 0x7F) << shift

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,16 @@ from lakebed.metadata.record_values import RecordType, SubRecord, enter, leave, 
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.stats_types import as_type, common_type, type_of_value_type, typed, value_type_of, wrap
 
+_BESIDE_BOUNDS = (
+    "key",
+    "file_name",
+    "null_count",
+    "value_count",
+    "total_size",
+    "total_uncompressed",
+    "is_deleted",
+    "is_tight",
+)
 COUNTS = ("value_count", "null_count", "total_size", "total_uncompressed")
 
 _WHAT = "column stats"
@@ -44,33 +55,36 @@ def stats_schema(kind: pa.DataType) -> pa.Schema:
 
 
 def encode(
-    table: pa.Table,
-    column: str,
+    stats: Mapping[str, pa.Table],
     form: RecordForm,
     *,
     index_version: int,
     record_type: RecordType = RecordType.COLUMN_STATS,
 ) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values of one column's stats, from a table of `stats_schema`.
+    """Keys and values of the stats of some columns, from a table of `stats_schema` each; not in the order of the keys.
 
     The type of `min` and `max` is the column's and decides on wrapper and value type; version 2 of the index (table
-    version 9) notes the value type, version 1 does not.
+    version 9) notes the value type, version 1 does not. Raises `UnsupportedFeature` for a type without stats.
     """
-    rows = table.combine_chunks()
-    ordinal, info = value_type_of(rows["min"].type)
+    ordered = sorted((item for item in stats.items() if len(item[1])), key=lambda item: str(_kind(item[1])))
+    if not ordered:
+        return pa.array([], pa.string()), pa.array([], pa.binary())
+    rest = pa.concat_tables([table.select(_BESIDE_BOUNDS) for _, table in ordered]).combine_chunks()
+    rows = np.repeat(np.arange(len(ordered)), [len(table) for _, table in ordered])
     pieces: list[pa.BinaryArray | bytes] = [
         value_head(record_type, _FIELD),
-        encode_nullable(encode_binaries(plain_strings(rows["file_name"]))),
-        b"\x02" + encode_long(len(column.encode())) + column.encode(),
-        *(_bound(plain(rows[name]), index_version) for name in ("min", "max")),
-        *(_count(plain(rows[name])) for name in COUNTS),
-        encode_fixed(rows["is_deleted"].to_numpy()),
+        encode_nullable(encode_binaries(plain_strings(rest["file_name"]))),
+        _each([_text(column) for column, _ in ordered], rows),
+        *(_bounds([table for _, table in ordered], name, index_version) for name in ("min", "max")),
+        *(_count(plain(rest[name])) for name in COUNTS),
+        encode_fixed(rest["is_deleted"].to_numpy()),
     ]
     if form.has_tight_bound:
-        pieces.append(encode_fixed(rows["is_tight"].to_numpy()))
+        pieces.append(encode_fixed(rest["is_tight"].to_numpy()))
     if form.has_value_type:
-        pieces.append(_value_type(ordinal, info) if index_version > 1 else b"\x00")
-    return plain_strings(rows["key"]), join_pieces([*pieces, value_tail(form, _FIELD)])
+        noted = [_value_type(_kind(table)) for _, table in ordered] if index_version > 1 else []
+        pieces.append(_each(noted, rows) if noted else b"\x00")
+    return plain_strings(rest["key"]), join_pieces([*pieces, value_tail(form, _FIELD)])
 
 
 def decode(
@@ -127,7 +141,29 @@ class _ValueTypes:
         return cls(np.full(count, -1, np.int64), [])
 
 
-def _bound(bounds: pa.Array, index_version: int) -> pa.BinaryArray:
+def _kind(table: pa.Table) -> pa.DataType:
+    return table.schema.field("min").type
+
+
+def _each(pieces: list[bytes], rows: Int64s) -> pa.BinaryArray:
+    return pa.array(pieces, pa.binary()).take(pa.array(rows))
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return b"\x02" + encode_long(len(encoded)) + encoded
+
+
+def _bounds(tables: list[pa.Table], name: str, index_version: int) -> pa.BinaryArray:
+    """One bound of all columns; those of a type follow each other and are wrapped together."""
+    wrapped: list[pa.BinaryArray] = []
+    for _, group in groupby(tables, key=_kind):
+        chunks = [chunk for table in group for chunk in table[name].chunks]
+        wrapped.append(_wrapped(pa.concat_arrays(chunks), index_version))
+    return pa.concat_arrays(wrapped)
+
+
+def _wrapped(bounds: pa.Array, index_version: int) -> pa.BinaryArray:
     if pa.types.is_null(bounds.type):
         return pa.array([b"\x00"] * len(bounds), pa.binary())
     branch, values = wrap(bounds, index_version)
@@ -140,9 +176,9 @@ def _count(counts: pa.Array) -> pa.BinaryArray:
     return pc.if_else(counts.is_valid(), join_pieces([b"\x02", numbers]), pa.scalar(b"\x00", pa.binary()))
 
 
-def _value_type(ordinal: int, info: str | None) -> bytes:
-    text = b"\x00" if info is None else b"\x02" + encode_long(len(info)) + info.encode()
-    return b"\x02" + encode_long(ordinal) + text
+def _value_type(kind: pa.DataType) -> bytes:
+    ordinal, info = value_type_of(kind)
+    return b"\x02" + encode_long(ordinal) + (b"\x00" if info is None else _text(info))
 
 
 def _read_count(cursors: AvroCursors) -> pa.Array:

@@ -144,7 +144,7 @@ def assert_encoded_again(file: HFile, decoded: dict[str, pa.Table], infos: dict[
     original = dict(zip(file.keys.to_pylist(), file.values.to_pylist(), strict=True))
     for column, stats in decoded.items():
         version = 2 if any(infos[key].get("valueType") for key in stats["key"].to_pylist()) else 1
-        keys, values = stats_records.encode(stats, column, form, index_version=version)
+        keys, values = stats_records.encode({column: stats}, form, index_version=version)
         for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
             wrapped = infos[key]["minValue"] or infos[key]["maxValue"] or infos[key].get("valueType")
             if not original[key].startswith(bytes(6)) or (not wrapped and form.has_value_type):
@@ -174,7 +174,7 @@ def test_decimals_take_as_few_bytes_as_hold_them(number: int, version: int) -> N
     value = Decimal(number).scaleb(-scale)
     row = {"key": "k", "file_name": "f", "min": value, "max": None, "is_deleted": False, "is_tight": True}
     table = pa.Table.from_pylist([row], stats_records.stats_schema(kind))
-    keys, values = stats_records.encode(table, "c", form, index_version=version)
+    keys, values = stats_records.encode({"c": table}, form, index_version=version)
     record = fastavro.schemaless_reader(io.BytesIO(values[0].as_py()), parsed(record_schema(form)), None)
     stored = record["ColumnStatsMetadata"]["minValue"]["value"]
     if version == 2:
@@ -184,3 +184,16 @@ def test_decimals_take_as_few_bytes_as_hold_them(number: int, version: int) -> N
     decoded = stats_records.decode(keys, values, record_schema(form), {"c": kind})["c"]
     assert decoded["min"].to_pylist() == [value]
     assert decoded["max"].to_pylist() == [None]
+
+
+def test_stats_of_many_columns_are_encoded_together() -> None:
+    file = next(f for f in hfiles("v9_cow_mdt_all") if f.partition == "column_stats" and len(f.keys))
+    decoded = stats_records.decode(file.keys, file.values, file.schema)
+    keys, values = stats_records.encode(decoded, V9, index_version=2)
+    original = dict(zip(file.keys.to_pylist(), file.values.to_pylist(), strict=True))
+    again = dict(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+    assert len(keys) == len(again)
+    assert again.keys() == original.keys()
+    plain = {key: value for key, value in original.items() if value.startswith(bytes(6))}
+    assert plain == {key: again[key] for key in plain}
+    assert stats_records.encode({}, V9, index_version=2)[0].to_pylist() == []

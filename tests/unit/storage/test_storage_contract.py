@@ -18,10 +18,11 @@ from lakebed.errors import CorruptFile, StorageError
 from lakebed.storage import Storage, open_storage, open_storage_spec
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.faulty import FaultyStorage
+from lakebed.storage.folder import FolderStorage
 from lakebed.storage.local import LocalStorage
 
 
-@pytest.fixture(params=["local", "local-named", "memory", "counting", "faulty"])
+@pytest.fixture(params=["local", "local-named", "memory", "counting", "faulty", "folder"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     memory = f"memory://{uuid.uuid4().hex}/table"
     kinds: dict[str, Callable[[], Storage]] = {
@@ -30,6 +31,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
         "memory": lambda: open_storage(memory),
         "counting": lambda: CountingStorage(open_storage(memory)),
         "faulty": lambda: FaultyStorage(open_storage(memory)),
+        "folder": lambda: FolderStorage(open_storage(memory), "a/b"),
     }
     return kinds[request.param]()
 
