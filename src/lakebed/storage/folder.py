@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned
-from lakebed.storage.failure import check_prefix
+from lakebed.storage.failure import check_prefix, check_relative
 
 
 class FolderStorage:
@@ -33,6 +33,10 @@ class FolderStorage:
     def _path(self, path: str) -> str:
         return f"{self._folder}/{path}" if path else self._folder
 
+    def _file(self, path: str) -> str:
+        check_relative(path)
+        return self._path(path)
+
     def _own(self, info: FileInfo) -> FileInfo:
         return replace(info, path=info.path[len(self._folder) + 1 :])
 
@@ -47,35 +51,35 @@ class FolderStorage:
         return self._inner.list_folders(self._path(prefix))
 
     def head(self, path: str) -> FileInfo | None:
-        found = self._inner.head(self._path(path))
+        found = self._inner.head(self._file(path))
         return None if found is None else self._own(found)
 
     def read(self, path: str) -> bytes:
-        return self._inner.read(self._path(path))
+        return self._inner.read(self._file(path))
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        return self._inner.read_ranges(self._path(path), ranges)
+        return self._inner.read_ranges(self._file(path), ranges)
 
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
-        return self._inner.open_input(self._path(path), size)
+        return self._inner.open_input(self._file(path), size)
 
     def read_versioned(self, path: str) -> Versioned:
-        return self._inner.read_versioned(self._path(path))
+        return self._inner.read_versioned(self._file(path))
 
     def write(self, path: str, data: bytes) -> None:
-        self._inner.write(self._path(path), data)
+        self._inner.write(self._file(path), data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        return self._inner.put_if_absent(self._path(path), data)
+        return self._inner.put_if_absent(self._file(path), data)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
-        return self._inner.put_if_match(self._path(path), data, version)
+        return self._inner.put_if_match(self._file(path), data, version)
 
     def create(self, path: str) -> Upload:
-        return self._inner.create(self._path(path))
+        return self._inner.create(self._file(path))
 
     def delete(self, path: str) -> bool:
-        return self._inner.delete(self._path(path))
+        return self._inner.delete(self._file(path))
 
     def delete_folder(self, prefix: str) -> None:
         self._inner.delete_folder(self._path(prefix))
