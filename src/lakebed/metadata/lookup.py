@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,29 +20,44 @@ from lakebed.metadata.merge_records import Layer
 from lakebed.metadata.slices import MetadataSlices
 from lakebed.model import FileSlice
 
-Decode = Callable[[pa.Array, Any, str], pa.Table]
+R = TypeVar("R")
+Decode = Callable[[pa.Array, Any, str], R]
 
 
-def whole_slice(view: MetadataSlices, file_slice: FileSlice, decode: Decode) -> list[Layer]:
-    """All that a slice holds, oldest first."""
-    return _layers(view, file_slice, decode, lambda file: file.read(), lambda deleted: deleted)
+def whole_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
+    """All that a slice holds, oldest first, as `key`, `value` and `schema` (see `decoded`)."""
+    return _layers(view, file_slice, lambda file: file.read(), lambda deleted: deleted)
 
 
-def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, decode: Decode, keys: pa.Array) -> list[Layer]:
+def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array) -> list[Layer]:
     """What a slice holds under these keys, oldest first."""
     asked = keys.take(pc.sort_indices(keys)) if len(file_slice.log_files) else keys
     return _layers(
         view,
         file_slice,
-        decode,
         lambda file: file.lookup(asked).entries,
         lambda deleted: deleted.filter(pc.is_in(deleted, value_set=asked)),
     )
 
 
-def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, decode: Decode, prefixes: pa.Array) -> list[Layer]:
+def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.Array) -> list[Layer]:
     """What a slice holds under keys that begin with one of these texts, oldest first."""
-    return _layers(view, file_slice, decode, lambda file: file.prefix(prefixes).entries, lambda deleted: deleted)
+    return _layers(view, file_slice, lambda file: file.prefix(prefixes).entries, lambda deleted: deleted)
+
+
+def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
+    """Records that have been merged while they were bytes, decoded. Those of writers with different schemas come apart,
+    in their order: a later one counts more."""
+    if rows is None or not len(rows):
+        return []
+    codes = rows.unify_dictionaries()["schema"].combine_chunks().indices.to_numpy()
+    edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    found: list[R] = []
+    for start, end in pairwise(edges):
+        part = rows.slice(start, end - start)
+        keys, values = (part[name].combine_chunks() for name in ("key", "value"))
+        found.append(decode(keys, values, part["schema"][0].as_py()))
+    return found
 
 
 def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.int32], count: int) -> list[pa.Array]:
@@ -60,7 +76,6 @@ def distinct_texts(values: Any) -> pa.StringArray:
 def _layers(
     view: MetadataSlices,
     file_slice: FileSlice,
-    decode: Decode,
     ask: Callable[[HFileReader], Entries],
     of_deleted: Callable[[pa.StringArray], pa.StringArray],
 ) -> list[Layer]:
@@ -69,7 +84,8 @@ def _layers(
     def add(file: HFileReader) -> None:
         entries = ask(file)
         if len(entries):
-            found.append(Layer(decode(entries.strings(), entries.values, file.schema_json)))
+            schema = pa.DictionaryArray.from_arrays(np.zeros(len(entries), np.int32), pa.array([file.schema_json]))
+            found.append(Layer(pa.table({"key": entries.strings(), "value": entries.values, "schema": schema})))
 
     base = view.base_file(file_slice)
     if base is not None:

@@ -62,16 +62,13 @@ def alive(layers: Sequence[Layer]) -> pa.Table | None:
     return history.records.take(pa.array(history.row[kept]))
 
 
-def newest_files(layers: Sequence[Layer]) -> pa.Table | None:
-    """The files of every partition, layers given oldest first.
+def newest_files(records: pa.Table) -> pa.Table:
+    """The files of every partition, from all records that are alive, oldest first.
 
     Maps of one key are united; a delete takes the name off, or stays as a delete where there was none to take off; a
     file that is named again has the greater of its sizes. A key that keeps no entry has one row with a null name.
     """
-    rows = alive(layers)
-    if rows is None:
-        return None
-    rows = rows.combine_chunks()
+    rows = records.combine_chunks()
     return _united(rows, _codes(plain_strings(rows["key"])))
 
 

@@ -34,13 +34,14 @@ from lakebed.metadata.layout import (
 )
 from lakebed.metadata.lookup import (
     Decode,
+    decoded,
     distinct_texts,
     keys_by_group,
     slice_by_keys,
     slice_by_prefixes,
     whole_slice,
 )
-from lakebed.metadata.merge_records import Layer, newest, newest_files
+from lakebed.metadata.merge_records import Layer, alive, newest, newest_files
 from lakebed.metadata.slices import MetadataSlices, open_slices
 from lakebed.metadata.stats_lookup import Stats, Types, read_stats
 from lakebed.model import FileSlice
@@ -146,7 +147,7 @@ class MetadataTable:
             asked = [(file_slice, prefixes) for file_slice in slices]
         else:
             asked = self._routed(slices, prefixes, secondary_file_groups(prefixes, len(slices), version=2))
-        found = self._merged(asked, slice_by_prefixes, _secondary_with_key)
+        found = self._merged(asked, slice_by_prefixes, secondary_records.decode)
         if found is None:
             return _SECONDARY_FOUND.empty_table()
         return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
@@ -166,11 +167,13 @@ class MetadataTable:
     def entries(self, partition: str) -> Iterator[pa.Table]:
         """Every live entry of `files`, `bloom_filters`, `record_index` or a secondary index, one table a file group."""
         self._check(partition)
-        decode, merge = _WHOLE.get(partition, (_secondary_with_key, newest))
+        decode = _DECODERS.get(partition, secondary_records.decode)
         for file_slice in self.slices.file_slices(partition):
-            found = merge(whole_slice(self.slices, file_slice, decode))
-            if found is not None:
-                yield found
+            layers = whole_slice(self.slices, file_slice)
+            found = decoded(alive(layers) if partition == FILES else newest(layers), decode)
+            if found:
+                table = pa.concat_tables(found)
+                yield newest_files(table) if partition == FILES else table
 
     @cached_property
     def _all_files(self) -> pa.Table:
@@ -209,11 +212,11 @@ class MetadataTable:
     def _merged(
         self,
         asked: Sequence[tuple[FileSlice, pa.Array]],
-        read: Callable[[MetadataSlices, FileSlice, Decode, pa.Array], list[Layer]],
-        decode: Decode,
+        read: Callable[[MetadataSlices, FileSlice, pa.Array], list[Layer]],
+        decode: Decode[pa.Table],
     ) -> pa.Table | None:
-        results = self.slices.each(lambda one: newest(read(self.slices, one[0], decode, one[1])), asked)
-        found = [table for table in results if table is not None]
+        results = self.slices.each(lambda one: newest(read(self.slices, *one)), asked)
+        found = [table for rows in results for table in decoded(rows, decode)]
         return pa.concat_tables(found).unify_dictionaries() if found else None
 
     def _routed(
@@ -250,12 +253,8 @@ def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> 
     return None if slices is None else MetadataTable(slices)
 
 
-def _secondary_with_key(keys: pa.Array, values: Any, schema_json: str) -> pa.Table:
-    return secondary_records.decode(keys, values, schema_json).append_column("key", keys)
-
-
-_WHOLE: dict[str, tuple[Decode, Callable[[Sequence[Layer]], pa.Table | None]]] = {
-    FILES: (files_records.decode, newest_files),
-    BLOOM_FILTERS: (bloom_records.decode, newest),
-    RECORD_INDEX: (record_index_records.decode, newest),
+_DECODERS: dict[str, Decode[pa.Table]] = {
+    FILES: files_records.decode,
+    BLOOM_FILTERS: bloom_records.decode,
+    RECORD_INDEX: record_index_records.decode,
 }

@@ -74,7 +74,8 @@ def test_files(seed: int) -> None:
             rows += [{"key": key, "name": n, "size": s, "is_deleted": d} for n, (s, d) in entries.items()]
             rows += [] if entries else [{"key": key, "name": None, "size": None, "is_deleted": None}]
         layers.append(Layer(pa.Table.from_pylist(rows, files_records.SCHEMA)))
-    found = newest_files(layers)
+    records = alive(layers)
+    found = None if records is None else newest_files(records)
     shown: dict[str, dict[str, Entry]] = {}
     for row in [] if found is None else found.to_pylist():
         entries = shown.setdefault(row["key"], {})
