@@ -61,7 +61,7 @@ def choose_encodings(rows: pa.Table, known: Mapping[str, str] | None = None) -> 
     settled = {path.split(".")[0] for path in known or ()}
     sample = _sample(rows.select([n for n in rows.column_names if n not in settled]))
     for name in sample.column_names:
-        for path, leaf in _leaves(name, sample.column(name).combine_chunks()):
+        for path, leaf in leaves(name, sample.column(name).combine_chunks()):
             if path in _ALWAYS_DICTIONARY or _repeats(leaf):
                 dictionary.append(path)
             elif _is_random_text(leaf):
@@ -77,18 +77,19 @@ def _sample(rows: pa.Table) -> pa.Table:
     return pa.concat_tables([rows.slice(start, _SLICE_ROWS) for start in starts])
 
 
-def _leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """The values of a column's leaves, by Parquet path."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     kind = array.type
     if pt.is_struct(kind):
         for child, values in zip(kind, array.flatten(), strict=True):
-            yield from _leaves(f"{path}.{child.name}", values)
+            yield from leaves(f"{path}.{child.name}", values)
     elif pt.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", array.keys)
-        yield from _leaves(f"{path}.key_value.value", array.items)
+        yield from leaves(f"{path}.key_value.key", array.keys)
+        yield from leaves(f"{path}.key_value.value", array.items)
     elif is_list(kind):
-        yield from _leaves(f"{path}.list.element", array.flatten())
+        yield from leaves(f"{path}.list.element", array.flatten())
     else:
         yield path, array
 

@@ -16,6 +16,7 @@ from lakebed.model import COMMIT_SEQNO, FILE_NAME
 from lakebed.schema.arrow import leaf_paths
 
 if TYPE_CHECKING:
+    from lakebed.format.column_ranges import ColumnRanges
     from lakebed.storage.base import Upload
 
 SPARK_VERSION_KEY = "org.apache.spark.version"
@@ -73,7 +74,7 @@ class BaseFileWriter:
 
     `schema` is the file's, meta columns included, in stored types (`lakebed.schema.arrow.normalise`).
     Columns of a batch may be dictionary-encoded. Encodings are chosen from the first row group, but for
-    those given (`parquet_encodings.encodings_of`). Writing releases the GIL.
+    those given (`parquet_encodings.encodings_of`). `ranges` sees every row group. Writing releases the GIL.
     """
 
     def __init__(
@@ -82,10 +83,12 @@ class BaseFileWriter:
         schema: pa.Schema,
         settings: ParquetSettings | None = None,
         encodings: Mapping[str, str] | None = None,
+        ranges: ColumnRanges | None = None,
     ) -> None:
         self._settings = settings or ParquetSettings()
         self._codec = self._settings.codec
         self._encodings = encodings
+        self._ranges = ranges
         self._sink = _Sink(upload)
         # Parquet's writer puts out hundreds of small pieces a file, and each crossing to Python costs
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _SINK_BYTES)
@@ -96,6 +99,7 @@ class BaseFileWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         self._flushed_rows = 0
+        self._metadata: list[Any] = []
         self._writer: pq.ParquetWriter | None = None
         self._sampled: tuple[int, float] = (0, 0.0)
 
@@ -137,6 +141,10 @@ class BaseFileWriter:
         self._sink.upload.close()
         return self._sink.position
 
+    def range_row(self) -> pa.RecordBatch | None:
+        """What `ranges` says of the closed file; None where it was not given."""
+        return None if self._ranges is None else self._ranges.row(self._metadata[-1])
+
     def abort(self) -> None:
         """Leave nothing behind."""
         self._sink.is_dead = True
@@ -152,6 +160,8 @@ class BaseFileWriter:
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._buffered, group.schema, **self._writer_options(group))
         if group.num_rows:
+            if self._ranges is not None:
+                self._ranges.see(group)
             # chunks with different dictionaries would make the encoder fall back to plain values
             self._writer.write_table(group.unify_dictionaries(), row_group_size=rows)
         self._flushed_rows += group.num_rows
@@ -172,6 +182,7 @@ class BaseFileWriter:
             "data_page_size": settings.page_size,
             "write_batch_size": _page_check_rows(first_rows, settings.page_size),
             "store_schema": False,
+            "metadata_collector": self._metadata,
         }
         if any(pt.is_time(kind) for kind in paths.values()):
             options["write_time_adjusted_to_utc"] = True

@@ -164,6 +164,7 @@ class _OpenFiles:
                 num_inserts=writer.rows,
                 file_size=size,
                 millis=writer.millis,
+                ranges=writer.ranges,
             )
         )
 

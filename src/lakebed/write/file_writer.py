@@ -15,6 +15,7 @@ from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
 from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
 from lakebed.format.bloom import BloomFilter, all_ones
+from lakebed.format.column_ranges import ColumnRanges, as_stream
 from lakebed.format.file_names import base_file_name
 from lakebed.format.key_range import KeyRange
 from lakebed.format.properties import dump_properties
@@ -33,6 +34,7 @@ class FileFormat:
     avro_schema: str
     settings: WriteSettings
     populate_meta: bool = True
+    range_columns: tuple[str, ...] = ()
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
@@ -65,6 +67,7 @@ class FileWriter:
     encodings: Mapping[str, str] | None = None
     rows: int = 0
     name: str = ""
+    ranges: bytes | None = None
     started: float = field(default_factory=time.monotonic)
     _writer: BaseFileWriter | None = None
 
@@ -87,8 +90,10 @@ class FileWriter:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
         self.name = base_file_name(self.file_id, self.task.write_token, self.instant)
         write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
+        format_ = self.format
+        ranges = ColumnRanges(format_.schema, format_.range_columns) if format_.range_columns else None
         self._writer = BaseFileWriter(
-            self.storage.create(self.path), self.format.schema, self.format.parquet(), self.encodings
+            self.storage.create(self.path), format_.schema, format_.parquet(), self.encodings, ranges
         )
 
     def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
@@ -125,6 +130,8 @@ class FileWriter:
                 bloom=filled if self.format.populate_meta else None,
             )
         )
+        found = self._writer.range_row()
+        self.ranges = None if found is None else as_stream(found)
         self._writer = None
         self._check_wanted()
         return size

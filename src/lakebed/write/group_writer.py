@@ -172,6 +172,7 @@ class _Files:
                 num_inserts=inserted,
                 file_size=size,
                 millis=writer.millis,
+                ranges=writer.ranges,
             )
         )
 

@@ -25,6 +25,7 @@ STATUS_SCHEMA = pa.schema(
         ("num_unchanged", pa.int64()),
         ("file_size", pa.int64()),
         ("millis", pa.int64()),
+        ("ranges", pa.binary()),
         ("error", pa.string()),
     ]
 )
@@ -32,7 +33,10 @@ STATUS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """One file group's outcome; `path` is None when nothing had to be written."""
+    """One file group's outcome; `path` is None when nothing had to be written.
+
+    `ranges` is the file's row of `column_ranges.ColumnRanges` as an Arrow stream, None where nobody asked for it.
+    """
 
     partition: str
     file_id: str = ""
@@ -47,6 +51,7 @@ class WriteStatus:
     num_unchanged: int = 0
     file_size: int = 0
     millis: int = 0
+    ranges: bytes | None = None
     error: str | None = None
 
     def stat(self) -> WriteStat:

@@ -1,0 +1,133 @@
+"""Smallest and greatest value of each column of a base file, from the footer where Parquet's statistics tell them.
+
+Parquet leaves a range out where a value is long, and leaves NaN out of account; both are seen while rows are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.format.parquet_encodings import leaves
+from lakebed.schema.arrow import leaf_paths
+
+# Longest value that Parquet's writer keeps in its statistics, with some room.
+_LONG = 4000
+_EXACT = Context(prec=76)
+COUNTS = ("null_count", "value_count", "total_size", "total_uncompressed")
+
+
+def has_range(kind: pa.DataType) -> bool:
+    """Whether values of the type have an order, and so a column of them a range."""
+    return not (pt.is_nested(kind) or pt.is_null(kind) or pt.is_interval(kind) or pt.is_duration(kind))
+
+
+class ColumnRanges:
+    """The ranges of some columns of a file being written, by their Parquet paths (`a`, `a.b`, `a.list.element`).
+
+    `see` takes each row group as it is written; `row` gives the result from the finished file's metadata. Paths that
+    the schema does not have, and columns without order, are left out.
+    """
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
+        kinds = dict(leaf_paths(schema))
+        self._types = {path: kinds[path] for path in columns if path in kinds and has_range(kinds[path])}
+        watched = [path for path, kind in self._types.items() if pt.is_floating(kind) or _is_bytes(kind)]
+        self._watched = frozenset(watched)
+        self._tops = sorted({path.split(".")[0] if path not in schema.names else path for path in watched})
+        self._seen: dict[str, list[Any]] = {}
+        self._nan: set[str] = set()
+
+    def see(self, group: pa.Table) -> None:
+        """Note what the statistics of this row group will not say."""
+        for top in self._tops:
+            for chunk in group[top].chunks:
+                for path, values in leaves(top, chunk):
+                    if path in self._watched:
+                        self._note(path, values)
+
+    def _note(self, path: str, values: pa.Array) -> None:
+        if pt.is_floating(self._types[path]):
+            if path not in self._nan and pc.any(pc.is_nan(values)).as_py():
+                self._nan.add(path)
+            return
+        if pt.is_dictionary(values.type):
+            values = values.dictionary.take(pc.unique(values.indices))
+        longest = pc.max(pc.binary_length(values)).as_py()
+        if longest is not None and longest > _LONG:
+            self._seen.setdefault(path, []).append(pc.min_max(values).as_py())
+
+    def row(self, metadata: Any) -> pa.RecordBatch:
+        """One row with a struct a column: `min` and `max` in the column's type, and the counts (values and bytes)."""
+        at = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        columns = {n: self._column(n, [g.column(at[n]) for g in groups]) for n in self._types}
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _column(self, name: str, chunks: Sequence[Any]) -> pa.StructArray:
+        kind = self._types[name]
+        counts = {
+            "null_count": _nulls(chunks),
+            "value_count": sum(c.num_values for c in chunks),
+            "total_size": sum(c.total_compressed_size for c in chunks),
+            "total_uncompressed": sum(c.total_uncompressed_size for c in chunks),
+        }
+        told = [c.statistics for c in chunks if c.is_stats_set and c.statistics.has_min_max]
+        bounds = [b for s in told for b in (s.min_raw, s.max_raw)]
+        values = _typed(bounds, kind)
+        if name in self._seen:
+            longer = [v for range_ in self._seen[name] for v in (range_["min"], range_["max"])]
+            values = pa.concat_arrays([values, pa.array(longer, kind)])
+        found = pc.min_max(values)
+        low, high = found["min"], found["max"]
+        if name in self._nan:
+            high = pa.scalar(float("nan"), kind)
+            low = low if low.is_valid else high
+        fields = {"min": _one(low), "max": _one(high)}
+        fields |= {n: pa.array([counts[n]], pa.int64()) for n in COUNTS}
+        return pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+
+
+def as_stream(row: pa.RecordBatch) -> bytes:
+    """A file's row as bytes that say their schema; `from_stream` reads them."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as stream:
+        stream.write_batch(row)
+    return sink.getvalue().to_pybytes()
+
+
+def from_stream(data: bytes) -> pa.RecordBatch:
+    return pa.ipc.open_stream(data).read_next_batch()
+
+
+def _nulls(chunks: Sequence[Any]) -> int:
+    """A chunk that does not tell counts as all null in Hudi; ours always tell."""
+    return sum(c.statistics.null_count if c.is_stats_set else c.num_values for c in chunks)
+
+
+def _typed(bounds: Iterable[Any], kind: pa.DataType) -> pa.Array:
+    """Bounds as they stand in the footer, in the column's type."""
+    raw = list(bounds)
+    if pt.is_decimal(kind):
+        unscaled = (v if isinstance(v, int) else int.from_bytes(v, "big", signed=True) for v in raw)
+        return pa.array([Decimal(v).scaleb(-kind.scale, _EXACT) for v in unscaled], kind)
+    if _is_bytes(kind):
+        return pa.array(raw, pa.binary()).cast(kind)
+    if pt.is_date32(kind) or pt.is_time32(kind):
+        return pa.array(raw, pa.int32()).view(kind)
+    if pt.is_timestamp(kind) or pt.is_time64(kind):
+        return pa.array(raw, pa.int64()).view(kind)
+    return pa.array(raw, kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pt.is_string(kind) or pt.is_binary(kind) or pt.is_fixed_size_binary(kind)
+
+
+def _one(value: pa.Scalar) -> pa.Array:
+    return pa.repeat(value, 1)

@@ -1,0 +1,105 @@
+"""Ranges of a file's columns are those of its rows, whatever Parquet's statistics leave out."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from lakebed.format.column_ranges import ColumnRanges
+
+CASES: dict[str, tuple[pa.DataType, list[list[Any]]]] = {
+    "int": (pa.int32(), [[3, None, 1], [2, 7, 7]]),
+    "long": (pa.int64(), [[-(1 << 62), 5]]),
+    "boolean": (pa.bool_(), [[True, None], [False]]),
+    "text": (pa.string(), [["b", "é"], ["a", None]]),
+    "long text": (pa.string(), [["b" * 9000, "c"], ["x"]]),
+    "bytes": (pa.binary(), [[b"\xff", b"\x00"]]),
+    "fixed": (pa.binary(2), [[b"\xff\x00", b"\x00\x01"]]),
+    "date": (pa.date32(), [[datetime.date(1500, 1, 1), datetime.date(9999, 12, 31)]]),
+    "micros": (pa.timestamp("us", "UTC"), [[-5, 1]]),
+    "far micros": (pa.timestamp("us"), [[-(1 << 61), 1 << 61]]),
+    "millis": (pa.timestamp("ms"), [[1, 2]]),
+    "decimal": (pa.decimal128(10, 2), [[Decimal("1.50"), Decimal("-2.25")], [Decimal("99999999.99")]]),
+    "wide decimal": (pa.decimal128(38, 10), [[Decimal("1e27"), Decimal("-1e27")]]),
+    "float": (pa.float32(), [[1.5, None], [-2.5]]),
+    "nulls": (pa.string(), [[None, None]]),
+}
+
+
+def ranges_of(kind: pa.DataType, groups: list[list[Any]], *, dictionary: bool = False) -> dict[str, Any]:
+    tables = [pa.table({"c": pa.array(g, kind)}) for g in groups]
+    if dictionary:
+        tables = [pa.table({"c": t["c"].dictionary_encode()}) for t in tables]
+    ranges = ColumnRanges(pa.schema([("c", kind)]), ["c"])
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, tables[0].schema, store_schema=False) as writer:
+        for table in tables:
+            ranges.see(table)
+            writer.write_table(table)
+    row = ranges.row(pq.read_metadata(sink)).column("c")
+    assert row.type.field("min").type == kind
+    return {f.name: row.field(f.name) for f in row.type}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_range_is_that_of_the_values(name: str) -> None:
+    kind, groups = CASES[name]
+    values = pa.concat_arrays([pa.array(g, kind) for g in groups])
+    found = ranges_of(kind, groups)
+    wanted = pc.min_max(values)
+    assert found["min"][0] == wanted["min"]
+    assert found["max"][0] == wanted["max"]
+    assert found["null_count"][0].as_py() == values.null_count
+    assert found["value_count"][0].as_py() == len(values)
+    assert found["total_size"][0].as_py() > 0
+    assert found["total_uncompressed"][0].as_py() > 0
+
+
+def test_a_dictionary_counts_only_the_values_that_occur() -> None:
+    found = ranges_of(pa.string(), [["m", "n" * 9000], ["o"]], dictionary=True)
+    assert [found["min"][0].as_py(), found["max"][0].as_py()] == ["m", "o"]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_is_the_greatest(kind: pa.DataType) -> None:
+    found = ranges_of(kind, [[1.0, math.nan], [2.0]])
+    assert found["min"][0].as_py() == 1.0
+    assert math.isnan(found["max"][0].as_py())
+
+
+def test_nothing_but_nan() -> None:
+    found = ranges_of(pa.float64(), [[math.nan, None]])
+    assert math.isnan(found["min"][0].as_py())
+    assert math.isnan(found["max"][0].as_py())
+    assert found["null_count"][0].as_py() == 1
+
+
+def test_fields_of_structs_and_elements_have_their_paths() -> None:
+    rows = [{"s": {"f": math.nan, "t": "x" * 9000}, "l": [3, 1]}, {"s": {"f": 1.0, "t": None}, "l": [2]}]
+    table = pa.Table.from_pylist(rows)
+    ranges = ColumnRanges(table.schema, ["s.f", "s.t", "l.list.element", "s.gone"])
+    sink = io.BytesIO()
+    ranges.see(table)
+    pq.write_table(table, sink, store_schema=False)
+    (row,) = ranges.row(pq.read_metadata(sink)).to_pylist()
+    assert list(row) == ["s.f", "s.t", "l.list.element"]
+    assert row["s.f"]["min"] == 1.0
+    assert math.isnan(row["s.f"]["max"])
+    assert (row["s.t"]["min"], row["s.t"]["null_count"]) == ("x" * 9000, 1)
+    assert (row["l.list.element"]["min"], row["l.list.element"]["max"]) == (1, 3)
+
+
+def test_columns_without_order_have_no_range() -> None:
+    schema = pa.schema([("a", pa.list_(pa.int32())), ("b", pa.int32())])
+    ranges = ColumnRanges(schema, ["a", "b"])
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": [[1]], "b": [1]}, schema=schema), sink)
+    assert ranges.row(pq.read_metadata(sink)).schema.names == ["b"]
