@@ -21,6 +21,8 @@ _MURMUR = 1
 _HEADER = struct.Struct(">iibi")
 _GROWTH = struct.Struct(">iii")
 _DEFAULT_MAX_ENTRIES = 100_000
+# Beyond any rate of false positives; a damaged filter must not be asked for ever.
+_MOST_HASHES = 1024
 Bits = npt.NDArray[np.uint8]
 
 
@@ -199,8 +201,8 @@ def _read_row(data: bytes, at: int) -> tuple[int, int, Bits, int]:
         raise ValueError(f"version {version} with hash type {kind} is unknown")
     at += _HEADER.size
     size = (bits + 7) // 8
-    if bits <= 0 or hashes <= 0 or at + size > len(data):
-        raise ValueError("its bits end too soon")
+    if bits <= 0 or not 0 < hashes <= _MOST_HASHES or at + size > len(data):
+        raise ValueError("its bits end too soon, or its hashes are too many")
     return bits, hashes, np.frombuffer(data, np.uint8, size, at).copy(), at + size
 
 
