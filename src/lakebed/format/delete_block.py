@@ -26,6 +26,11 @@ _ARRAY_BRANCHES = 13
 _FIXED_WIDTHS = {BOOLEAN: 1, FLOAT: 4, DOUBLE: 8}
 _WHAT = "delete records"
 _COMMIT_TIME = bytes([2 * INT, 0])
+# Runs shorter than this are not worth telling; after one so many records go by before the next look.
+_SHORT_RUN = 16
+_WAIT = 256
+_RUN_BYTES = 1 << 20
+_MORE_FOLLOWS = 0x80
 Int64s = npt.NDArray[np.int64]
 
 
@@ -127,24 +132,70 @@ def _fields(cursors: AvroCursors, where: str) -> tuple[Wrapped, ...]:
 
 def _places(data: bytes) -> tuple[Int64s, Int64s]:
     """Where each record of the list starts and ends. One starts where the one before ends, so this goes one after the
-    other."""
+    other, but for runs of records of one shape, which are told by comparing."""
     starts: list[int] = []
     ends: list[int] = []
+    wait = 0
     count, at = _long(data, 0)
     while count:
         if count < 0:
             _, at = _long(data, at)
             count = -count
-        for _ in range(count):
-            starts.append(at)
-            at = _behind_text(data, _behind_text(data, at))
-            branch, at = _long(data, at)
-            at = _behind_array(data, at) if branch == ARRAY else _behind_value(data, at, branch)
-            if at > len(data):
+        while count:
+            run, end = 1, _behind_record(data, at)
+            if end > len(data):
                 raise IndexError
-            ends.append(at)
+            if wait:
+                wait -= 1
+            elif count > _SHORT_RUN:
+                run = _run_length(data, at, end, count)
+                # records of ever new lengths: do not look each time
+                wait = 0 if run > _SHORT_RUN else _WAIT
+            size = end - at
+            starts += range(at, at + run * size, size)
+            ends += range(end, end + run * size, size)
+            at, count = at + run * size, count - run
         count, at = _long(data, at)
     return np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def _run_length(data: bytes, start: int, end: int, most: int) -> int:
+    """How many records from this one on have its shape: texts of the same lengths, an ordering value of the same type
+    and length."""
+    lengths, numbers = _shape(data, start, end)
+    size = end - start
+    rows = min(most, (len(data) - start) // size, _RUN_BYTES // size + 1)
+    table = np.frombuffer(data, np.uint8, rows * size, start).reshape(rows, size)
+    same = (table[:, lengths] == table[0, lengths]).all(axis=1)
+    same &= ((table[:, numbers] ^ table[0, numbers]) < _MORE_FOLLOWS).all(axis=1)
+    return rows if same.all() else int(np.argmin(same))
+
+
+def _shape(data: bytes, start: int, end: int) -> tuple[list[int], list[int]]:
+    """The bytes of a record, counted from its start, that say how long its parts are, and those of a number, which say
+    it with their highest bit. Of an array all bytes must be the same."""
+    lengths: list[int] = []
+    at = start
+    for _ in range(2):
+        behind = _behind_text(data, at)
+        content = 0 if data[at] == 0 else _long(data, at + 1)[0]
+        lengths += range(at - start, behind - content - start)
+        at = behind
+    branch, value = _long(data, at)
+    if branch == ARRAY:
+        return [*lengths, *range(at - start, end - start)], []
+    lengths += range(at - start, value - start)
+    if branch in _FIXED_WIDTHS or branch == 0:
+        return lengths, []
+    if branch in (BYTES, STRING, DECIMAL):
+        return [*lengths, *range(value - start, _long(data, value)[1] - start)], []
+    return lengths, list(range(value - start, end - start))
+
+
+def _behind_record(data: bytes, at: int) -> int:
+    at = _behind_text(data, _behind_text(data, at))
+    branch, at = _long(data, at)
+    return _behind_array(data, at) if branch == ARRAY else _behind_value(data, at, branch)
 
 
 def _behind_text(data: bytes, at: int) -> int:

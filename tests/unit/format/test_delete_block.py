@@ -102,3 +102,23 @@ def test_damage_is_named() -> None:
             decode_deletes(bytes(data[: random.choice([len(data), random.randrange(len(data))])]), "x")
         except (CorruptFile, UnsupportedFeature):
             continue
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_long_lists_of_many_shapes(seed: int) -> None:
+    random.seed(seed)
+    shapes = [b"\x04\x00", b"\x06\x80\x01", b"\x0e\x04ab", b"\x18\x02\x02\x06\x0a\x00", b"\x02\x01"]
+    keys: list[str] = []
+    ordering: list[bytes] = []
+    while len(keys) < 3000:
+        run, length = random.choice([1, 3, 20, 200, 900]), random.randint(0, 200)
+        keys += [f"{random.randrange(10**9):0{length}d}é" for _ in range(run)]
+        ordering += [random.choice(shapes)] * run
+    column = pa.array(ordering, pa.binary())
+    deletes = decode_deletes(framed_deletes(pa.array(keys), b"\x02\x02p", column))
+    assert deletes.keys.to_pylist() == keys
+    assert deletes.ordering.branch.tolist() == [value[0] >> 1 for value in ordering]
+    longs = [at for at, value in enumerate(ordering) if value[0] == 6]
+    if longs:
+        assert deletes.ordering.values[LONG][0].tolist() == longs
+        assert deletes.ordering.values[LONG][1].to_pylist() == [64] * len(longs)
