@@ -5,17 +5,20 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from golden_tables import HudiRsTable, hudi_rs_tables
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.keys import partition_of
 from lakebed.metadata.layout import parse_files
 from lakebed.metadata.metadata_table import open_metadata
+from lakebed.storage import open_storage
 from lakebed.timeline.table_config import load_table_config
 from lakebed.timeline.timeline import load_timeline
 
@@ -269,3 +272,22 @@ def test_a_metadata_table_that_is_missing_is_named() -> None:
     config = load_table_config(storage)
     with pytest.raises(CorruptFile, match="its properties name it"):
         open_metadata(storage, config, load_timeline(storage, config))
+
+
+@pytest.mark.parametrize("sample", hudi_rs_tables(), ids=str)
+def test_samples_of_hudi_rs(sample: HudiRsTable, tmp_path: Path) -> None:
+    """Tables of other writers and options: the listing is the directories', the record index has each key once."""
+    storage = open_storage(str(sample.unpack(tmp_path)))
+    config = None if int(sample.entry.get("table_version") or 6) < 6 else load_table_config(storage)
+    metadata = config and open_metadata(storage, config, load_timeline(storage, config))
+    if not metadata:
+        return
+    listed = {f"{r['partition']}/{r['name']}".lstrip("/"): r["size"] for r in metadata.files().to_pylist()}
+    assert listed
+    for path, size in listed.items():
+        info = storage.head(path)
+        assert info is not None
+        assert info.size == size
+    if metadata.has("record_index") and sample.expected is not None:
+        found = [key for part in metadata.entries("record_index") for key in part["key"].to_pylist()]
+        assert sorted(found) == sorted(set(sample.expected["_hoodie_record_key"].to_pylist()))
