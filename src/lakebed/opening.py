@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.options import resolve_options, split_partition_types
-from lakebed.config.settings import TableSettings
+from lakebed.config.settings import ReadSettings, TableSettings
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.storage import open_storage
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Names = str | Sequence[str] | None
+_OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping")
 
 
 def create(
@@ -83,8 +84,17 @@ def create(
     return Table(storage, config, spark)
 
 
-def open(uri: str, *, spark: SparkSession | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
+def open(
+    uri: str,
+    *,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Table:
     """Open the table at a path or URL.
+
+    `options` are for reads: `hoodie.metadata.enable=false` lists folders instead of asking the metadata table,
+    `hoodie.enable.data.skipping=false` reads every file that partitions and buckets do not rule out.
 
     Raises `TableNotFound`, `CorruptFile` for unreadable properties, `UnsupportedFeature` for another table version.
 
@@ -92,8 +102,9 @@ def open(uri: str, *, spark: SparkSession | None = None, storage_options: Mappin
     Traceback (most recent call last):
     lakebed.errors.TableNotFound: ...
     """
+    reads = _read_settings(options)
     storage = open_storage(uri, storage_options)
-    return Table(storage, load_table_config(storage), spark)
+    return Table(storage, load_table_config(storage), spark, reads)
 
 
 def write(
@@ -111,6 +122,18 @@ def write(
     `UnsupportedFeature`.
     """
     return job.write(df, uri, options, mode, storage_options=storage_options)
+
+
+def _read_settings(options: Mapping[str, Any] | None) -> ReadSettings:
+    resolved = resolve_options(options)
+    others = [key for key in resolved.given if key not in _OPEN_OPTIONS]
+    if others:
+        raise InvalidOption(
+            f"open() takes no option {others[0]}",
+            hint=f"it takes {' and '.join(_OPEN_OPTIONS)}; give options of a write to its verb",
+            context={"option": others[0]},
+        )
+    return resolved.read
 
 
 def _schema(data: Any, spark: Any) -> Any:

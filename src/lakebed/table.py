@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
+from lakebed.config.settings import ReadSettings
 from lakebed.read import lookup
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
@@ -42,10 +43,17 @@ class Table:
     `options`, a dict of `hoodie.*` or `lakebed.*` keys, and gives a `WriteResult`.
     """
 
-    def __init__(self, storage: Storage, config: TableConfig, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        spark: SparkSession | None = None,
+        reads: ReadSettings | None = None,
+    ) -> None:
         self._storage = storage
         self._config = config
         self._spark = spark
+        self._reads = reads or ReadSettings()
 
     # -- what it is
 
@@ -145,7 +153,15 @@ class Table:
         `meta=True` adds Hudi's five meta columns.
         """
         cut = None if as_of is None else resolve_as_of(as_of, self._config)
-        return Scan(self._snapshot(cut), columns=columns, filter=filter, query=query, meta=meta, spark=self._spark)
+        return Scan(
+            self._snapshot(cut),
+            columns=columns,
+            filter=filter,
+            query=query,
+            meta=meta,
+            spark=self._spark,
+            data_skipping=self._reads.data_skipping,
+        )
 
     def changes(
         self,
@@ -161,7 +177,16 @@ class Table:
         `start` is a checkpoint (`WriteResult.checkpoint`, `changes.end`), an instant of this table, an aware datetime,
         or "000" for the beginning.
         """
-        return Changes(self._snapshot(), start, end, columns=columns, filter=filter, meta=meta, spark=self._spark)
+        return Changes(
+            self._snapshot(),
+            start,
+            end,
+            columns=columns,
+            filter=filter,
+            meta=meta,
+            spark=self._spark,
+            data_skipping=self._reads.data_skipping,
+        )
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, found by the index, without a Spark job."""
@@ -186,7 +211,9 @@ class Table:
     # -- inside
 
     def _snapshot(self, as_of: str | None = None) -> Snapshot:
-        return open_snapshot(self._storage, self._config, as_of)
+        # what the metadata table has may have changed since: an index that was dropped must not be asked
+        self._config = load_table_config(self._storage)
+        return open_snapshot(self._storage, self._config, as_of, use_metadata=self._reads.use_metadata)
 
     def _context(self, data: Any, options: Mapping[str, Any] | None) -> WriteContext:
         self._config = load_table_config(self._storage)

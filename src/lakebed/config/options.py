@@ -37,6 +37,7 @@ __all__ = [
 _log = logging.getLogger("lakebed.options")
 _logged: set[str] = set()
 
+_METADATA = "hoodie.metadata.enable"
 _MISSING_DROP = "missing.drop"
 _MISSING_NULL = "missing.null"
 
@@ -155,7 +156,7 @@ class _Settings:
         if seen is None or value:
             self._values[option.setting] = (value, option.key)
 
-    def options(self, given: Mapping[str, str], extra: Mapping[str, str]) -> Options:
+    def options(self, known: Mapping[str, str], extra: Mapping[str, str]) -> Options:
         write = self._group("write")
         write["extra_metadata"] = dict(extra)
         if self._value(_MISSING_DROP):
@@ -168,13 +169,14 @@ class _Settings:
             # Hudi's rule: an upsert that may not touch known keys is an insert.
             operation = "insert"
         return Options(
-            given=dict(given),
+            given=dict(known),
             operation=operation,
             path=self._value("path") or "",
             table=TableSettings(**self._table()),
             index=IndexSettings(**self._group("index")),
             write=WriteSettings(**write),
-            read=ReadSettings(**self._group("read")),
+            # one word on the metadata table for writes and reads
+            read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )
 
     def _value(self, setting: str) -> Any:

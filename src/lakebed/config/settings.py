@@ -61,12 +61,15 @@ class WriteSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """What a read job's options say: which query, and between which instants. None where nothing was said."""
+    """What a read job's options say: which query, and between which instants, None where nothing was said; whether
+    files come from the metadata table, and whether filters prune files by it."""
 
     query_type: QueryType = "snapshot"
     as_of: str | None = None
     begin: str | None = None
     end: str | None = None
+    use_metadata: bool = True
+    data_skipping: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,13 +121,14 @@ class Changes(Scan):
         filter: str | pc.Expression | None = None,
         spark: SparkSession | None = None,
         meta: bool = False,
+        data_skipping: bool = True,
     ) -> None:
         if not snapshot.config.populate_meta_fields:
             raise InvalidOption(
                 f"table {snapshot.config.name!r} has no meta fields, so its rows do not tell which commit wrote them",
                 hint="read a snapshot, or compare two as_of reads",
             )
-        super().__init__(snapshot, columns, filter, "snapshot", spark, meta)
+        super().__init__(snapshot, columns, filter, "snapshot", spark, meta, data_skipping)
         self._newest = snapshot
         self._start = start
         self._end = end
@@ -146,7 +147,8 @@ class Changes(Scan):
         commits = self.range
         view, slices = _slices(self._newest, commits)
         self._snapshot = view
-        return plan_scan(view, _in_commits(self._predicate(), commits), self._wanted(), slices=slices)
+        predicate = _in_commits(self._predicate(), commits)
+        return plan_scan(view, predicate, self._wanted(), slices=slices, data_skipping=self._data_skipping)
 
     def to_spark(self) -> DataFrame:
         _ = self.plan
@@ -171,9 +173,7 @@ def _slices(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[Fil
 
 
 def _as_of(snapshot: Snapshot, instant: str) -> Snapshot:
-    if snapshot.instant == instant:
-        return snapshot
-    return Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, instant)
+    return snapshot if snapshot.instant == instant else snapshot.at(instant)
 
 
 def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:

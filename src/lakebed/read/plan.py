@@ -119,6 +119,7 @@ def plan_scan(
     *,
     query: Query = "snapshot",
     slices: Sequence[FileSlice] | None = None,
+    data_skipping: bool = True,
 ) -> ScanPlan:
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 

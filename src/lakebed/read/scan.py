@@ -33,7 +33,8 @@ class Scan:
 
     `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
     columns may be named. `filter` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
-    session's zone, without Spark in UTC. Raises `InvalidOption` for unknown columns and filters that do not parse.
+    session's zone, without Spark in UTC. `data_skipping` False leaves the metadata table's indexes and statistics
+    aside. Raises `InvalidOption` for unknown columns and filters that do not parse.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Scan:
         query: str = "snapshot",
         spark: SparkSession | None = None,
         meta: bool = False,
+        data_skipping: bool = True,
     ) -> None:
         if query not in ("snapshot", "read_optimized"):
             raise InvalidOption(
@@ -56,6 +58,7 @@ class Scan:
         self._query: Query = query
         self._spark = spark
         self._meta = meta
+        self._data_skipping = data_skipping
         self._conditions: tuple[Node, ...] = ()
 
     @cached_property
@@ -64,7 +67,9 @@ class Scan:
         return self._plan()
 
     def _plan(self) -> ScanPlan:
-        return plan_scan(self._snapshot, self._predicate(), self._wanted(), query=self._query)
+        return plan_scan(
+            self._snapshot, self._predicate(), self._wanted(), query=self._query, data_skipping=self._data_skipping
+        )
 
     def _wanted(self) -> list[str] | None:
         if not self._meta:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import read_footer
+from lakebed.metadata.metadata_table import MetadataTable, open_metadata
 from lakebed.model import BaseFile, FileSlice, Instant
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
-from lakebed.slices.listing import Listing, list_table
+from lakebed.slices.listing import Listing, list_metadata, list_table
+from lakebed.slices.metadata_view import is_ahead, naming_metadata
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import by_group, latest_slice
 from lakebed.timeline.table_config import TableConfig, load_table_config
@@ -27,13 +29,15 @@ _NO_SCHEMA_CHANGE = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}
 class Snapshot:
     """The table as its completed instants up to `as_of` (a requested time, inclusive; None: all) show it.
 
-    Listings and commit metadata are read when first asked for, and kept.
+    Listings and commit metadata are read when first asked for, and kept. Files come from the metadata table where the
+    table has one; without `use_metadata` the folders are listed.
     """
 
     storage: Storage
     config: TableConfig
     timeline: Timeline
     as_of: str | None = None
+    use_metadata: bool = True
     _listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -65,17 +69,48 @@ class Snapshot:
         """The table's columns without meta columns; empty on a table that has none yet."""
         return without_meta(avro_to_arrow(self.avro_schema)) if self.avro_schema else pa.schema([])
 
+    def at(self, instant: str) -> Snapshot:
+        """The same table as of an instant; what was listed already is not listed again."""
+        twin = replace(self, as_of=instant)
+        if "metadata" in self.__dict__:
+            twin.__dict__["metadata"] = self.__dict__["metadata"]
+        return twin
+
+    @cached_property
+    def metadata(self) -> MetadataTable | None:
+        """The table's metadata table at this moment, opened when first asked for; None where the table has none or it
+        is not to be used.
+
+        Raises `CorruptFile` that says how to read without it where it is damaged.
+        """
+        if not self.use_metadata:
+            return None
+        with naming_metadata(self.storage):
+            return open_metadata(self.storage, self.config, self.timeline)
+
+    @cached_property
+    def is_latest(self) -> bool:
+        """Whether this view shows every commit of the table, and the metadata table says nothing of later ones.
+
+        Only then does a key's place in an index mean its place in this view.
+        """
+        newest = self.timeline.last_completed
+        if newest is None or (self.as_of is not None and self.as_of < newest.time):
+            return False
+        return self.metadata is None or not is_ahead(self.metadata, self.timeline)
+
     def partitions(self) -> tuple[str, ...]:
         """Partition paths that exist in storage, sorted ("" for a table without partitions)."""
         return self._listing(None).partitions
 
-    def file_slices(self, partitions: Collection[str] | None = None) -> tuple[FileSlice, ...]:
+    def file_slices(
+        self, partitions: Collection[str] | None = None, file_ids: Collection[str] | None = None
+    ) -> tuple[FileSlice, ...]:
         """The latest file slice of every file group in view, by partition and file id.
 
-        With `partitions` only their folders are listed.
+        With `partitions` only their folders are looked at, with `file_ids` only file groups of these ids.
         """
-        key = None if partitions is None else frozenset(partitions)
-        listing = self._listing(key)
+        listing = self._listing(None if partitions is None else frozenset(partitions), file_ids)
         replaced = self._replaced
         found: list[FileSlice] = []
         for (partition, file_id), files in sorted(by_group(listing.base_files, listing.log_files).items()):
@@ -117,10 +152,17 @@ class Snapshot:
     def _footer_schema(self, base_file: BaseFile) -> pa.Schema:
         return read_footer(self.storage, base_file.path, base_file.size).schema
 
-    def _listing(self, partitions: frozenset[str] | None) -> Listing:
-        if partitions not in self._listings:
-            self._listings[partitions] = list_table(self.storage, partitions)
-        return self._listings[partitions]
+    def _listing(self, partitions: frozenset[str] | None, file_ids: Collection[str] | None = None) -> Listing:
+        known = self._listings.get(partitions)
+        if known is None and self.metadata is not None:
+            with naming_metadata(self.storage):
+                known = list_metadata(self.metadata, self.storage, partitions, file_ids)
+            if file_ids is not None:
+                return known
+        if known is None:
+            known = list_table(self.storage, partitions)
+        self._listings[partitions] = known
+        return known if file_ids is None else known.of_file_ids(file_ids)
 
     @cached_property
     def _by_time(self) -> dict[str, Instant]:
@@ -154,7 +196,9 @@ class Snapshot:
         return {group: instant.time for group, instant in self.timeline.pending_compaction().items()}
 
 
-def open_snapshot(storage: Storage, config: TableConfig | None = None, as_of: str | None = None) -> Snapshot:
+def open_snapshot(
+    storage: Storage, config: TableConfig | None = None, as_of: str | None = None, *, use_metadata: bool = True
+) -> Snapshot:
     """Read properties and timeline, and give the view of all completed instants (up to `as_of`)."""
     config = config or load_table_config(storage)
     if config.base_format.upper() != "PARQUET":
@@ -163,4 +207,4 @@ def open_snapshot(storage: Storage, config: TableConfig | None = None, as_of: st
             hint="lakebed reads and writes Parquet base files; rewrite the table as Parquet with Hudi",
             context={"feature": "base file format", "format": config.base_format},
         )
-    return Snapshot(storage, config, load_timeline(storage, config), as_of)
+    return Snapshot(storage, config, load_timeline(storage, config), as_of, use_metadata)

@@ -16,7 +16,7 @@ from lakebed.storage import open_storage
 from lakebed.timeline.table_config import load_table_config
 
 STORAGE_PREFIX = "storage."
-_OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta", "pushdown")
+_OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta", "pushdown", "metadata")
 _HUDI_PREFIXES = ("hoodie.", "lakebed.", "as.of.")
 
 
@@ -33,6 +33,8 @@ class SourceOptions:
     filter: str | None = None
     meta: bool = False
     pushdown: str = "auto"
+    use_metadata: bool = True
+    data_skipping: bool = True
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def scan(self) -> Scan:
@@ -40,11 +42,12 @@ class SourceOptions:
         storage = open_storage(self.path, dict(self.storage))
         config = load_table_config(storage)
         as_of = None if self.as_of is None else resolve_as_of(self.as_of, config)
-        snapshot = open_snapshot(storage, config, as_of=as_of)
+        snapshot = open_snapshot(storage, config, as_of=as_of, use_metadata=self.use_metadata)
+        skipping = self.data_skipping
         if self.query_type == "incremental":
             start = "000" if self.start is None else self.start
-            return Changes(snapshot, start, self.end, self.columns, self.filter, meta=self.meta)
-        return Scan(snapshot, self.columns, self.filter, self.query_type, meta=self.meta)
+            return Changes(snapshot, start, self.end, self.columns, self.filter, meta=self.meta, data_skipping=skipping)
+        return Scan(snapshot, self.columns, self.filter, self.query_type, meta=self.meta, data_skipping=skipping)
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -85,6 +88,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         filter=own.get("filter"),
         meta=own.get("meta", "false").lower() == "true",
         pushdown=_word(own, "pushdown", ("auto", "always")),
+        use_metadata=_word(own, "metadata", ("true", "false")) == "true" and read.use_metadata,
+        data_skipping=read.data_skipping,
         storage=storage,
     )
 

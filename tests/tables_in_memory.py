@@ -1,0 +1,24 @@
+"""Golden tables unpacked into memory, with every request counted."""
+
+from __future__ import annotations
+
+import zipfile
+
+from golden_tables import golden, golden_tables
+from lakebed.storage.counting import CountingStorage
+from lakebed.storage.memory import MemoryStorage
+
+WITH_METADATA = [t.name for t in golden_tables(lambda t: bool(t.entry.get("metadata_partitions")))]
+WITH_INDEXES = [t.name for t in golden_tables(lambda t: len(t.entry.get("metadata_partitions") or ()) > 1)]
+
+
+def in_memory(name: str, room: str) -> CountingStorage:
+    """The golden table's files under a name of the room's own."""
+    place = f"{room}-{name}"
+    MemoryStorage.drop(place)
+    storage = MemoryStorage(place)
+    with zipfile.ZipFile(golden(name).folder / f"{name}.zip") as archive:
+        for member in archive.namelist():
+            if not member.endswith("/"):
+                storage.write(member, archive.read(member))
+    return CountingStorage(storage)
