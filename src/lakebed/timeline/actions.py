@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile
@@ -13,6 +14,15 @@ from lakebed.model import Instant
 from lakebed.timeline.avro_schemas import schema_text
 
 FileGroup = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackLogs:
+    """Log files of a version 6 rollback with their sizes: `written` hold the command blocks, `hidden` those of the
+    instant that is undone."""
+
+    written: Mapping[str, int] = field(default_factory=dict[str, int])
+    hidden: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def decode_action(data: bytes, path: str = "") -> dict[str, Any]:
@@ -77,24 +87,36 @@ def encode_requested_replace(operation: str | None = None) -> bytes:
     return write_avro_file(schema_text("HoodieRequestedReplaceMetadata"), record)
 
 
-def encode_rollback_plan(root: str, target: Instant, files: Sequence[str]) -> bytes:
-    """The requested body of a rollback that deletes these files, given relative to the table at `root`."""
-    requests = [
-        {
-            "partitionPath": partition,
-            "fileId": _file_id(partition, name),
-            "latestBaseInstant": target.time,
-            "filesToBeDeleted": [_join(_plain(root), _join(partition, name))],
-            "logBlocksToBeDeleted": {},
-        }
-        for partition, name in map(_split, files)
-    ]
+def encode_rollback_plan(
+    root: str, target: Instant, files: Sequence[str], logs: Mapping[str, int] | None = None
+) -> bytes:
+    """The requested body of a rollback that deletes these files, given relative to the table at `root`.
+
+    `logs` (version 6): log files whose blocks a command block is to hide, with their sizes.
+    """
+    requests = [_rollback_request(_plain(root), target, path, None) for path in files]
+    requests += [_rollback_request(_plain(root), target, path, size) for path, size in (logs or {}).items()]
     record = {"instantToRollback": _instant_info(target), "RollbackRequests": requests, "version": 1}
     return write_avro_file(schema_text("HoodieRollbackPlan"), record)
 
 
+def rollback_logs(plan: Mapping[str, Any]) -> dict[str, int]:
+    """The log files, relative to the table, whose blocks a version 6 rollback plan hides, with their sizes."""
+    return {
+        _join(request.get("partitionPath") or "", name): size
+        for request in plan.get("RollbackRequests") or []
+        for name, size in (request.get("logBlocksToBeDeleted") or {}).items()
+    }
+
+
 def encode_rollback_metadata(
-    root: str, target: Instant, instant: str, files: Sequence[str], deleted: Sequence[str], millis: int
+    root: str,
+    target: Instant,
+    instant: str,
+    files: Sequence[str],
+    deleted: Sequence[str],
+    millis: int,
+    logs: RollbackLogs | None = None,
 ) -> bytes:
     """The completed body of a rollback: `files` of the plan are gone, `deleted` of them were there."""
     record = {
@@ -102,28 +124,40 @@ def encode_rollback_metadata(
         "timeTakenInMillis": millis,
         "totalFilesDeleted": len(deleted),
         "commitsRollback": [target.time],
-        "partitionMetadata": dict(_rolled_back(_plain(root), files)),
+        "partitionMetadata": _rolled_back(root, files, logs or RollbackLogs()),
         "version": 1,
         "instantsRollback": [_instant_info(target)],
     }
     return write_avro_file(schema_text("HoodieRollbackMetadata"), record)
 
 
-def _rolled_back(root: str, files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    groups: dict[str, list[str]] = {}
-    for partition, name in map(_split, files):
-        groups.setdefault(partition, []).append(_join(root, _join(partition, name)))
-    for partition, gone in groups.items():
-        yield (
-            partition,
-            {
-                "partitionPath": partition,
-                "successDeleteFiles": gone,
-                "failedDeleteFiles": [],
-                "rollbackLogFiles": {},
-                "logFilesFromFailedCommit": {},
-            },
-        )
+def _rollback_request(root: str, target: Instant, path: str, log_size: int | None) -> dict[str, Any]:
+    """A request to delete a file, or (with its size) to hide the instant's blocks of a log file."""
+    partition, name = _split(path)
+    return {
+        "partitionPath": partition,
+        "fileId": _file_id(partition, name),
+        "latestBaseInstant": target.time if log_size is None else _base_instant(partition, name),
+        "filesToBeDeleted": [_join(root, path)] if log_size is None else [],
+        "logBlocksToBeDeleted": {} if log_size is None else {name: log_size},
+    }
+
+
+def _rolled_back(root: str, files: Sequence[str], logs: RollbackLogs) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+
+    def entry(path: str) -> dict[str, Any]:
+        partition = _split(path)[0]
+        empty = {"successDeleteFiles": [], "failedDeleteFiles": [], "rollbackLogFiles": {}}
+        return found.setdefault(partition, {"partitionPath": partition, **empty, "logFilesFromFailedCommit": {}})
+
+    for path in files:
+        entry(path)["successDeleteFiles"].append(_join(_plain(root), path))
+    for path, size in logs.written.items():
+        entry(path)["rollbackLogFiles"][_join(root.rstrip("/"), path)] = size
+    for path, size in logs.hidden.items():
+        entry(path)["logFilesFromFailedCommit"][_split(path)[1]] = size
+    return found
 
 
 def _instant_info(instant: Instant) -> dict[str, str]:
@@ -133,6 +167,12 @@ def _instant_info(instant: Instant) -> dict[str, str]:
 def _file_id(partition: str, name: str) -> str:
     file = parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)
     return file.file_id if file else ""
+
+
+def _base_instant(partition: str, name: str) -> str:
+    """The instant in a log file's name: on version 6 that of its slice's base file."""
+    file = parse_log_file(partition, name, 0)
+    return file.instant if file else ""
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -166,13 +166,13 @@ def _stat(partition: str, record: Mapping[str, Any]) -> WriteStat:
 def _stat_records(stats: Sequence[WriteStat], raw: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The stats as records; one that was decoded and not changed since goes back as it came."""
     if not raw:
-        return [_stat_record(stat) for stat in stats]
+        return [stat_record(stat) for stat in stats]
     known = {(record.get("fileId"), record.get("path")): record for record in raw}
     records: list[dict[str, Any]] = []
     for stat in stats:
         old = known.get((stat.file_id, stat.path or None)) or known.get((stat.file_id, stat.path))
         if old is None:
-            records.append(_stat_record(stat))
+            records.append(stat_record(stat))
         elif _stat(stat.partition, old) == stat:
             records.append(old)
         else:
@@ -180,8 +180,14 @@ def _stat_records(stats: Sequence[WriteStat], raw: Sequence[dict[str, Any]]) -> 
     return records
 
 
-def _stat_record(stat: WriteStat) -> dict[str, Any]:
-    return {**_EMPTY_STAT, **_facts(stat)}
+def stat_record(stat: WriteStat, **more: object) -> dict[str, Any]:
+    """A write stat as the record of a commit body, with more of Hudi's fields under their own names.
+
+    >>> stat = WriteStat("f", "p/.f_1.log.1_0-1-0", "p")
+    >>> stat_record(stat, logVersion=1)["logVersion"]
+    1
+    """
+    return {**_EMPTY_STAT, **_facts(stat), **more}
 
 
 def _facts(stat: WriteStat) -> dict[str, Any]:

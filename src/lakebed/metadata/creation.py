@@ -1,0 +1,221 @@
+"""Creating the metadata table, building its partitions, dropping them; the data table's properties follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.errors import TableExists
+from lakebed.format.properties import dump_properties
+from lakebed.metadata.definitions import (
+    DEFINITIONS_PATH,
+    DEFINITIONS_PROPERTY,
+    IndexDefinition,
+    dump_definitions,
+    load_definitions,
+)
+from lakebed.metadata.group_files import FileGroup, WrittenBase, sorted_by_key, write_base, write_creation_log
+from lakebed.metadata.layout import (
+    FILES,
+    INITIAL_INSTANT,
+    METADATA_FOLDER,
+    file_id,
+    metadata_properties,
+    partition_metadata,
+)
+from lakebed.metadata.own_table import OwnTable
+from lakebed.metadata.rollback import finish_rollbacks
+from lakebed.model import Action, Instant
+from lakebed.timeline.table_config import TableConfig, create_table, update_table_config
+
+PARTITIONS = "hoodie.table.metadata.partitions"
+PARTITIONS_INFLIGHT = f"{PARTITIONS}.inflight"
+_PARTITION_METADATA = ".hoodie_partition_metadata"
+_OPERATION = "BULK_INSERT_PREPPED"
+# The first of the digits that version 6 puts behind an instant for a partition that is built.
+_FIRST_SUFFIX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecords:
+    """What one file group begins with: entries in any order, no key twice. `data_partition` goes with a partitioned
+    record index."""
+
+    keys: pa.StringArray
+    values: pa.BinaryArray
+    data_partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartition:
+    """A partition that is being built at this instant, with its file groups in the order of their ids."""
+
+    partition: str
+    instant: str
+    groups: tuple[FileGroup, ...]
+
+
+def create(own: OwnTable) -> None:
+    """Make the metadata table where there is none; one without any completed instant is made anew."""
+    if own.exists():
+        if own.timeline.completed:
+            return
+        own.data_storage.delete_folder(METADATA_FOLDER)
+        own.changed()
+    try:
+        create_table(own.storage, metadata_properties(own.data_config.name, own.version))
+    except TableExists:  # its backup alone was left
+        own.data_storage.delete_folder(METADATA_FOLDER)
+        create_table(own.storage, metadata_properties(own.data_config.name, own.version))
+    own.changed()
+
+
+def begin_partition(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
+    """Make an empty partition with so many file groups (for each partition path of the data, where it is a partitioned
+    record index) and show its building as inflight: base files may be written now."""
+    _drop_unfinished(own)
+    if next(own.storage.list(partition), None) is not None:
+        own.storage.delete_folder(partition)
+        own.changed()
+    instant = _initial_instant(own)
+    ids = (
+        [file_id(partition, number) for number in range(counts)]
+        if isinstance(counts, int)
+        else [file_id(partition, number, path) for path in sorted(counts) for number in range(counts[path])]
+    )
+    groups = tuple(FileGroup(own.version, partition, id_, instant) for id_ in sorted(ids))
+    own.transitions.request(Action.DELTACOMMIT, instant)
+    own.transitions.inflight(Action.DELTACOMMIT, instant)
+    body = dump_properties(partition_metadata(instant), "partition metadata", datetime.now(UTC))
+    own.storage.put_if_absent(f"{partition}/{_PARTITION_METADATA}", body)
+    own.side_by_side(lambda group: write_creation_log(own.data_storage, group, instant), groups)
+    own.changed()
+    return NewPartition(partition, instant, groups)
+
+
+def complete_partition(
+    own: OwnTable, new: NewPartition, written: Sequence[WrittenBase], definition: IndexDefinition | None = None
+) -> TableConfig:
+    """Complete the building of a partition with these base files (none for groups without records): from now on readers
+    use it. Gives the data table's new settings."""
+    own.complete(Action.DELTACOMMIT, new.instant, _OPERATION, [base.stat() for base in written])
+    changes: dict[str, str | None] = {}
+    if definition is not None:
+        changes |= define(own, [definition])
+    complete = {*own.data_config.metadata_partitions, new.partition}
+    inflight = {*own.data_config.metadata_partitions_inflight} - {new.partition}
+    changes |= {PARTITIONS: ",".join(sorted(complete)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))}
+    return _update(own, changes)
+
+
+def initialise(
+    own: OwnTable, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
+) -> TableConfig:
+    """Build a partition from records in memory: one entry of `groups` for each of its file groups, in order."""
+    counts: int | dict[str, int] = len(groups)
+    if groups and groups[0].data_partition is not None:
+        counts = {}
+        for group in groups:
+            assert group.data_partition is not None
+            counts[group.data_partition] = counts.get(group.data_partition, 0) + 1
+    new = begin_partition(own, partition, counts)
+    ordered = sorted(zip(_ids(partition, groups), groups, strict=True), key=lambda item: item[0])
+    filled = [(group, given) for group, (_, given) in zip(new.groups, ordered, strict=True) if len(given.keys)]
+
+    def write(item: tuple[FileGroup, GroupRecords]) -> WrittenBase:
+        group, given = item
+        return write_base(own.data_storage, group, new.instant, [sorted_by_key(given.keys, given.values)])
+
+    return complete_partition(own, new, own.side_by_side(write, filled), definition)
+
+
+def drop(own: OwnTable, partitions: Sequence[str]) -> TableConfig:
+    """Take partitions off: first the properties, so that nobody reads what is going. Without `files` nothing stays."""
+    if FILES in partitions:
+        return drop_all(own)
+    gone = set(partitions)
+    kept = [name for name in own.data_config.metadata_partitions if name not in gone]
+    inflight = [name for name in own.data_config.metadata_partitions_inflight if name not in gone]
+    config = _update(own, {PARTITIONS: ",".join(sorted(kept)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
+    undefine(own, gone)
+    for partition in partitions:
+        own.storage.delete_folder(partition)
+    own.changed()
+    return config
+
+
+def drop_all(own: OwnTable) -> TableConfig:
+    """Take the whole metadata table off."""
+    config = _update(own, {PARTITIONS: "", PARTITIONS_INFLIGHT: ""})
+    undefine(own, None)
+    own.data_storage.delete_folder(METADATA_FOLDER)
+    own.changed()
+    return config
+
+
+def define(own: OwnTable, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
+    """Write index definitions, in place of those of the same name; gives the property that says where they are."""
+    known = load_definitions(own.data_storage, own.data_config)
+    body = dump_definitions({**known, **{one.name: one for one in definitions}}.values(), own.version)
+    own.data_storage.write(DEFINITIONS_PATH, body)
+    return {DEFINITIONS_PROPERTY: own.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH}
+
+
+def undefine(own: OwnTable, names: set[str] | None) -> None:
+    """Take index definitions off, all without names."""
+    known = load_definitions(own.data_storage, own.data_config)
+    kept = [one for name, one in known.items() if names is not None and name not in names]
+    if len(kept) < len(known):
+        own.data_storage.write(DEFINITIONS_PATH, dump_definitions(kept, own.version))
+
+
+def _ids(partition: str, groups: Sequence[GroupRecords]) -> list[str]:
+    """The file ids that the groups get in their order, numbered for each partition path of the data."""
+    numbers: dict[str | None, int] = {}
+    ids: list[str] = []
+    for group in groups:
+        number = numbers.get(group.data_partition, 0)
+        numbers[group.data_partition] = number + 1
+        ids.append(file_id(partition, number, group.data_partition))
+    return ids
+
+
+def _drop_unfinished(own: OwnTable) -> None:
+    """Take back the building of partitions by writers that died: their folders are emptied before they are built."""
+    finish_rollbacks(own)
+    for instant in own.pending(Action.DELTACOMMIT):
+        if _builds_partition(own, instant):
+            own.transitions.remove_pending(instant)
+            own.changed()
+
+
+def _builds_partition(own: OwnTable, instant: Instant) -> bool:
+    if own.version >= 8:
+        return instant.time.startswith(INITIAL_INSTANT)
+    digits = (
+        instant.time.removeprefix(INITIAL_INSTANT) if instant.time.startswith(INITIAL_INSTANT) else instant.time[17:]
+    )
+    return len(digits) == len("010") and int(digits) >= _FIRST_SUFFIX
+
+
+def _initial_instant(own: OwnTable) -> str:
+    """The instant at which the next partition is built: none that was used before."""
+    used = {instant.time for instant in own.timeline.instants}
+    if own.version >= 8:
+        if not any(time.startswith(INITIAL_INSTANT) for time in used):
+            used |= {instant.time for instant in own.timeline.archived().instants}
+        return next(time for number in range(len(used) + 1) if (time := f"{number:017d}") not in used)
+    completed = own.data_timeline.completed
+    start = max((instant.time for instant in completed), default=INITIAL_INSTANT)
+    numbers = range(_FIRST_SUFFIX, _FIRST_SUFFIX + len(used) + 1)
+    return next(time for number in numbers if (time := f"{start}{number:03d}") not in used)
+
+
+def _update(own: OwnTable, changes: Mapping[str, Any]) -> TableConfig:
+    config = update_table_config(own.data_storage, changes)
+    own.changed(config)
+    return config

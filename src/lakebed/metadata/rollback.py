@@ -1,0 +1,132 @@
+"""Undoing a delta commit of the metadata table, completed or not, as the data table's instant is undone."""
+
+from __future__ import annotations
+
+import time
+
+from lakebed.format.file_names import log_file_name
+from lakebed.format.hfile_source import FileSource
+from lakebed.format.log_file import block_bytes, rollback_block
+from lakebed.format.log_scan import scan_blocks
+from lakebed.metadata.group_files import new_token
+from lakebed.metadata.layout import parse_files
+from lakebed.metadata.own_table import OwnTable
+from lakebed.model import HOODIE, Action, BaseFile, Instant, LogFile, State
+from lakebed.timeline.actions import (
+    RollbackLogs,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+    rollback_files,
+    rollback_logs,
+    rollback_target,
+)
+from lakebed.timeline.instants import inflight_name, requested_name
+
+# Digits that version 6 puts behind an instant for the rollback that belongs to it.
+_SUFFIX = "006"
+_UNDONE = (Action.DELTACOMMIT, Action.REPLACECOMMIT)
+
+
+def roll_back(own: OwnTable, instant: str, rollback_instant: str) -> bool:
+    """Undo the delta commit of this instant; False where there is none.
+
+    The rollback gets `rollback_instant`, the one of the data table's (version 6: with a suffix). A rollback of it that
+    was cut off is finished instead, under its own time.
+    """
+    undone = instant in finish_rollbacks(own)
+    target = next((i for i in own.timeline.instants if i.time == instant and i.action in _UNDONE), None)
+    if target is None:
+        return undone
+    taken = {i.time for i in own.timeline.instants if i.action is Action.ROLLBACK}
+    at = rollback_instant if own.version >= 8 else rollback_instant + _SUFFIX
+    if at in taken:
+        at = own.new_time() + ("" if own.version >= 8 else _SUFFIX)
+    logs = {} if own.version >= 8 else _logs_with_blocks_of(own, instant)
+    files = _files_of(own, instant)
+    plan = encode_rollback_plan(own.storage.url(), target, files, logs)
+    own.transitions.request(Action.ROLLBACK, at, plan)
+    own.transitions.inflight(Action.ROLLBACK, at)
+    _execute(own, target, at, files, logs)
+    return True
+
+
+def finish_rollbacks(own: OwnTable) -> set[str]:
+    """Finish rollbacks that were cut off; gives the instants they undo."""
+    undone: set[str] = set()
+    for rollback in own.pending(Action.ROLLBACK):
+        plan = own.timeline.plan(rollback)
+        time_undone = rollback_target(plan)
+        action = Action((plan.get("instantToRollback") or {}).get("action") or Action.DELTACOMMIT)
+        found = next((i for i in own.timeline.instants if i.time == time_undone and i.action is action), None)
+        target = found or Instant(time_undone, action, State.INFLIGHT)
+        if rollback.state is State.REQUESTED:
+            own.transitions.inflight(Action.ROLLBACK, rollback.time)
+        _execute(own, target, rollback.time, rollback_files(plan), rollback_logs(plan))
+        undone.add(time_undone)
+    return undone
+
+
+def _files_of(own: OwnTable, instant: str) -> list[str]:
+    """The files whose names carry the instant. On version 6 log files carry their slice's, and are hidden instead."""
+    found: list[str] = []
+    for partition in own.storage.list_folders():
+        if partition == HOODIE:
+            continue
+        for info in own.storage.list(partition, recursive=False):
+            file = parse_files(partition, info.path.rpartition("/")[2], info.size)
+            if file is not None and file.instant == instant and (own.version >= 8 or isinstance(file, BaseFile)):
+                found.append(info.path)
+    return found
+
+
+def _logs_with_blocks_of(own: OwnTable, instant: str) -> dict[str, int]:
+    """The log files that hold visible blocks of the instant, with their sizes (version 6)."""
+    found: dict[str, int] = {}
+    for partition in own.storage.list_folders():
+        if partition == HOODIE:
+            continue
+        for file_slice in own.slices.file_slices(partition):
+            for log in file_slice.log_files:
+                if any(head.instant == instant for head in scan_blocks(FileSource(own.storage, log.path, log.size))):
+                    found[log.path] = log.size
+    return found
+
+
+def _execute(own: OwnTable, target: Instant, at: str, files: list[str], logs: dict[str, int]) -> None:
+    started = time.monotonic()
+    if target.is_completed:
+        _make_pending(own, target)
+    deleted = [path for path in files if own.storage.delete(path)]
+    written = {path: size for log in logs for path, size in [_hide_blocks(own, log, target.time, at)]}
+    own.transitions.remove_pending(target)
+    millis = int((time.monotonic() - started) * 1000)
+    hidden = RollbackLogs(written, logs)
+    body = encode_rollback_metadata(own.storage.url(), target, at, files, deleted, millis, hidden)
+    own.finish(Action.ROLLBACK, at, body)
+
+
+def _make_pending(own: OwnTable, target: Instant) -> None:
+    """A completed instant loses its completion first: from then on nobody reads what it wrote."""
+    folder = own.slices.config.timeline_path
+    for name in (requested_name, inflight_name):
+        own.storage.put_if_absent(f"{folder}/{name(target.action, target.time, own.version)}", b"")
+    own.storage.delete(f"{folder}/{target.file_name}")
+
+
+def _hide_blocks(own: OwnTable, path: str, target: str, at: str) -> tuple[str, int]:
+    """Write a log file behind the others of the slice that hides the target's blocks; gives its path and size."""
+    partition, _, name = path.rpartition("/")
+    log = parse_files(partition, name, 0)
+    assert isinstance(log, LogFile)
+    others = [
+        parse_files(partition, i.path.rpartition("/")[2], 0) for i in own.storage.list(partition, recursive=False)
+    ]
+    versions = [
+        other.version
+        for other in others
+        if isinstance(other, LogFile) and (other.file_id, other.instant) == (log.file_id, log.instant)
+    ]
+    hiding = f"{partition}/{log_file_name(log.file_id, log.instant, max(versions, default=0) + 1, new_token())}"
+    content = block_bytes(rollback_block(target, at))
+    own.storage.write(hiding, content)
+    return hiding, len(content)

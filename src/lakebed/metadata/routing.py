@@ -1,0 +1,124 @@
+"""`Records`: what one commit says about a partition of the metadata table; and to which of its file groups it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile
+from lakebed.format.hashes import plain_strings
+from lakebed.metadata.keys import file_group, secondary_file_groups
+from lakebed.metadata.layout import SECONDARY_INDEX, data_partition_of
+
+Int64s = npt.NDArray[np.int64]
+
+
+def _no_keys() -> pa.StringArray:
+    return pa.array([], pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Upserted records and keys whose records go, in any order.
+
+    No key is upserted twice; one that is deleted as well is upserted. `data_partitions` and `deleted_partitions` go
+    with a partitioned record index: the partition path of each key.
+    """
+
+    keys: pa.StringArray
+    values: pa.BinaryArray
+    deleted: pa.StringArray
+    data_partitions: Any = None
+    deleted_partitions: Any = None
+
+    @staticmethod
+    def upserts(keys: pa.StringArray, values: pa.BinaryArray, data_partitions: Any = None) -> Records:
+        """Records that delete nothing."""
+        return Records(keys, values, _no_keys(), data_partitions, None if data_partitions is None else _no_keys())
+
+    @staticmethod
+    def deletes(keys: pa.StringArray, data_partitions: Any = None) -> Records:
+        """Records that only delete."""
+        none = None if data_partitions is None else _no_keys()
+        return Records(_no_keys(), pa.array([], pa.binary()), keys, none, data_partitions)
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self.data_partitions is not None or self.deleted_partitions is not None
+
+    def paths(self) -> list[str]:
+        """The partition paths of the data that a partitioned record index gets keys of."""
+        both = [plain_strings(paths) for paths in (self.data_partitions, self.deleted_partitions) if paths is not None]
+        return sorted({path for paths in both for path in pc.unique(paths).to_pylist()})
+
+
+def split_by_group(
+    partition: str, records: Records, file_ids: Sequence[str], index_version: int
+) -> dict[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]]:
+    """The keys, values and deleted keys of each file group that gets some, by its position among `file_ids` (sorted:
+    all groups of the partition). `index_version` is that of a secondary index."""
+    keys, deleted = plain_strings(records.keys), plain_strings(records.deleted)
+    router = _Router(partition, file_ids, index_version, partitioned=records.is_partitioned)
+    upserts = _parts(router.groups(keys, records.data_partitions), len(file_ids))
+    deletes = _parts(router.groups(deleted, records.deleted_partitions), len(file_ids))
+    found: dict[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]] = {}
+    for group in sorted({*upserts, *deletes}):
+        rows = upserts.get(group)
+        own = (keys, records.values) if rows is None else (keys.take(rows), records.values.take(rows))
+        own = own if rows is not None else (own[0].slice(0, 0), own[1].slice(0, 0))
+        gone = deleted.take(deletes[group]) if group in deletes else deleted.slice(0, 0)
+        if len(gone) and len(own[0]):
+            gone = gone.filter(pc.invert(pc.is_in(gone, value_set=own[0])))
+        found[group] = (*own, gone)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Router:
+    partition: str
+    file_ids: Sequence[str]
+    index_version: int
+    partitioned: bool
+
+    def groups(self, keys: pa.Array, paths: Any) -> Int64s:
+        """The position of each key's file group."""
+        if not len(keys):
+            return np.empty(0, np.int64)
+        if not self.partitioned:
+            return self._hashed(keys, len(self.file_ids))
+        encoded = plain_strings(paths).dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        groups = np.empty(len(keys), np.int64)
+        for code, path in enumerate(encoded.dictionary.to_pylist()):
+            rows = np.flatnonzero(codes == code)
+            own = np.array([at for at, id_ in enumerate(self.file_ids) if data_partition_of(id_) == path], np.int64)
+            groups[rows] = own[self._hashed(keys.take(pa.array(rows)), len(own))]
+        return groups
+
+    def _hashed(self, keys: pa.Array, count: int) -> Int64s:
+        if not count:
+            raise CorruptFile(
+                f"the metadata table's partition {self.partition} has no file group for some of its records",
+                hint="Drop the partition and build it again.",
+                context={"partition": self.partition},
+            )
+        if self.partition.startswith(SECONDARY_INDEX):
+            return secondary_file_groups(keys, count, version=self.index_version).astype(np.int64)
+        return file_group(keys, count).astype(np.int64)
+
+
+def _parts(groups: Int64s, count: int) -> dict[int, pa.Array]:
+    """The rows of each group that has some."""
+    order = np.argsort(groups, kind="stable")
+    edges = np.searchsorted(groups[order], np.arange(count + 1))
+    return {
+        group: pa.array(order[edges[group] : edges[group + 1]])
+        for group in range(count)
+        if edges[group + 1] > edges[group]
+    }

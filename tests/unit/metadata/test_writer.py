@@ -1,0 +1,79 @@
+"""Deltas, deletes and rollbacks through `MetadataWriter`, read back with the reader, beside a dictionary."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from lakebed.metadata.writer import MetadataSettings
+from lakebed.storage.memory import MemoryStorage
+from metadata_models import Change, Content, Maintained, Random, lookups, new_table
+
+VERSIONS = [9, 8, 6]
+NO_SERVICES = MetadataSettings(compact_after=10_000)
+
+
+def made(version: int, content: Content | None = None, settings: MetadataSettings = NO_SERVICES) -> Maintained:
+    storage = MemoryStorage(f"metadata-writer-{uuid.uuid4().hex}")
+    new_table(storage, version)
+    table = Maintained(storage, version, settings)
+    table.initialise(content or Content())
+    return table
+
+
+def expected(table: Maintained, content: Content) -> Content:
+    return content if table.version >= 8 else Content(content.files, content.stats, {}, content.keys)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_random_deltas(version: int) -> None:
+    table, changes, content = made(version), Random(version), Content()
+    for _ in range(12):
+        change = changes.change(content)
+        table.commit(change)
+        content = change.on(content)
+        assert table.content() == expected(table, content)
+    keys = [f"k{n}" for n in range(0, 210, 3)]
+    assert lookups(table, keys) == {key: content.keys[key] for key in keys if key in content.keys}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_a_partition_is_built_from(version: int) -> None:
+    content = Content()
+    changes = Random(5)
+    for _ in range(4):
+        content = changes.change(content).on(content)
+    table = made(version, content)
+    assert table.content() == expected(table, content)
+    change = changes.change(content)
+    table.commit(change)
+    assert table.content() == expected(table, change.on(content))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_rollback_takes_a_delta_commit_back(version: int, begun: bool) -> None:
+    table, changes, content = made(version), Random(3), Content()
+    for number in range(6):
+        change = changes.change(content)
+        instant = table.begin()
+        table.writer().apply(instant, table.records(change, instant))
+        if begun and number % 2:
+            # the data table's writer tries again under the same instant
+            change = changes.change(content)
+            table.writer().apply(instant, table.records(change, instant))
+        assert table.content() == expected(table, content)
+        if number % 3 == 2:
+            table.undo(instant)
+            assert table.opened().slices.timeline.pending == ()
+        else:
+            table.complete(instant)
+            content = change.on(content)
+        assert table.content() == expected(table, content)
+
+
+def test_a_key_that_is_put_and_deleted_is_put() -> None:
+    table = made(9)
+    table.commit(Change(put={"a": ("p", Random(1).file_id())}, deleted=["a"]))
+    assert list(table.content().keys) == ["a"]
