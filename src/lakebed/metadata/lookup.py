@@ -21,28 +21,34 @@ from lakebed.metadata.slices import MetadataSlices
 from lakebed.model import FileSlice
 
 R = TypeVar("R")
+# A file with so many entries a key that is asked for is read whole: sorting keys costs more.
+_DENSE = 4
 Decode = Callable[[pa.Array, Any, str], R]
 
 
 def whole_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
     """All that a slice holds, oldest first, as `key`, `value` and `schema` (see `decoded`)."""
-    return _layers(view, file_slice, lambda file: file.read(), lambda deleted: deleted)
+    return _layers(view, file_slice, lambda file: file.read())
 
 
 def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array) -> list[Layer]:
-    """What a slice holds under these keys, oldest first."""
-    asked = keys.take(pc.sort_indices(keys)) if len(file_slice.log_files) else keys
-    return _layers(
-        view,
-        file_slice,
-        lambda file: file.lookup(asked).entries,
-        lambda deleted: deleted.filter(pc.is_in(deleted, value_set=asked)),
-    )
+    """What a slice holds under these keys, oldest first, and maybe more: of a file with few entries for the number of
+    keys all are given."""
+    in_order: list[pa.Array] = []
+
+    def ask(file: HFileReader) -> Entries:
+        if len(keys) * _DENSE >= file.entry_count:
+            return file.read()
+        if not in_order:
+            in_order.append(keys.take(pc.sort_indices(keys)))
+        return file.lookup(in_order[0]).entries
+
+    return _layers(view, file_slice, ask)
 
 
 def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.Array) -> list[Layer]:
     """What a slice holds under keys that begin with one of these texts, oldest first."""
-    return _layers(view, file_slice, lambda file: file.prefix(prefixes).entries, lambda deleted: deleted)
+    return _layers(view, file_slice, lambda file: file.prefix(prefixes).entries)
 
 
 def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
@@ -77,7 +83,6 @@ def _layers(
     view: MetadataSlices,
     file_slice: FileSlice,
     ask: Callable[[HFileReader], Entries],
-    of_deleted: Callable[[pa.StringArray], pa.StringArray],
 ) -> list[Layer]:
     found: list[Layer] = []
 
@@ -92,7 +97,7 @@ def _layers(
         add(base)
     for block in view.log_blocks(file_slice):
         if block.type is BlockType.DELETE:
-            deleted = of_deleted(decode_deletes(block.read(), block.source.name).keys)
+            deleted = decode_deletes(block.read(), block.source.name).keys
             if len(deleted):
                 found.append(Layer(deleted=deleted))
         else:

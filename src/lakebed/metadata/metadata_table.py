@@ -215,8 +215,13 @@ class MetadataTable:
         read: Callable[[MetadataSlices, FileSlice, pa.Array], list[Layer]],
         decode: Decode[pa.Table],
     ) -> pa.Table | None:
-        results = self.slices.each(lambda one: newest(read(self.slices, *one)), asked)
-        found = [table for rows in results for table in decoded(rows, decode)]
+        def ask(one: tuple[FileSlice, pa.Array]) -> pa.Table | None:
+            rows = newest(read(self.slices, *one))
+            if rows is None or read is not slice_by_keys:
+                return rows
+            return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
+
+        found = [table for rows in self.slices.each(ask, asked) for table in decoded(rows, decode)]
         return pa.concat_tables(found).unify_dictionaries() if found else None
 
     def _routed(
