@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import InvalidOption
+from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.metadata import bloom_records, files_records, record_index_records, secondary_records
 from lakebed.metadata.keys import (
     ALL_PARTITIONS,
@@ -127,7 +127,7 @@ class MetadataTable:
         """
         self._check(RECORD_INDEX)
         by_path: dict[str | None, list[FileSlice]] = {}
-        for file_slice in self.slices.file_slices(RECORD_INDEX):
+        for file_slice in self._file_slices(RECORD_INDEX):
             by_path.setdefault(data_partition_of(file_slice.file_id), []).append(file_slice)
         asked: list[tuple[FileSlice, pa.Array]] = []
         texts = distinct_texts(keys)
@@ -141,7 +141,7 @@ class MetadataTable:
         """`value` and `record_key` of the records whose indexed field has one of these values (Java's texts, null too);
         `name` is the index's partition."""
         self._check(name)
-        slices = self.slices.file_slices(name)
+        slices = self._file_slices(name)
         prefixes = pc.unique(secondary_prefixes(values))
         if self._index_version(name) < 2 or self._is_polluted(name):
             asked = [(file_slice, prefixes) for file_slice in slices]
@@ -168,7 +168,7 @@ class MetadataTable:
         """Every live entry of `files`, `bloom_filters`, `record_index` or a secondary index, one table a file group."""
         self._check(partition)
         decode = _DECODERS.get(partition, secondary_records.decode)
-        for file_slice in self.slices.file_slices(partition):
+        for file_slice in self._file_slices(partition):
             layers = whole_slice(self.slices, file_slice)
             found = decoded(alive(layers) if partition == FILES else newest(layers), decode)
             if found:
@@ -188,14 +188,14 @@ class MetadataTable:
     def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
         self._check(partition)
         wanted = None if prefixes is None else pa.array(prefixes, pa.string())
-        return read_stats(self.slices, self.slices.file_slices(partition), wanted, types)
+        return read_stats(self.slices, self._file_slices(partition), wanted, types)
 
     def _blooms(self, partition: str, files: Iterable[tuple[str, str]]) -> pa.Table:
         self._check(partition)
         asked_files = list(dict.fromkeys(files))
         paths, names = [path for path, _ in asked_files], [name for _, name in asked_files]
         keys = file_keys(paths, names)
-        slices = self.slices.file_slices(partition)
+        slices = self._file_slices(partition)
         if self._is_polluted(partition):
             asked = [(file_slice, keys) for file_slice in slices]
         else:
@@ -233,11 +233,24 @@ class MetadataTable:
 
     def _is_polluted(self, partition: str) -> bool:
         """Whether file groups of another index lie in the partition: then a key may be in any group."""
-        return any(not is_of_partition(partition, s.file_id) for s in self.slices.file_slices(partition))
+        return any(not is_of_partition(partition, s.file_id) for s in self._file_slices(partition))
 
     def _index_version(self, partition: str) -> int:
         definition = self.slices.definitions.get(partition)
         return definition.version if definition else 2 if self.slices.data_config.version >= 9 else 1
+
+    def _file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """The partition's slices. None at all is damage, not an empty index: only a partitioned record index begins
+        without file groups."""
+        found = self.slices.file_slices(partition)
+        definition = self.slices.definitions.get(partition) if not found else None
+        if found or (definition and definition.options.get("isPartitioned") == "true"):
+            return found
+        raise CorruptFile(
+            f"partition {partition!r} of the metadata table at {self.slices.storage.url()} has no file groups",
+            hint="Its folder was lost: drop the index and create it again.",
+            context={"path": partition},
+        )
 
     def _check(self, partition: str) -> None:
         if not self.has(partition):

@@ -291,3 +291,20 @@ def test_samples_of_hudi_rs(sample: HudiRsTable, tmp_path: Path) -> None:
     if metadata.has("record_index") and sample.expected is not None:
         found = [key for part in metadata.entries("record_index") for key in part["key"].to_pylist()]
         assert sorted(found) == sorted(set(sample.expected["_hoodie_record_key"].to_pylist()))
+
+
+@pytest.mark.parametrize("partition", ["files", "record_index", "secondary_index_idx_name", "column_stats"])
+def test_a_partition_that_is_lost_is_no_empty_index(partition: str) -> None:
+    storage = unpacked("v9_cow_mdt_all")
+    storage.delete_folder(f".hoodie/metadata/{partition}")
+    config = load_table_config(storage)
+    metadata = open_metadata(storage, config, load_timeline(storage, config))
+    assert metadata is not None
+    ask = {
+        "files": metadata.files,
+        "record_index": lambda: metadata.record_locations(pa.array(["k0001"])),
+        "secondary_index_idx_name": lambda: metadata.record_keys_of_secondary(partition, pa.array(["elm-5"])),
+        "column_stats": metadata.column_stats,
+    }
+    with pytest.raises(CorruptFile, match="has no file groups"):
+        ask[partition]()
