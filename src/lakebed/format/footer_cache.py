@@ -1,0 +1,101 @@
+"""A bounded cache of base-file footers, with the key ranges of their row groups, shared by all reads of the process."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lakebed.format.base_file import Footer, read_footer
+from lakebed.model import RECORD_KEY
+
+if TYPE_CHECKING:
+    from lakebed.format.bloom import BloomFilter
+    from lakebed.storage.base import Storage
+
+_MAX_BYTES = 64 << 20
+# A footer takes more in memory than in the file; a filter is held decoded beside its text.
+_IN_MEMORY = 3
+
+
+@dataclass(frozen=True)
+class KeyFooter:
+    """A footer as a search for keys wants it."""
+
+    footer: Footer
+
+    @property
+    def metadata(self) -> Any:
+        """Parquet's own view of it, to open the file with."""
+        return self.footer.metadata
+
+    @cached_property
+    def ranges(self) -> list[tuple[str, str] | None]:
+        """Smallest and greatest record key of each row group; None where the file does not say."""
+        metadata = self.footer.metadata
+        schema = metadata.schema
+        at = next((i for i in range(len(schema)) if schema.column(i).path == RECORD_KEY), None)
+        if at is None:
+            return [None] * metadata.num_row_groups
+        return [_range(metadata.row_group(number).column(at).statistics) for number in range(metadata.num_row_groups)]
+
+    @cached_property
+    def bloom(self) -> BloomFilter | None:
+        """The file's bloom filter; None where it has none, or one that says yes to everything."""
+        found = self.footer.bloom()
+        return found if found is not None and found.bits > 8 else None
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return _IN_MEMORY * self.footer.metadata.serialized_size
+
+
+def _range(statistics: Any) -> tuple[str, str] | None:
+    if statistics is None or not statistics.has_min_max:
+        return None
+    low, high = statistics.min, statistics.max
+    return (low, high) if isinstance(low, str) and isinstance(high, str) else None
+
+
+class FooterCache:
+    """Keeps the footers used last, up to `max_bytes` of memory, by URL and size. Safe to use from several threads."""
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._footers: OrderedDict[tuple[str, int], KeyFooter] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, storage: Storage, path: str, size: int) -> KeyFooter:
+        """The footer of a base file, from the file where it is not held. `CorruptFile` if it is no Parquet file."""
+        key = storage.url(path), size
+        with self._lock:
+            known = self._footers.get(key)
+            if known is not None:
+                self._footers.move_to_end(key)
+                return known
+        found = KeyFooter(read_footer(storage, path, size))
+        self._put(key, found)
+        return found
+
+    def clear(self) -> None:
+        """Forget every footer."""
+        with self._lock:
+            self._footers.clear()
+            self._bytes = 0
+
+    def _put(self, key: tuple[str, int], footer: KeyFooter) -> None:
+        with self._lock:
+            if key in self._footers or footer.nbytes > self._max_bytes:
+                return
+            self._footers[key] = footer
+            self._bytes += footer.nbytes
+            while self._bytes > self._max_bytes:
+                _, dropped = self._footers.popitem(last=False)
+                self._bytes -= dropped.nbytes
+
+
+FOOTERS = FooterCache()

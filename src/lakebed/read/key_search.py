@@ -1,0 +1,179 @@
+"""The search for keys in files: which file groups can hold them, which row groups of a file, which rows."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.format.footer_cache import FOOTERS, KeyFooter
+from lakebed.model import RECORD_KEY, BaseFile, FileSlice
+from lakebed.read.arrow_scan import FileReader
+from lakebed.read.asked_keys import WantedKeys, plain_texts
+from lakebed.read.plan import FileSet, ScanPlan, plan_scan, table_columns
+from lakebed.read.record_index import FoundKeys, Group, find_keys
+from lakebed.read.table_keys import bucket_layout, key_generator_of
+from lakebed.slices.snapshot import Snapshot
+
+# Row groups beyond this many bytes are read by batches.
+_LARGE_ROW_GROUP = 256 << 20
+
+
+class KeySearch:
+    """The files that can hold the keys, and the matching rows of each.
+
+    The record index names the file group of each key where the table has one that speaks of this view; else the bucket
+    hash does, else files are ruled out by the key ranges and bloom filters in their footers.
+    """
+
+    def __init__(self, snapshot: Snapshot, wanted: WantedKeys, columns: Sequence[str]) -> None:
+        self.snapshot = snapshot
+        self.wanted = wanted
+        self.columns = list(columns)
+        self.keys = plain_texts(wanted.texts.drop_null().unique())
+        self.meta = snapshot.config.populate_meta_fields
+
+    @cached_property
+    def partitions(self) -> frozenset[str] | None:
+        """The partition paths that were asked for; None: all."""
+        if self.wanted.partitions is None:
+            return None
+        return frozenset(p for p in self.wanted.partitions.unique().to_pylist() if p is not None)
+
+    @cached_property
+    def indexed(self) -> FoundKeys | None:
+        """The record index's answer; None where it has none."""
+        if not len(self.keys):
+            return None
+        found = find_keys(self.snapshot, self.keys, self.partitions)
+        if found is None or self.wanted.partitions is None:
+            return found
+        return found.of_pairs(pa.table({"key": self.wanted.texts, "partition": self.wanted.partitions}))
+
+    @cached_property
+    def slices(self) -> list[FileSlice]:
+        """The file slices that can hold a key."""
+        if not len(self.keys):
+            return []
+        if self.indexed is not None:
+            found = self.indexed.slices(self.snapshot)
+            if found is not None:
+                return found
+            self.indexed = None
+        slices = self.snapshot.file_slices(self.partitions)
+        bucketed = bucket_layout(self.snapshot.config, table_columns(self.snapshot))
+        if bucketed is None:
+            return list(slices)
+        numbers = set(bucketed[0].buckets_of(self.keys).to_pylist())
+        return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
+
+    @cached_property
+    def plan(self) -> ScanPlan:
+        return plan_scan(self.snapshot, None, self.columns, slices=self.slices)
+
+    def texts(self, rows: pa.Table) -> pa.Array:
+        """The key text of found rows."""
+        if self.meta:
+            return plain_texts(rows.column(RECORD_KEY))
+        config = self.snapshot.config
+        return plain_texts(key_generator_of(config).key_text_of(rows.select(list(config.key_fields))))
+
+    def run(self) -> Iterator[tuple[BaseFile, pa.Table]]:
+        """Every file that was opened, with its matching rows."""
+        jobs = [(file, group) for group in self.plan.groups for file in group.files]
+        readers = {
+            id(g): FileReader(g.sources, self.plan.read_schema, self.plan.columns, None, self.plan.partition_values)
+            for g in self.plan.groups
+        }
+
+        def search(job: tuple[BaseFile, FileSet]) -> tuple[BaseFile, pa.Table]:
+            file, group = job
+            return file, self._rows(file, readers[id(group)])
+
+        if len(jobs) < 2:
+            yield from map(search, jobs)
+            return
+        with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1), len(jobs))) as pool:
+            yield from pool.map(search, jobs)
+
+    def _rows(self, file: BaseFile, reader: FileReader) -> pa.Table:
+        keys = self._keys_in(file)
+        if not self.meta:
+            return pa.Table.from_batches(self._from_all(file, reader, keys), self.plan.schema)
+        footer = FOOTERS.read(self.snapshot.storage, file.path, file.size)
+        wanted = wanted_row_groups(footer, keys)
+        if wanted and self.indexed is None and footer.bloom is not None:
+            wanted = wanted_row_groups(footer, keys.filter(footer.bloom.might_contain(keys)))
+        found = self._from_row_groups(file, reader, footer, wanted) if wanted else []
+        return pa.Table.from_batches(found, self.plan.schema)
+
+    def _keys_in(self, file: BaseFile) -> pa.Array:
+        if self.indexed is not None:
+            return self._indexed_keys[file.partition, file.file_id]
+        if self.wanted.partitions is None:
+            return self._sorted_keys
+        here = pc.and_(pc.equal(self.wanted.partitions, file.partition), pc.is_valid(self.wanted.texts))
+        return _in_order(plain_texts(self.wanted.texts.filter(here).unique()))
+
+    @cached_property
+    def _sorted_keys(self) -> pa.Array:
+        return _in_order(self.keys)
+
+    @cached_property
+    def _indexed_keys(self) -> Mapping[Group, pa.Array]:
+        assert self.indexed is not None
+        return {group: _in_order(self.indexed.keys_in(group)) for group in self.indexed.groups}
+
+    def _from_all(
+        self, file: BaseFile, reader: FileReader, keys: pa.Array, row_groups: Sequence[int] | None = None
+    ) -> list[pa.RecordBatch]:
+        batches: list[pa.RecordBatch] = []
+        for batch in reader.read(self.snapshot.storage, file, row_groups):
+            mask = pc.is_in(self.texts(pa.Table.from_batches([batch])), value_set=keys)
+            batches.append(batch.filter(mask))
+        return batches
+
+    def _from_row_groups(
+        self, file: BaseFile, reader: FileReader, footer: KeyFooter, wanted: Mapping[int, pa.Array]
+    ) -> list[pa.RecordBatch]:
+        """The key column of the row groups whose range fits, then the other columns of those that hold a key."""
+        batches: list[pa.RecordBatch] = []
+        metadata = footer.metadata
+        source = self.snapshot.storage.open_input(file.path, file.size)
+        options: dict[str, Any] = {"metadata": metadata, "coerce_int96_timestamp_unit": "us"}
+        with source, pq.ParquetFile(source, **options) as parquet:
+            for number, keys in wanted.items():
+                if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
+                    batches += self._from_all(file, reader, keys, [number])
+                    continue
+                stored = parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False).column(0)
+                hits = pc.indices_nonzero(pc.is_in(plain_texts(stored), value_set=keys))
+                if len(hits) and self.plan.read_schema.names == [RECORD_KEY]:
+                    batches.append(pa.RecordBatch.from_arrays([plain_texts(stored.take(hits))], names=[RECORD_KEY]))
+                elif len(hits):
+                    batches += reader.take(parquet, number, hits, file)
+        return batches
+
+
+def wanted_row_groups(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]:
+    """The row groups of a file that can hold some of the keys (in ascending order), each with these keys."""
+    ordered: list[str] = keys.to_pylist()
+    found: dict[int, pa.Array] = {}
+    for number, held in enumerate(footer.ranges):
+        # Python orders texts by code points, which is the order of their UTF-8 bytes
+        start, end = (0, len(keys)) if held is None else (bisect_left(ordered, held[0]), bisect_right(ordered, held[1]))
+        if start < end:
+            found[number] = keys.slice(start, end - start)
+    return found
+
+
+def _in_order(keys: pa.Array) -> pa.Array:
+    return keys.take(pc.sort_indices(keys))

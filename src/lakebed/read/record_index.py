@@ -1,0 +1,88 @@
+"""Where keys are by the record index: file groups for a lookup or a scan, without a look at data files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.metadata import record_index_records
+from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
+from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.model import FileSlice
+from lakebed.slices.metadata_view import naming_metadata
+from lakebed.slices.snapshot import Snapshot
+
+Group = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class FoundKeys:
+    """The record index's answer: one row of `places` for each key and place (`key`, `partition`, `file_id`)."""
+
+    places: pa.Table
+
+    @property
+    def groups(self) -> frozenset[Group]:
+        """Partition path and file id of the file groups that hold a key."""
+        distinct = self.places.group_by(["partition", "file_id"]).aggregate([])
+        return frozenset(zip(distinct["partition"].to_pylist(), distinct["file_id"].to_pylist(), strict=True))
+
+    def slices(self, snapshot: Snapshot) -> list[FileSlice] | None:
+        """The file slices of these groups; None where the view lacks one, and the index cannot be relied on."""
+        groups = self.groups
+        if not groups:
+            return []
+        found = snapshot.file_slices({p for p, _ in groups}, {file_id for _, file_id in groups})
+        held = [s for s in found if (s.partition, s.file_id) in groups]
+        return held if len(held) == len(groups) else None
+
+    def of_pairs(self, pairs: pa.Table) -> FoundKeys:
+        """The places whose `key` and `partition` are asked for together."""
+        return FoundKeys(self.places.join(pairs, ["key", "partition"], join_type="left semi"))
+
+    def keys_in(self, group: Group) -> pa.Array:
+        """The keys that a file group holds."""
+        partition, file_id = group
+        here = pc.and_(pc.equal(self.places["partition"], partition), pc.equal(self.places["file_id"], file_id))
+        return pa.concat_arrays(self.places["key"].filter(here).cast(pa.string()).chunks or [pa.array([], pa.string())])
+
+
+def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
+    """The metadata table, where its record index answers for this view: the newest one, of an index that is there."""
+    metadata = snapshot.metadata
+    if metadata is None or not metadata.has(RECORD_INDEX) or not snapshot.is_latest:
+        return None
+    # a writer of another engine may be taking the index away just now
+    return metadata if metadata.slices.file_slices(RECORD_INDEX) else None
+
+
+def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None = None) -> FoundKeys | None:
+    """Where the keys are, in some partition paths or in all; None where no record index can tell."""
+    with naming_metadata(snapshot.storage):
+        metadata = usable_record_index(snapshot)
+        if metadata is None:
+            return None
+        if partitions is None or not _is_partitioned(metadata):
+            found = metadata.record_locations(keys)
+        else:
+            found = _joined(metadata.record_locations(keys, partition) for partition in partitions)
+    if partitions is not None:
+        found = found.filter(pc.is_in(found["partition"], value_set=pa.array(list(partitions), pa.string())))
+    return FoundKeys(_plain(found.select(["key", "partition", "file_id"])))
+
+
+def _is_partitioned(metadata: MetadataTable) -> bool:
+    return data_partition_of(metadata.slices.file_slices(RECORD_INDEX)[0].file_id) is not None
+
+
+def _joined(tables: Iterable[pa.Table]) -> pa.Table:
+    found = list(tables)
+    return pa.concat_tables(found).unify_dictionaries() if found else record_index_records.SCHEMA.empty_table()
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    return table.cast(pa.schema([pa.field(name, pa.string()) for name in table.column_names]))
