@@ -17,6 +17,7 @@ from lakebed.write.create import create as create_table
 from lakebed.write.create import schema_of_data
 from lakebed.write.job import Mode, choose_engine
 from lakebed.write.result import WriteResult
+from lakebed.write.table_metadata import METADATA_OPTION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,8 @@ def create(
     rows with one key is newer. `merge` is `event_time` (the default with an ordering column) or `commit_time`. `index`
     is "auto", "bucket", "simple", "global_simple" or an index object; `buckets` and `hash_fields` belong to the bucket
     index. `properties` are Hudi's own keys for everything else, such as
-    `hoodie.datasource.write.hive_style_partitioning`.
+    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that is to have no
+    metadata table.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 
@@ -79,7 +81,7 @@ def create(
         buckets=buckets if buckets is not None else said.buckets,
         hash_fields=_names(hash_fields) or said.fields or (),
         update_partition_path=said.update_partition,
-        properties={},
+        properties={METADATA_OPTION: "false"} if options.write.metadata is False else {},
     )
     return Table(storage, config, spark)
 

@@ -129,6 +129,7 @@ def make(folder: Path, version: int, index: str, partitioned: bool, event_time: 
         index=index,
         buckets=4 if index == "bucket" else None,
         table_version=version,
+        properties={"hoodie.metadata.enable": False},
     )
 
 

@@ -165,7 +165,7 @@ def test_real_hudi_updates_the_same_rows(version: int, case: str, tmp_path: Path
         ordering="ts",
         table_version=version,
         buckets=4 if wanted["index"] == "bucket" else None,
-        **wanted,
+        **{**wanted, "properties": {"hoodie.metadata.enable": False, **wanted.get("properties", {})}},
     )
     second = later(first, 0 if case == "timestamp key" else 4)
     partition = [f.partition(":")[0] for f in as_list(wanted.get("partition_by", []))]
@@ -186,7 +186,14 @@ def test_single_keys_that_look_like_composite_ones(version: int, tmp_path: Path,
     assert len(keys) > 10
     first = odd_rows(id=keys, ts=["t"] * len(keys))
     table = lakebed.create(
-        str(tmp_path / "odd"), first.schema, key="id", index="bucket", buckets=7, table_version=version, ordering="at"
+        str(tmp_path / "odd"),
+        first.schema,
+        key="id",
+        index="bucket",
+        buckets=7,
+        table_version=version,
+        ordering="at",
+        properties={"hoodie.metadata.enable": False},
     )
     take_turns(oracle, table, first, newer(first), ["id"])
 
@@ -209,6 +216,7 @@ def test_composite_keys_that_confuse_the_hash(
         hash_fields=hashed,
         table_version=version,
         ordering="at",
+        properties={"hoodie.metadata.enable": False},
     )
     take_turns(oracle, table, first, newer(first), ["id", "ts"])
 

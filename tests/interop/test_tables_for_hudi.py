@@ -33,6 +33,7 @@ def make(folder: Path, schema: pa.Schema = SCHEMA, **settings: Any) -> Table:
     wanted = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"} | settings
     if wanted["index"] == "bucket":
         wanted.setdefault("buckets", 3)
+    wanted["properties"] = {"hoodie.metadata.enable": False, **wanted.get("properties", {})}
     return lakebed.create(str(folder / "table"), schema, **wanted)
 
 

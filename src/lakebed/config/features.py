@@ -146,9 +146,7 @@ FEATURES: tuple[Feature, ...] = (
         "metadata table",
         lambda p, f: bool(p.get("hoodie.table.metadata.partitions", "").strip()) or f.metadata_table,
         "yes",
-        "no",
-        "has a metadata table, which lakebed does not maintain yet",
-        "turn it off with real Hudi (hoodie.metadata.enable=false on a write), then write with lakebed",
+        "yes",
     ),
     Feature(
         "change logging (CDC)",

@@ -25,7 +25,8 @@ class WriteSettings:
     `record_size_estimate` None means: from past commits, or from an encoded sample on a table without history.
     `bloom_filter` None means: a one-byte filter that holds every key, so that other writers' bloom lookups
     stay right at no cost; True writes a real one. `tasks` None leaves the number of write tasks to the
-    engine. `compression_level` is for zstd.
+    engine. `compression_level` is for zstd. `metadata` False makes no metadata table, True also one for a table that
+    has commits already; one that is there is kept in any case. `metadata_indexes` are partitions of it to build.
     """
 
     small_file_limit: int = 100 * MIB
@@ -57,6 +58,11 @@ class WriteSettings:
     overwrite_partitions: tuple[str, ...] = ()
     lock_wait_seconds: float = 60.0
     heartbeat_interval_seconds: float = 60.0
+    metadata: bool | None = None
+    metadata_indexes: tuple[str, ...] = ()
+    stats_columns: tuple[str, ...] = ()
+    stats_most_columns: int = 32
+    on_unknown_metadata: Literal["drop", "refuse"] = "drop"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
         tx.begin()
         tx.inflight()
         times.mark("begin")
-        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        snapshot = tx.snapshot()
         schema = schema_for_write(context, snapshot, rows)
         prepared = prepare(context, rows, schema)
         if isinstance(context.index, BucketIndex):

@@ -30,6 +30,7 @@ from lakebed.write.file_writer import FileFormat
 from lakebed.write.group_writer import GroupWriter
 from lakebed.write.incoming import Intake
 from lakebed.write.merge_file import Matching
+from lakebed.write.table_metadata import columns_with_stats
 from lakebed.write.targets import Targets
 
 
@@ -225,6 +226,7 @@ def group_writer(
         avro_with_meta(schema.avro),
         settings,
         context.config.populate_meta_fields,
+        tuple(columns_with_stats(snapshot.storage, snapshot.config, schema.data, settings)),
     )
     storage = context.storage if context.engine.name == "local" else context.storage.spec
     return GroupWriter(

@@ -84,7 +84,7 @@ def _delete_keyed(context: WriteContext, snapshot: Snapshot, rows: Rows, present
     with transaction(context, "DELETE") as tx:
         tx.begin()
         times.mark("begin")
-        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        snapshot = tx.snapshot()
         schema = unchanged_schema(context, snapshot)
         if by_bucket:
             tx.inflight()
@@ -108,7 +108,7 @@ def _delete_located(context: WriteContext, snapshot: Snapshot, located: Rows) ->
         with transaction(context, "DELETE") as tx:
             tx.begin()
             times.mark("begin")
-            current = Snapshot(context.storage, context.config, tx.timeline)
+            current = tx.snapshot()
             schema = unchanged_schema(context, current)
             plan = _groups(context, snapshot, held, tx.instant)
             tx.inflight(encode_profile(context, "DELETE", plan))

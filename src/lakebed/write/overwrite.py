@@ -40,7 +40,7 @@ def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partition
     with transaction(context, operation, Action.REPLACECOMMIT) as tx:
         tx.begin(encode_requested_replace(None))
         times.mark("begin")
-        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        snapshot = tx.snapshot()
         refuse_replacing_clustered(snapshot, None if scope == "table" else ())
         schema = schema_for_write(context, snapshot, rows)
         prepared = prepare(context, rows, schema)
@@ -113,7 +113,7 @@ def delete_partitions(context: WriteContext, partitions: Sequence[str]) -> Write
         tx.begin(encode_requested_replace("DELETE_PARTITION"))
         tx.inflight()
         times.mark("begin")
-        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        snapshot = tx.snapshot()
         replaced = replaced_file_ids(snapshot, set(chosen))
         return finish(context, tx, [], snapshot.avro_schema, times, replaced)
 

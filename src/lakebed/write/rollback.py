@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 
+from lakebed.metadata.writer import MetadataWriter
 from lakebed.model import Action, Instant, State
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
@@ -110,6 +111,8 @@ def _execute(
 ) -> None:
     started = time.monotonic()
     deleted = delete_data_files(storage, files)
+    if config.metadata_partitions or config.metadata_partitions_inflight:
+        MetadataWriter(storage, config, timeline).roll_back(target.time, instant)
     writer = TimelineWriter(storage, config)
     writer.remove_pending(target)
     millis = int((time.monotonic() - started) * 1000)

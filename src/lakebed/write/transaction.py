@@ -19,12 +19,13 @@ from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts
 from lakebed.timeline.heartbeat import Heartbeat
 from lakebed.timeline.lock import Lock, default_lock
 from lakebed.timeline.markers import delete_markers, list_markers
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.table_config import TableConfig, load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write.litter import sweep
 from lakebed.write.rollback import delete_data_files, files_named, roll_back, roll_back_dead_writers
 from lakebed.write.status import WriteStatus
+from lakebed.write.table_metadata import TableMetadata
 
 WRITER_ID = "lakebed.writer"
 
@@ -60,12 +61,14 @@ class Transaction:
     def begin(self, request: bytes = b"") -> None:
         """Roll back what dead writers left, take an instant, show it as requested, start the heartbeat."""
         with self._lock():
+            self.config = load_table_config(self.storage)
             self.timeline = self._load()
             self.rolled_back = roll_back_dead_writers(self.storage, self.config, self.timeline, self._clock)
             if self.rolled_back:
                 self.timeline = self._load()
             with suppress(StorageError, FileNotFoundError):  # litter can wait for the next writer
                 sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
+            self.config = self._table_metadata(self.timeline).make_ready()
             self.instant = self._clock.next(after=self.timeline.greatest_time)
             self._started = StartedAt.of(self.timeline)
             heartbeat = self._heartbeat = Heartbeat(
@@ -103,6 +106,8 @@ class Transaction:
             metadata.extra["schema"] = agreed
             delete_data_files(self.storage, self._unnamed(metadata))
             before_complete()
+            self.config = load_table_config(self.storage)
+            self._table_metadata(timeline).tell(self.instant, metadata, statuses)
             if not lock.still_mine():
                 raise CommitConflict(
                     f"the table lock was lost before instant {self.instant} could complete",
@@ -154,6 +159,13 @@ class Transaction:
             replaced=dict(replaced),
             extra=extra,
         )
+
+    def snapshot(self) -> Snapshot:
+        """The table as it was when this write began."""
+        return Snapshot(self.storage, self.config, self.timeline)
+
+    def _table_metadata(self, timeline: Timeline) -> TableMetadata:
+        return TableMetadata(self.storage, self.config, timeline, self.settings)
 
     def _load(self) -> Timeline:
         timeline = load_timeline(self.storage, self.config)

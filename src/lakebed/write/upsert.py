@@ -88,7 +88,7 @@ def keyed_write(context: WriteContext, data: Any, kind: KeyedWrite) -> WriteResu
     with transaction(context, kind.operation) as tx:
         tx.begin()
         times.mark("begin")
-        snapshot = Snapshot(context.storage, context.config, tx.timeline)
+        snapshot = tx.snapshot()
         schema = schema_for_write(context, snapshot, rows)
         prepared = prepare(context, rows, schema)
         if isinstance(context.index, BucketIndex):

@@ -198,7 +198,7 @@ def _set_property(uri: str, key: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "word"),
     [
-        ("hoodie.table.metadata.partitions", "files", "metadata table"),
+        ("hoodie.table.metadata.partitions", "files,secondary_index_x", "secondary_index_x"),
         ("hoodie.table.cdc.enabled", "true", "hange"),
         ("hoodie.table.partial.update.mode", "IGNORE_DEFAULTS", "artial"),
         ("hoodie.record.merge.mode", "CUSTOM", "Java class"),
@@ -220,7 +220,6 @@ def test_folders_that_show_a_feature(make: Make, operation: str) -> None:
     given: Any = ["c"] if operation == "delete_partitions" else rows(*FIRST)
     storage = open_storage(table.uri)
     for path, word in [
-        (".hoodie/metadata/.hoodie/hoodie.properties", "metadata table"),
         (".hoodie/.schema/20240101000000000.schemacommit", "chema"),
         (".hoodie/.bucket_index/partition_bucket_index_meta/20240101000000000.hashing_config", "ucket"),
     ]:

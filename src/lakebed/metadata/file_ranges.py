@@ -1,0 +1,84 @@
+"""Ranges of a file that is there already: from its footer where that can be trusted, from its rows where not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.format.base_file import read_base_file, read_footer
+from lakebed.format.column_ranges import COUNTS, ColumnRanges
+from lakebed.format.parquet_encodings import leaves
+from lakebed.schema.arrow import leaf_paths
+from lakebed.schema.conversion import cast_column
+from lakebed.storage.base import Storage
+
+
+def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """A row as of `ColumnRanges`, for the columns (Parquet paths) of `kinds` that the file has, in those types.
+
+    Rows are read for floating columns, whose footer says nothing reliable of NaN, for columns stored in another type,
+    and for those without statistics; the others cost the footer only. Raises `CorruptFile`.
+    """
+    footer = read_footer(storage, path, size)
+    stored = dict(leaf_paths(footer.schema))
+    present = {column: kind for column, kind in kinds.items() if column in stored}
+    told = ColumnRanges(footer.schema, list(present)).row(footer.metadata)
+    read = [column for column, kind in present.items() if not _is_told(told, column, stored[column], kind)]
+    counted = _Extremes({column: present[column] for column in read})
+    if read:
+        tops = sorted({column if column in footer.schema.names else column.split(".")[0] for column in read})
+        for batch in read_base_file(storage, path, size, tops):
+            counted.see(batch)
+    rows = {c: counted.row(c, told) if c in read else told.column(c) for c in present if c in told.schema.names}
+    return pa.RecordBatch.from_arrays(list(rows.values()), names=list(rows))
+
+
+def _is_told(told: pa.RecordBatch, column: str, stored: pa.DataType, kind: pa.DataType) -> bool:
+    if pt.is_floating(stored) or stored != kind or column not in told.schema.names:
+        return False
+    row = told.column(column)[0].as_py()
+    return row["null_count"] == row["value_count"] or None not in (row["min"], row["max"])
+
+
+class _Extremes:
+    """Smallest and greatest value of columns, batch by batch; NaN is the greatest."""
+
+    def __init__(self, kinds: Mapping[str, pa.DataType]) -> None:
+        self._kinds = kinds
+        self._found: dict[str, list[Any]] = {column: [] for column in kinds}
+        self._nan: set[str] = set()
+        self._nulls = dict.fromkeys(kinds, 0)
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        for top in batch.schema.names:
+            for path, values in leaves(top, batch.column(top)):
+                if path in self._kinds:
+                    self._add(path, cast_column(values, self._kinds[path]))
+
+    def _add(self, path: str, values: pa.Array) -> None:
+        self._nulls[path] += values.null_count
+        if pt.is_floating(values.type):
+            isnan = pc.fill_null(pc.is_nan(values), False)
+            if pc.any(isnan).as_py():
+                self._nan.add(path)
+                values = values.filter(pc.invert(isnan))
+        extremes = pc.min_max(values)
+        if extremes["min"].is_valid:
+            self._found[path] += [extremes["min"].as_py(), extremes["max"].as_py()]
+
+    def row(self, path: str, told: pa.RecordBatch) -> pa.StructArray:
+        """The column's struct, with the footer's counts."""
+        kind = self._kinds[path]
+        extremes = pc.min_max(pa.array(self._found[path], kind))
+        low, high = extremes["min"], extremes["max"]
+        if path in self._nan:
+            high = pa.scalar(float("nan"), kind)
+            low = low if low.is_valid else high
+        fields = {"min": pa.repeat(low, 1), "max": pa.repeat(high, 1)}
+        fields |= {name: told.column(path).field(name) for name in COUNTS}
+        fields["null_count"] = pa.array([self._nulls[path]], pa.int64())
+        return pa.StructArray.from_arrays(list(fields.values()), names=list(fields))

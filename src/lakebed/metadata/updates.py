@@ -1,0 +1,200 @@
+"""What an action on the data table tells the metadata table: its files, ranges of their columns and of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.column_ranges import COUNTS
+from lakebed.metadata import bloom_records, files_records, stats_records
+from lakebed.metadata.keys import (
+    ALL_PARTITIONS,
+    column_prefix,
+    column_stats_keys,
+    file_keys,
+    h64,
+    partition_identifier,
+    partition_stats_keys,
+)
+from lakebed.metadata.record_values import RecordType
+from lakebed.metadata.routing import Records
+from lakebed.metadata.schemas import RecordForm
+from lakebed.metadata.stats_lookup import Stats
+from lakebed.metadata.stats_records import stats_schema
+from lakebed.metadata.stats_types import as_type
+
+Kinds = Mapping[str, pa.DataType]
+Int64s = npt.NDArray[np.int64]
+_FILES = files_records.SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file of the data table that an action wrote. `ranges` is its row of `ColumnRanges`, `bloom` its filter's type
+    code and text."""
+
+    partition: str
+    name: str
+    size: int
+    ranges: pa.RecordBatch | None = None
+    bloom: tuple[str, str] | None = None
+
+
+def file_records(
+    files: Sequence[NewFile],
+    form: RecordForm,
+    *,
+    partitions: Iterable[str] = (),
+    removed: Mapping[str, Collection[str]] | None = None,
+    gone: Collection[str] = (),
+) -> Records:
+    """Records of `files`: what was written, the action's other `partitions`, the names `removed` from each, and the
+    partition paths that are `gone` from the list of them. The list is always there, as in Hudi."""
+    removed = removed or {}
+    named = sorted({*partitions, *(f.partition for f in files), *removed} - set(gone))
+    keys: list[str] = [ALL_PARTITIONS] * (len(named) + len(gone))
+    names: list[str | None] = [partition_identifier(p) for p in (*named, *gone)]
+    sizes, deleted = [0] * len(names), [False] * len(named) + [True] * len(gone)
+    by_partition: dict[str, list[NewFile]] = {p: [] for p in named}
+    for file in files:
+        by_partition[file.partition].append(file)
+    for partition in named:
+        entries = [(f.name, f.size, False) for f in by_partition[partition]]
+        entries += [(name, 0, True) for name in sorted(removed.get(partition, ()))]
+        for name, size, is_deleted in entries:
+            keys.append(partition_identifier(partition))
+            names.append(name)
+            sizes.append(size)
+            deleted.append(is_deleted)
+    if not names:
+        keys, names, sizes, deleted = [ALL_PARTITIONS], [*names, None], [0], [False]
+    return Records.upserts(
+        *files_records.encode(pa.Table.from_arrays(_arrays(keys, names, sizes, deleted), schema=_FILES), form)
+    )
+
+
+def _arrays(keys: list[str], names: list[str | None], sizes: list[int], deleted: list[bool]) -> list[pa.Array]:
+    return [pa.array(keys, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64()), pa.array(deleted)]
+
+
+def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
+    """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types."""
+    ranged = [(f, f.ranges) for f in files if f.ranges is not None]
+    keys = file_keys([f.partition for f, _ in ranged], [f.name for f, _ in ranged])
+    found: Stats = {}
+    for column, kind in kinds.items():
+        having = [(i, r.column(column)) for i, (_, r) in enumerate(ranged) if column in r.schema.names]
+        if not having:
+            continue
+        rows = pa.array([i for i, _ in having])
+        names = pa.array([ranged[i][0].name for i, _ in having], pa.string())
+        bounds = [pa.concat_arrays([as_type(r.field(side), kind) for _, r in having]) for side in ("min", "max")]
+        counts = {name: pa.concat_arrays([r.field(name) for _, r in having]) for name in COUNTS}
+        found[column] = _stats_table(column_stats_keys(column, keys.take(rows)), names, bounds, counts, tight=False)
+    return found
+
+
+def _stats_table(
+    keys: pa.Array, names: pa.Array, bounds: Sequence[pa.Array], counts: Mapping[str, pa.Array], *, tight: bool
+) -> pa.Table:
+    n = len(keys)
+    flags = {"is_deleted": pa.repeat(pa.scalar(False), n), "is_tight": pa.repeat(pa.scalar(tight), n)}
+    columns = {"key": keys, "file_name": names, "min": bounds[0], "max": bounds[1], **counts, **flags}
+    schema = stats_schema(bounds[0].type)
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def column_stats_records(stats: Stats, form: RecordForm, index_version: int) -> Records:
+    """Records of `column_stats`."""
+    return Records.upserts(*stats_records.encode(stats, form, index_version=index_version))
+
+
+def partition_stats_records(
+    known: Stats,
+    new: Stats,
+    live: Mapping[str, Collection[str]],
+    kinds: Kinds,
+    form: RecordForm,
+    index_version: int,
+) -> Records:
+    """Records of `partition_stats` for the partition paths in `live`, which names the files that each has after the
+    action; `known` and `new` are the stats of older and of new files.
+
+    A partition where not every file has a range for a column gets no record for it: an old one is deleted.
+    """
+    paths = sorted(live)
+    pairs = [(number, path, name) for number, path in enumerate(paths) for name in sorted(live[path])]
+    owners = np.array([number for number, _, _ in pairs], np.int64)
+    keys = file_keys([path for _, path, _ in pairs], [name for _, _, name in pairs])
+    wanted = np.bincount(owners, minlength=len(paths))
+    merged: Stats = {}
+    deleted: list[str] = []
+    for column, kind in kinds.items():
+        rows = [_bounded(s[column], kind) for s in (known, new) if column in s]
+        table, whole = (
+            _by_partition(column, pa.concat_tables(rows), keys, owners, wanted, paths) if rows else (None, [])
+        )
+        if table is not None and len(table):
+            merged[column] = table
+        deleted += [column_prefix(column, path) for number, path in enumerate(paths) if number not in whole]
+    records = stats_records.encode(merged, form, index_version=index_version, record_type=RecordType.PARTITION_STATS)
+    return Records(*records, deleted=pa.array(deleted, pa.string()))
+
+
+def _bounded(stats: pa.Table, kind: pa.DataType) -> pa.Table:
+    """Stats whose bounds are known, in the column's type of today; of a column of nulls nothing is unknown."""
+    for side in ("min", "max"):
+        at = stats.schema.get_field_index(side)
+        bound = as_type(stats[side].combine_chunks(), kind)
+        stats = stats.set_column(at, pa.field(side, kind), bound)
+    all_null = pc.equal(stats["null_count"], stats["value_count"])
+    known = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
+    return stats.filter(pc.or_(known, pc.fill_null(all_null, False)))
+
+
+def _by_partition(
+    column: str, stats: pa.Table, keys: pa.Array, owners: Int64s, wanted: Int64s, paths: Sequence[str]
+) -> tuple[pa.Table, frozenset[int]]:
+    """One row a partition of which every live file has a range, and the numbers of those partitions.
+
+    `keys` are the live files' and `owners` the numbers of their partitions, of which each has `wanted` files.
+    """
+    found = pc.index_in(pc.utf8_slice_codeunits(stats["key"], len(h64(column))), value_set=keys)
+    rows = stats.filter(found.is_valid())
+    owner = owners[found.drop_null().to_numpy()]
+    rows = rows.select(["min", "max", *COUNTS]).append_column("owner", pa.array(owner))
+    sums = rows.group_by("owner").aggregate(
+        [("min", "min"), ("max", "max"), *((name, "sum") for name in COUNTS), ("owner", "count")]
+    )
+    has_all = wanted[sums["owner"].to_numpy()] == sums["owner_count"].to_numpy()
+    sums = sums.filter(pa.array(has_all)).combine_chunks()
+    numbers: list[int] = sums["owner"].to_pylist()
+    partitions = [paths[number] for number in numbers]
+    high = sums["max_max"].combine_chunks()
+    if pa.types.is_floating(high.type):  # NaN counts as the greatest; Arrow's maximum leaves it out
+        nan = np.unique(owner[pc.fill_null(pc.is_nan(rows["max"]), False).to_numpy()])
+        high = pc.if_else(pc.is_in(sums["owner"], value_set=pa.array(nan, pa.int64())), float("nan"), high)
+        high = high.combine_chunks().cast(rows["max"].type)
+    counts = {name: sums[f"{name}_sum"].combine_chunks().cast(pa.int64()) for name in COUNTS}
+    bounds = [sums["min_min"].combine_chunks(), high]
+    stats_keys = partition_stats_keys(column, partitions)
+    table = _stats_table(stats_keys, pa.array(partitions, pa.string()), bounds, counts, tight=True)
+    return table, frozenset(numbers)
+
+
+def bloom_records_of(files: Sequence[NewFile], instant: str, form: RecordForm) -> Records:
+    """Records of `bloom_filters`, for the files that have a filter."""
+    having = [(f, f.bloom) for f in files if f.bloom is not None]
+    columns = [
+        file_keys([f.partition for f, _ in having], [f.name for f, _ in having]),
+        pa.array([kind for _, (kind, _) in having], pa.string()),
+        pa.repeat(pa.scalar(instant), len(having)),
+        pa.array([text.encode() for _, (_, text) in having], pa.binary()),
+        pa.repeat(pa.scalar(False), len(having)),
+    ]
+    return Records.upserts(*bloom_records.encode(pa.Table.from_arrays(columns, schema=bloom_records.SCHEMA), form))
