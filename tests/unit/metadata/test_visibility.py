@@ -63,7 +63,7 @@ def last_commit(storage: CountingStorage) -> tuple[str, set[str], set[str]]:
     return instant, everything, own
 
 
-@pytest.mark.parametrize("name", ["v9_cow_simple", "v9_mor_event_time"])
+@pytest.mark.parametrize("name", ["v9_cow_simple", "v9_mor_avro_log"])
 def test_records_of_a_pending_data_instant_are_not_visible(name: str) -> None:
     storage = unpacked(name)
     instant, everything, own = last_commit(storage)
@@ -90,7 +90,7 @@ def test_records_of_a_deltacommit_that_is_not_completed_are_not_visible() -> Non
 
 
 def test_on_version_6_blocks_are_judged_by_their_own_instant() -> None:
-    storage = unpacked("v6_cow_event_time")
+    storage = unpacked("v6_cow_bloom")
     instant, everything, own = last_commit(storage)
     storage.delete(f".hoodie/{instant}.commit")
     assert names(opened_again(storage)[0]) == everything - own
