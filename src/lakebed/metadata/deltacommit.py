@@ -47,8 +47,7 @@ def begin_delta(own: OwnTable, instant: str, partitions: Sequence[str]) -> dict[
 def apply_delta(own: OwnTable, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog]) -> None:
     """Write a whole delta commit; with `written` the rest of one that has begun."""
     finish_rollbacks(own)
-    kept = {*own.data_config.metadata_partitions, *own.data_config.metadata_partitions_inflight}
-    unknown = sorted({*records, *(log.group.partition for log in written)} - kept)
+    unknown = sorted({*records, *(log.group.partition for log in written)} - {*own.partitions})
     if unknown:
         raise InvalidOption(
             f"the metadata table has no partition {unknown[0]!r}",

@@ -71,6 +71,12 @@ class OwnTable:
         return self.data_config.version
 
     @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that every write maintains: the complete ones and those that are being built."""
+        config = self.data_config
+        return tuple(dict.fromkeys([*config.metadata_partitions, *config.metadata_partitions_inflight]))
+
+    @property
     def form(self) -> RecordForm:
         return form_of_version(self.version)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.format.avro_columns import AvroCursors
@@ -85,8 +86,51 @@ def value_tail(form: RecordForm, sub_record: SubRecord) -> bytes:
     return bytes(_fields(form) - sub_record - 1)
 
 
+def record_type_of(value: bytes) -> RecordType:
+    """The `type` of one value, of any form. Raises `CorruptFile`."""
+    at = 0
+    try:
+        for nullable in [True] * len(META_COLUMNS) + [False]:
+            present, at = _read_long(value, at) if nullable else (1, at)
+            if present:
+                length, at = _read_long(value, at)
+                at += length
+        return RecordType(_read_long(value, at)[0])
+    except (IndexError, ValueError) as cause:
+        raise CorruptFile("a record of the metadata table does not tell its type") from cause
+
+
+def into_form(values: pa.BinaryArray, schema_json: str, form: RecordForm) -> pa.BinaryArray:
+    """Values of one partition, written with this schema, in a form that is as new or newer. What a newer form has more
+    is null or false: zeros at the end of the value. A schema that lakebed has not met becomes the newest form."""
+    if not len(values):
+        return values
+    known = known_form(schema_json)
+    if known is None:
+        values, known = _into_newest_form(values, schema_json), V9
+    if known.version > form.version:
+        raise ValueError(f"records of form {known.version} have no place in form {form.version}")
+    kind = record_type_of(values[0].as_py())
+    more = form.has_secondary - known.has_secondary
+    if kind is RecordType.RECORD_INDEX:
+        more += form.has_position - known.has_position
+    if kind in (RecordType.COLUMN_STATS, RecordType.PARTITION_STATS):
+        more += form.has_tight_bound - known.has_tight_bound + form.has_value_type - known.has_value_type
+    return pc.binary_join_element_wise(values, pa.scalar(bytes(more), values.type), b"") if more else values
+
+
 def _fields(form: RecordForm) -> int:
     return len(SubRecord) if form.has_secondary else len(SubRecord) - 1
+
+
+def _read_long(data: bytes, at: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), at
 
 
 @lru_cache(maxsize=64)

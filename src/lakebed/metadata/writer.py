@@ -10,6 +10,7 @@ from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.group_files import FileGroup, WrittenBase, WrittenLog
 from lakebed.metadata.own_table import MetadataSettings, OwnTable
 from lakebed.metadata.routing import Records
+from lakebed.metadata.services import run_services
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
@@ -41,8 +42,7 @@ class MetadataWriter:
     @property
     def partitions(self) -> tuple[str, ...]:
         """The partitions that every write must maintain: the complete ones and those that are being built."""
-        config = self._own.data_config
-        return tuple(dict.fromkeys([*config.metadata_partitions, *config.metadata_partitions_inflight]))
+        return self._own.partitions
 
     # its partitions
 
@@ -102,3 +102,9 @@ class MetadataWriter:
         """Undo the delta commit of an instant of the data table, which is rolled back at `rollback_instant`; False
         where there is none."""
         return self._own.exists() and rollback.roll_back(self._own, instant, rollback_instant)
+
+    # services
+
+    def run_services(self) -> list[str]:
+        """Compact, clean and archive the metadata table as far as it is due; says what was done."""
+        return run_services(self._own)

@@ -188,8 +188,121 @@ def _rollback_metadata() -> dict[str, Any]:
     )
 
 
+def _compaction_plan() -> dict[str, Any]:
+    operation = _record(
+        "HoodieCompactionOperation",
+        _field("baseInstantTime", ["null", _STRING]),
+        _optional("deltaFilePaths", _array(_STRING)),
+        _optional("dataFilePath", _STRING),
+        _field("fileId", ["null", _STRING]),
+        _optional("partitionPath", _STRING),
+        _optional("metrics", _map("double")),
+        _optional("bootstrapFilePath", _STRING),
+    )
+    strategy = _record(
+        "HoodieCompactionStrategy",
+        _optional(
+            "compactorClassName",
+            _STRING,
+            doc="The class name that is provided here should extend CompactionExecutionStrategy abstract class, idea "
+            "is that the plan generator will also provide the execution strategy to use.",
+        ),
+        _optional(
+            "strategyParams",
+            _map(_STRING),
+            doc="These parameters play a key role in determining which action type it is i.e. compaction or "
+            "logcompaction and it will also include configs that determine how compaction needs to be executed.",
+        ),
+        _version(),
+    )
+    return _record(
+        "HoodieCompactionPlan",
+        _optional("operations", _array(operation)),
+        _optional("extraMetadata", _map(_STRING)),
+        _version(),
+        _optional("strategy", strategy),
+        _field("preserveHoodieMetadata", ["boolean", "null"], default=False),
+        _optional("missingSchedulePartitions", _array(_STRING)),
+        top=True,
+    )
+
+
+def _cleaner_plan() -> dict[str, Any]:
+    instant = _record("HoodieActionInstant", *[_field(name, _STRING) for name in ("timestamp", "action", "state")])
+    file_info = _record(
+        "HoodieCleanFileInfo", _optional("filePath", _STRING), _optional("isBootstrapBaseFile", "boolean")
+    )
+    return _record(
+        "HoodieCleanerPlan",
+        _optional("earliestInstantToRetain", instant),
+        _field("lastCompletedCommitTimestamp", _STRING, default=""),
+        _field("policy", _STRING),
+        _optional("filesToBeDeletedPerPartition", _map(_array(_STRING))),
+        _version(),
+        _optional(
+            "filePathsToBeDeletedPerPartition",
+            _map(_array(file_info)),
+            doc="This field replaces the field filesToBeDeletedPerPartition",
+        ),
+        _optional("partitionsToBeDeleted", _array(_STRING), doc="partitions to be deleted"),
+        _optional("extraMetadata", _map(_STRING, default=None)),
+        top=True,
+    )
+
+
+def _clean_metadata() -> dict[str, Any]:
+    partition = _record(
+        "HoodieCleanPartitionMetadata",
+        *[_field(name, _STRING) for name in ("partitionPath", "policy")],
+        *[_field(name, _array(_STRING)) for name in ("deletePathPatterns", "successDeleteFiles", "failedDeleteFiles")],
+        _optional("isPartitionDeleted", "boolean"),
+    )
+    return _record(
+        "HoodieCleanMetadata",
+        _field("startCleanTime", _STRING),
+        _field("timeTakenInMillis", "long"),
+        _field("totalFilesDeleted", "int"),
+        _field("earliestCommitToRetain", _STRING),
+        _field("lastCompletedCommitTimestamp", _STRING, default=""),
+        _field("partitionMetadata", _map(partition)),
+        _version(),
+        _optional("bootstrapPartitionMetadata", _map("HoodieCleanPartitionMetadata", default=None)),
+        _optional("extraMetadata", _map(_STRING, default=None)),
+        top=True,
+    )
+
+
+def _archived_entry() -> dict[str, Any]:
+    """The fields that an archived commit, clean, rollback or compaction sets; readers fill the others in."""
+    clean, rollback, compaction, plan = (_clean_metadata(), _rollback_metadata(), _compaction_plan(), _cleaner_plan())
+    replace = _record(
+        "HoodieReplaceCommitMetadata",
+        _optional("partitionToWriteStats", _map(_array("HoodieWriteStat"))),
+        *_commit_fields()[1:],
+        _optional("partitionToReplaceFileIds", _map(_array(_STRING))),
+    )
+    return _record(
+        "HoodieArchivedMetaEntry",
+        _optional("hoodieCommitMetadata", _commit()),
+        _optional("hoodieCleanMetadata", clean),
+        _optional("hoodieRollbackMetadata", rollback),
+        *[_optional(name, _STRING) for name in ("commitTime", "actionType")],
+        _version(),
+        _optional("hoodieCompactionPlan", compaction),
+        _optional("hoodieCleanerPlan", plan),
+        _optional("actionState", _STRING),
+        _optional("hoodieReplaceCommitMetadata", replace),
+        _optional("stateTransitionTime", _STRING),
+        top=True,
+    )
+
+
 _BODIES = {
+    "HoodieArchivedMetaEntry": _archived_entry,
+    "HoodieCleanMetadata": _clean_metadata,
+    "HoodieCleanerPlan": _cleaner_plan,
     "HoodieCommitMetadata": _commit,
+    "HoodieCompactionPlan": _compaction_plan,
     "HoodieReplaceCommitMetadata": _replace_commit,
     "HoodieRequestedReplaceMetadata": _requested_replace,
     "HoodieRollbackPlan": _rollback_plan,

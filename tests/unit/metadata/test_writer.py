@@ -73,6 +73,30 @@ def test_a_rollback_takes_a_delta_commit_back(version: int, begun: bool) -> None
         assert table.content() == expected(table, content)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_services_change_nothing(version: int) -> None:
+    changes, content = Random(version), Content()
+    content = changes.change(content).on(content)
+    table = made(version, content, MetadataSettings(compact_after=3, clean_commits=4))
+    done: list[str] = []
+    for number in range(25):
+        change = changes.change(content)
+        instant = table.begin()
+        table.writer().apply(instant, table.records(change, instant))
+        if number % 5 == 4:
+            table.undo(instant)
+        else:
+            table.complete(instant)
+            content = change.on(content)
+        done += table.writer().run_services()
+        assert table.content() == expected(table, content)
+    keys = [f"k{n}" for n in range(0, 210, 3)]
+    assert lookups(table, keys) == {key: content.keys[key] for key in keys if key in content.keys}
+    assert sum("compaction" in text for text in done) >= 5
+    assert sum("clean" in text for text in done) >= 5
+    assert len([info for info in table.storage.list(".hoodie/metadata/files")]) < 25
+
+
 def test_a_key_that_is_put_and_deleted_is_put() -> None:
     table = made(9)
     table.commit(Change(put={"a": ("p", Random(1).file_id())}, deleted=["a"]))

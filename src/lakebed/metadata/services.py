@@ -1,0 +1,14 @@
+"""The metadata table's own services, in the order in which Hudi runs them."""
+
+from __future__ import annotations
+
+from lakebed.metadata.cleaning import run_cleaning
+from lakebed.metadata.compaction import finish_compactions, run_compaction
+from lakebed.metadata.own_table import OwnTable
+from lakebed.metadata.rollback import finish_rollbacks
+
+
+def run_services(own: OwnTable) -> list[str]:
+    """Finish what writers that died left, clean, compact, archive; says what was done."""
+    finish_rollbacks(own)
+    return [*finish_compactions(own), *run_cleaning(own), *run_compaction(own)]

@@ -1,0 +1,159 @@
+"""Plans and results of the table services: compaction and cleaning, in the bodies that Hudi reads and finishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakebed.format.avro_file import write_avro_file
+from lakebed.model import FileSlice, Instant
+from lakebed.timeline.avro_schemas import schema_text
+
+KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
+_PLAN_VERSION = 2
+_MEGABYTE = 1 << 20
+# What Hudi expects a base file to become where there is none yet.
+_NEW_BASE_MEGABYTES = 120
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOperation:
+    """One file group of a compaction plan: its slice's instant, base file (a name, or empty) and log files (names)."""
+
+    partition: str
+    file_id: str
+    instant: str
+    base_file: str
+    log_files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What cleaning deletes, as names by partition path, and the first commit (if any) that it keeps whole."""
+
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    earliest: Instant | None = None
+    last_completed: str = ""
+
+    @property
+    def earliest_time(self) -> str:
+        return self.earliest.time if self.earliest else ""
+
+
+def encode_compaction_plan(slices: Iterable[FileSlice], *, log_compaction: bool = False) -> bytes:
+    """The requested body of a compaction of these file slices, or of a log compaction."""
+    strategy = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": None, "version": 1} if log_compaction else None
+    record = {
+        "operations": [_operation(file_slice) for file_slice in slices],
+        "extraMetadata": {},
+        "version": _PLAN_VERSION,
+        "strategy": strategy,
+        "preserveHoodieMetadata": log_compaction,
+        "missingSchedulePartitions": [],
+    }
+    return write_avro_file(schema_text("HoodieCompactionPlan"), record)
+
+
+def compaction_operations(plan: Mapping[str, Any]) -> list[CompactionOperation]:
+    """The operations of a decoded compaction plan."""
+    return [
+        CompactionOperation(
+            entry.get("partitionPath") or "",
+            entry.get("fileId") or "",
+            entry.get("baseInstantTime") or "",
+            (entry.get("dataFilePath") or "").rpartition("/")[2],
+            tuple(path.rpartition("/")[2] for path in entry.get("deltaFilePaths") or ()),
+        )
+        for entry in plan.get("operations") or ()
+    ]
+
+
+def encode_clean_plan(root: str, plan: CleanPlan) -> bytes:
+    """The requested body of a clean of the table at `root`."""
+    earliest = plan.earliest
+    paths = {
+        partition: [{"filePath": _absolute(root, partition, name), "isBootstrapBaseFile": False} for name in names]
+        for partition, names in plan.files.items()
+    }
+    record = {
+        "earliestInstantToRetain": earliest
+        and {"timestamp": earliest.time, "action": earliest.action.value, "state": earliest.state.name},
+        "lastCompletedCommitTimestamp": plan.last_completed,
+        "policy": KEEP_LATEST_COMMITS,
+        "filesToBeDeletedPerPartition": {},
+        "version": _PLAN_VERSION,
+        "filePathsToBeDeletedPerPartition": paths,
+        "partitionsToBeDeleted": [],
+        "extraMetadata": {},
+    }
+    return write_avro_file(schema_text("HoodieCleanerPlan"), record)
+
+
+def clean_files(plan: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names, by partition path, that a decoded clean plan deletes."""
+    paths: Mapping[str, Any] = plan.get("filePathsToBeDeletedPerPartition") or {}
+    found = {part: [info["filePath"].rpartition("/")[2] for info in infos] for part, infos in paths.items()}
+    old: Mapping[str, Any] = plan.get("filesToBeDeletedPerPartition") or {}
+    return found or {part: [name.rpartition("/")[2] for name in names] for part, names in old.items()}
+
+
+def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int) -> bytes:
+    """The completed body of a clean that has carried this decoded plan out."""
+    files = clean_files(plan)
+    partitions = {
+        partition: {
+            "partitionPath": partition,
+            "policy": plan.get("policy") or KEEP_LATEST_COMMITS,
+            "deletePathPatterns": names,
+            "successDeleteFiles": names,
+            "failedDeleteFiles": [],
+            "isPartitionDeleted": False,
+        }
+        for partition, names in files.items()
+    }
+    record = {
+        "startCleanTime": instant,
+        "timeTakenInMillis": millis,
+        "totalFilesDeleted": sum(map(len, files.values())),
+        "earliestCommitToRetain": (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "",
+        "lastCompletedCommitTimestamp": plan.get("lastCompletedCommitTimestamp") or "",
+        "partitionMetadata": partitions,
+        "version": _PLAN_VERSION,
+        "bootstrapPartitionMetadata": {},
+        "extraMetadata": {},
+    }
+    return write_avro_file(schema_text("HoodieCleanMetadata"), record)
+
+
+_LOG_COMPACTOR = (
+    "org.apache.hudi.table.action.compact.strategy.LogCompactionExecutionHelper"  # the name alone tells the two apart
+)
+
+
+def _operation(file_slice: FileSlice) -> dict[str, Any]:
+    base, logs = file_slice.base_file, file_slice.log_files
+    log_bytes = sum(log.size for log in logs)
+    read = ((base.size if base else 0) + log_bytes) // _MEGABYTE
+    written = base.size // _MEGABYTE if base else _NEW_BASE_MEGABYTES
+    metrics = {
+        "TOTAL_LOG_FILES": len(logs),
+        "TOTAL_IO_MB": read + written,
+        "TOTAL_IO_READ_MB": read,
+        "TOTAL_LOG_FILES_SIZE": log_bytes,
+        "TOTAL_IO_WRITE_MB": written,
+    }
+    return {
+        "baseInstantTime": file_slice.instant,
+        "deltaFilePaths": [log.name for log in logs],
+        "dataFilePath": base.name if base else None,
+        "fileId": file_slice.file_id,
+        "partitionPath": file_slice.partition,
+        "metrics": {name: float(value) for name, value in metrics.items()},
+        "bootstrapFilePath": None,
+    }
+
+
+def _absolute(root: str, partition: str, name: str) -> str:
+    folder = root.removeprefix("file://").rstrip("/")
+    return f"{folder}/{partition}/{name}" if partition else f"{folder}/{name}"
