@@ -54,7 +54,6 @@ _log = logging.getLogger("lakebed")
 _FOOTERS_AT_ONCE = 8
 # As a job's option, and as a property of a table that is to have none.
 METADATA_OPTION = "hoodie.metadata.enable"
-_MAINTAINED = frozenset({FILES, COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS})
 _DELETES_ONLY = frozenset({"DELETE_PARTITION"})
 
 
@@ -75,7 +74,6 @@ class TableMetadata:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
         what is due. Gives the table's settings after it."""
         config = self._without_unknown()
-        self._refuse_unmaintained(config)
         ready = TableMetadata(self.storage, config, self.timeline, self.settings)
         missing = ready._missing()
         if missing:
@@ -117,17 +115,6 @@ class TableMetadata:
             body = dump_definitions((d for n, d in definitions.items() if n not in unknown), config.version)
             self.storage.write(DEFINITIONS_PATH, body)
         return config
-
-    def _refuse_unmaintained(self, config: TableConfig) -> None:
-        kept = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-        left = sorted(kept - _MAINTAINED)
-        if left:
-            raise UnsupportedFeature(
-                f"the metadata table of {self.storage.url()} has partitions that lakebed cannot maintain yet:"
-                f" {', '.join(left)}",
-                hint="drop these indexes with the engine that made them, or write with it",
-                context={"feature": "metadata partition", "partitions": left},
-            )
 
     def _missing(self) -> list[str]:
         """The partitions to build now: at the table's first write those that every table gets, and what was asked."""
