@@ -19,22 +19,29 @@ from lakebed.format.column_ranges import ColumnRanges, as_stream
 from lakebed.format.file_names import base_file_name
 from lakebed.format.key_range import KeyRange
 from lakebed.format.properties import dump_properties
+from lakebed.metadata.key_changes import KeyChanges
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
 from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
+from lakebed.write.changed_keys import tell_changes
 from lakebed.write.meta_columns import constant, sequence_numbers
 
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How base files of this table are written: columns and Avro schema with meta, Parquet and bloom settings."""
+    """How base files of this table are written: columns and Avro schema with meta, Parquet and bloom settings.
+
+    `range_columns` are those whose ranges are told. `change_fields` asks for the keys that come and go, with these
+    fields of them (None: nobody asks).
+    """
 
     schema: pa.Schema
     avro_schema: str
     settings: WriteSettings
     populate_meta: bool = True
     range_columns: tuple[str, ...] = ()
+    change_fields: tuple[str, ...] | None = None
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
@@ -68,8 +75,13 @@ class FileWriter:
     rows: int = 0
     name: str = ""
     ranges: bytes | None = None
+    changes: KeyChanges | None = None
     started: float = field(default_factory=time.monotonic)
     _writer: BaseFileWriter | None = None
+
+    def __post_init__(self) -> None:
+        if self.format.change_fields is not None and self.format.populate_meta:
+            self.changes = KeyChanges(self.format.change_fields)
 
     @property
     def path(self) -> str:
@@ -107,6 +119,8 @@ class FileWriter:
                 self.keys.add(added)
                 if self.bloom is not None:
                     self.bloom.add(added)
+        if new_keys is None and self.changes is not None:
+            self.changes.added(batch)
         at = self.format.schema.get_field_index(FILE_NAME)
         name = (
             constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
@@ -145,6 +159,10 @@ class FileWriter:
                 hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
                 context={"instant": self.instant, "path": self.path},
             )
+
+    def told_changes(self) -> dict[str, Any]:
+        """What the file's status says of its keys: the changes themselves, or where they lie when they are many."""
+        return {} if self.changes is None else tell_changes(self.storage, self.instant, self.path, self.changes)
 
     def abort(self) -> None:
         if self._writer is not None:

@@ -173,6 +173,7 @@ class _Files:
                 file_size=size,
                 millis=writer.millis,
                 ranges=writer.ranges,
+                **writer.told_changes(),
             )
         )
 

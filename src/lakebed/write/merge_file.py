@@ -19,6 +19,7 @@ from lakebed.errors import InvalidRecord
 from lakebed.format.base_file import read_base_file
 from lakebed.format.parquet_encodings import DICTIONARY
 from lakebed.merge.rules import MergeRules
+from lakebed.metadata.key_changes import KeyChanges
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.schema.evolution import project
 from lakebed.storage.base import Storage
@@ -69,6 +70,7 @@ class FileMerge:
     matching: Matching = "keys"
     encodings: Mapping[str, str] = field(default_factory=dict[str, str])
     counts: Counts = field(default_factory=Counts)
+    _changes: KeyChanges | None = None
     _seen: npt.NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,6 +94,7 @@ class FileMerge:
 
     def run(self, writer: FileWriter) -> Iterator[pa.RecordBatch]:
         """Write the merged old rows; yields the incoming rows that matched none, in the file's schema, to be added."""
+        self._changes = writer.changes
         for batch in self._read(None):
             stored = self._as_stored(batch)
             match = self._match(stored)
@@ -180,12 +183,25 @@ class FileMerge:
         at, source = match.stored[~gone], match.incoming[~gone]
         self.counts.updates += len(at)
         if len(at):
-            batch = self._updated(batch, at, source)
+            before, batch = batch, self._updated(batch, at, source)
+            self._tell_updated(before, batch, at)
         if not gone.any():
             return batch
+        if self._changes is not None:
+            self._changes.removed(self._told_columns(batch).take(pa.array(match.stored[gone])))
         keep = np.ones(batch.num_rows, dtype=bool)
         keep[match.stored[gone]] = False
         return batch.filter(pa.array(keep))
+
+    def _tell_updated(self, before: pa.RecordBatch, after: pa.RecordBatch, at: Positions) -> None:
+        if self._changes is not None and self._changes.fields:
+            rows = pa.array(at)
+            sides = [self._told_columns(batch).take(rows) for batch in (before, after)]
+            self._changes.updated(*sides)
+
+    def _told_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert self._changes is not None
+        return batch.select([name for name in self._changes.columns if name in batch.schema.names])
 
     def _updated(self, batch: pa.RecordBatch, at: Positions, source: Positions) -> pa.RecordBatch:
         order = np.arange(batch.num_rows)

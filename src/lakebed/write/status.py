@@ -26,6 +26,9 @@ STATUS_SCHEMA = pa.schema(
         ("file_size", pa.int64()),
         ("millis", pa.int64()),
         ("ranges", pa.binary()),
+        ("changes", pa.binary()),
+        ("changes_file", pa.string()),
+        ("changed_keys", pa.int64()),
         ("error", pa.string()),
     ]
 )
@@ -36,6 +39,8 @@ class WriteStatus:
     """One file group's outcome; `path` is None when nothing had to be written.
 
     `ranges` is the file's row of `column_ranges.ColumnRanges` as an Arrow stream, None where nobody asked for it.
+    `changes` are its `key_changes` likewise, empty for none, None where nobody asked; where they are large the file
+    `changes_file` holds them. `changed_keys` counts them.
     """
 
     partition: str
@@ -52,6 +57,9 @@ class WriteStatus:
     file_size: int = 0
     millis: int = 0
     ranges: bytes | None = None
+    changes: bytes | None = None
+    changes_file: str | None = None
+    changed_keys: int = 0
     error: str | None = None
 
     def stat(self) -> WriteStat:
