@@ -136,6 +136,14 @@ class Maintained:
         self.complete(instant)
         return instant
 
+    def archive_data(self, keep: int) -> None:
+        """Take the oldest instants off the data table's timeline, as archival does."""
+        timeline = self.timeline
+        gone = {i.time for i in timeline.completed[:-keep]}
+        for name in timeline.files:
+            if name.split(".")[0].split("_")[0] in gone:
+                self.storage.delete(f"{self.config.timeline_path}/{name}")
+
     # records
 
     def initialise(self, content: Content, shards: int = 3) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakebed.metadata.archival import run_archival
 from lakebed.metadata.cleaning import run_cleaning
 from lakebed.metadata.compaction import finish_compactions, run_compaction
 from lakebed.metadata.own_table import OwnTable
@@ -11,4 +12,5 @@ from lakebed.metadata.rollback import finish_rollbacks
 def run_services(own: OwnTable) -> list[str]:
     """Finish what writers that died left, clean, compact, archive; says what was done."""
     finish_rollbacks(own)
-    return [*finish_compactions(own), *run_cleaning(own), *run_compaction(own)]
+    done = [*finish_compactions(own), *run_cleaning(own), *run_compaction(own)]
+    return [*done, *run_archival(own)]

@@ -94,7 +94,40 @@ def test_services_change_nothing(version: int) -> None:
     assert lookups(table, keys) == {key: content.keys[key] for key in keys if key in content.keys}
     assert sum("compaction" in text for text in done) >= 5
     assert sum("clean" in text for text in done) >= 5
-    assert len([info for info in table.storage.list(".hoodie/metadata/files")]) < 25
+    assert len(list(table.storage.list(".hoodie/metadata/files"))) < 25
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_archival(version: int) -> None:
+    changes, content = Random(version + 20), Content()
+    settings = MetadataSettings(compact_after=3, clean_commits=3, archive_above=6, archive_down_to=3)
+    table = made(version, content, settings)
+    done: list[str] = []
+    instants: list[str] = []
+    for number in range(40):
+        change = changes.change(content)
+        instants.append(table.commit(change))
+        content = change.on(content)
+        table.archive_data(3)
+        done += table.writer().run_services()
+        if number % 4 == 0:
+            assert table.content() == expected(table, content)
+    assert table.content() == expected(table, content)
+    assert sum("archival" in text for text in done) >= 8
+    own = table.opened().slices.timeline
+    assert len(own.commits) < 12
+    archived = {i.time for i in own.archived().instants}
+    assert archived.isdisjoint({i.time for i in own.instants})
+    assert archived | {i.time for i in own.instants} >= set(instants)
+    commit = next(i for i in own.archived().instants if i.time == instants[2])
+    assert own.archived().commit_metadata(commit.time).operation == "UPSERT_PREPPED"
+    if version >= 8:
+        assert all(i.completion_time and i.completion_time > i.time for i in own.archived().instants)
+        levels = {info.path[-9:] for info in table.storage.list(".hoodie/metadata/.hoodie/timeline/history")}
+        assert "1.parquet" in levels
+    # the next partition is not built at an instant that was used before
+    table.writer().initialise("bloom_filters", [])
+    assert len({i.time for i in own.archived().instants if i.time.startswith("0" * 14)}) == (4 if version >= 8 else 3)
 
 
 def test_a_key_that_is_put_and_deleted_is_put() -> None:

@@ -1,0 +1,251 @@
+"""Moving instants from the active timeline to the archived one: the LSM history of version 8 and later, the log archive
+of version 6. The instants are in the archive before their files go."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakebed.format.avro_encoder import encoder_of
+from lakebed.format.log_file import avro_data_block, block_bytes
+from lakebed.model import Action, Instant, State
+from lakebed.storage.base import Storage
+from lakebed.timeline.actions import decode_action
+from lakebed.timeline.archive import LsmFile, LsmHistory
+from lakebed.timeline.avro_schemas import schema_text
+from lakebed.timeline.instants import completes_as, inflight_name, parse_instant_file
+from lakebed.timeline.pretty_json import pretty_json
+from lakebed.timeline.timeline import Timeline
+
+# Files of a level that become one of the next; manifests that stay for readers that began with them.
+_FILES_A_LEVEL = 10
+_MANIFESTS_KEPT = 3
+# Instants in a block of the version 6 archive.
+_INSTANTS_A_BLOCK = 10
+_HISTORY = pa.schema(
+    [
+        pa.field("instantTime", pa.string()),
+        pa.field("completionTime", pa.string()),
+        pa.field("action", pa.string()),
+        pa.field("metadata", pa.binary()),
+        pa.field("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ]
+)
+_PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN)
+_MANIFEST = re.compile(r"manifest_(\d+)")
+_LEVEL = re.compile(r"_(\d)\.parquet$")
+_LOG_ARCHIVE = re.compile(r"\.commits_\.archive\.(\d+)")
+
+
+def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
+    """Archive these completed instants of the timeline. Lock held.
+
+    What an archival that was cut off has left on both timelines only leaves the active one.
+    """
+    if not instants:
+        return
+    ordered = sorted(instants, key=lambda i: (i.time, i.action.value))
+    known = {(i.time, i.action) for i in timeline.archived().instants}
+    new = [i for i in ordered if (i.time, i.action) not in known]
+    if new and timeline.config.layout == 2:
+        _append_to_history(timeline, new)
+    elif new:
+        _append_to_log(timeline, new)
+    _remove(timeline, ordered)
+
+
+def _files_of(timeline: Timeline, instant: Instant) -> list[tuple[State, str]]:
+    """The timeline files of an instant with the state that each proves, pending ones first."""
+    found: list[tuple[State, str]] = []
+    for name in timeline.files:
+        parsed = parse_instant_file(name, timeline.config.version)
+        if parsed and (parsed.time, completes_as(parsed.action)) == (instant.time, completes_as(instant.action)):
+            found.append((parsed.state, name))
+    return sorted(found)
+
+
+def _remove(timeline: Timeline, instants: Iterable[Instant]) -> None:
+    """Delete the files of instants: all pending ones before the first completed one, so that none comes to life."""
+    files = [entry for instant in instants for entry in _files_of(timeline, instant)]
+    for completed in (False, True):
+        for state, name in files:
+            if (state is State.COMPLETED) == completed:
+                timeline.storage.delete(f"{timeline.config.timeline_path}/{name}")
+
+
+# the history of version 8 and later
+
+
+def _append_to_history(timeline: Timeline, instants: Sequence[Instant]) -> None:
+    rows = [_history_row(timeline, instant) for instant in instants]
+    name = f"{instants[0].time}_{instants[-1].time}_0.parquet"
+    history = LsmHistory(timeline.storage, timeline.config)
+    files = list(history.files)
+    if all(file.name != name for file in files):
+        files.append(_write_history(timeline, name, pa.Table.from_pylist(rows, _HISTORY)))
+        _publish(timeline, files)
+    _merge_levels(timeline, files)
+
+
+def _history_row(timeline: Timeline, instant: Instant) -> dict[str, Any]:
+    plan = None
+    requested = timeline.requested.get((instant.time, completes_as(instant.action)))
+    planned = parse_instant_file(requested, timeline.config.version) if requested else None
+    if requested and planned and planned.action in _PLANNED:
+        plan = _body(timeline, requested)
+    elif instant.action is Action.REPLACECOMMIT:
+        inflight = inflight_name(instant.action, instant.time, timeline.config.version)
+        plan = _body(timeline, inflight) if inflight in timeline.files else None
+    return {
+        "instantTime": instant.time,
+        "completionTime": instant.completion_time,
+        "action": instant.action.value,
+        "metadata": _body(timeline, instant.file_name),
+        "plan": plan or None,
+        "version": 1,
+    }
+
+
+def _write_history(timeline: Timeline, name: str, rows: pa.Table) -> LsmFile:
+    fields: list[dict[str, Any]] = [
+        {"name": field, "type": ["null", {"type": "string", "avro.java.string": "String"}], "default": None}
+        for field in ("instantTime", "completionTime", "action")
+    ]
+    fields += [{"name": field, "type": ["null", "bytes"], "default": None} for field in ("metadata", "plan")]
+    fields.append({"name": "version", "type": "int", "default": 1})
+    record = {
+        "type": "record",
+        "name": "HoodieLSMTimelineInstant",
+        "namespace": "org.apache.hudi.avro.model",
+        "fields": fields,
+    }
+    footer = {"parquet.avro.schema": json.dumps(record, separators=(",", ":")), "writer.model.name": "avro"}
+    sink = io.BytesIO()
+    pq.write_table(
+        rows.replace_schema_metadata(footer), sink, compression="gzip", store_schema=False, use_dictionary=False
+    )
+    timeline.storage.write(f"{timeline.config.archive_folder}/{name}", sink.getvalue())
+    first, last = name.split("_")[:2]
+    return LsmFile(name, sink.tell(), first, last)
+
+
+def _publish(timeline: Timeline, files: Sequence[LsmFile]) -> None:
+    """Make these files the history, under the next version; what no kept manifest names goes."""
+    folder, storage = timeline.config.archive_folder, timeline.storage
+    number = max(_manifests(storage, folder), default=0) + 1
+    entries = [{"fileName": file.name, "fileLen": file.size} for file in files]
+    storage.write(f"{folder}/manifest_{number}", _manifest(entries))
+    storage.write(f"{folder}/_version_", str(number).encode())
+
+
+def _manifest(entries: Sequence[dict[str, Any]]) -> bytes:
+    """Hudi's layout: the entries' braces stand in the line of the list."""
+    objects = ", ".join(pretty_json(entry, 1) for entry in entries)
+    return f'{{\n  "files" : [ {objects} ]\n}}'.encode()
+
+
+def _manifests(storage: Storage, folder: str) -> list[int]:
+    names = (info.path.rpartition("/")[2] for info in storage.list(folder, recursive=False))
+    return sorted(int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name)))
+
+
+def _merge_levels(timeline: Timeline, files: list[LsmFile]) -> None:
+    """Files of a level that are many become one of the next, then what readers cannot need any more is deleted."""
+    level = 0
+    while level < 9:
+        own = [file for file in files if (found := _LEVEL.search(file.name)) and int(found[1]) == level]
+        if len(own) >= _FILES_A_LEVEL:
+            merged = sorted(own, key=lambda file: (file.first, file.last))[:_FILES_A_LEVEL]
+            tables = [_read_history(timeline, file) for file in merged]
+            rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
+            times = rows["instantTime"]
+            name = f"{pc.min(times).as_py()}_{pc.max(times).as_py()}_{level + 1}.parquet"
+            files = [file for file in files if file not in merged] + [_write_history(timeline, name, rows)]
+            _publish(timeline, files)
+        level += 1
+    _drop_old(timeline)
+
+
+def _read_history(timeline: Timeline, file: LsmFile) -> pa.Table:
+    with timeline.storage.open_input(f"{timeline.config.archive_folder}/{file.name}", file.size) as source:
+        return pq.read_table(source).cast(_HISTORY)
+
+
+def _drop_old(timeline: Timeline) -> None:
+    folder, storage = timeline.config.archive_folder, timeline.storage
+    numbers = _manifests(storage, folder)
+    if len(numbers) <= _MANIFESTS_KEPT:
+        return
+    named: set[str] = set()
+    for number in numbers[-_MANIFESTS_KEPT:]:
+        entries = cast("dict[str, Any]", json.loads(storage.read(f"{folder}/manifest_{number}")))["files"]
+        named |= {entry["fileName"] for entry in entries}
+    for number in numbers[:-_MANIFESTS_KEPT]:
+        storage.delete(f"{folder}/manifest_{number}")
+    for info in list(storage.list(folder, recursive=False)):
+        name = info.path.rpartition("/")[2]
+        if _LEVEL.search(name) and name not in named:
+            storage.delete(info.path)
+
+
+# the log archive of version 6
+
+
+def _append_to_log(timeline: Timeline, instants: Sequence[Instant]) -> None:
+    folder = timeline.config.archive_folder
+    names = (info.path.rpartition("/")[2] for info in timeline.storage.list(folder, recursive=False))
+    number = max((int(found[1]) for name in names if (found := _LOG_ARCHIVE.match(name))), default=0) + 1
+    schema = schema_text("HoodieArchivedMetaEntry")
+    encode = encoder_of(schema)
+    blocks: list[bytes] = []
+    for first in range(0, len(instants), _INSTANTS_A_BLOCK):
+        entries = [
+            encode(_log_entry(timeline, state, name))
+            for instant in instants[first : first + _INSTANTS_A_BLOCK]
+            for state, name in _files_of(timeline, instant)
+        ]
+        blocks.append(block_bytes(avro_data_block(schema, entries)))
+    timeline.storage.write(f"{folder}/.commits_.archive.{number}_1-0-1", b"".join(blocks))
+
+
+def _log_entry(timeline: Timeline, state: State, name: str) -> dict[str, Any]:
+    """One timeline file as an entry of the archive."""
+    instant = parse_instant_file(name, timeline.config.version)
+    assert instant is not None
+    body = decode_action(_body(timeline, name), name)
+    entry = {
+        "commitTime": instant.time,
+        "actionType": instant.action.value,
+        "actionState": state.name,
+        "version": 1,
+        "stateTransitionTime": instant.time[:17],
+    }
+    return entry | _log_body(instant.action, state, body)
+
+
+def _log_body(action: Action, state: State, body: dict[str, Any]) -> dict[str, Any]:
+    done = state is State.COMPLETED
+    if action is Action.CLEAN:
+        field = "hoodieCleanMetadata" if done else "hoodieCleanerPlan"
+    elif action is Action.ROLLBACK:
+        field = "hoodieRollbackMetadata" if done else ""
+    elif action in (Action.COMPACTION, Action.LOGCOMPACTION):
+        field = "hoodieCompactionPlan"
+    elif action is Action.REPLACECOMMIT:
+        field = "hoodieReplaceCommitMetadata" if done else ""
+    else:
+        field = "hoodieCommitMetadata"
+        body = body or {"partitionToWriteStats": {}, "extraMetadata": {}, "operationType": "UNKNOWN"}
+    return {field: body} if field and body else {}
+
+
+def _body(timeline: Timeline, name: str) -> bytes:
+    return timeline.storage.read(f"{timeline.config.timeline_path}/{name}")

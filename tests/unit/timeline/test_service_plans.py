@@ -1,0 +1,102 @@
+"""Plans and results of table services beside what real Hudi wrote."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+
+import pytest
+
+from golden_tables import golden, golden_tables
+from lakebed.format.avro_file import embedded_schema, read_avro_file
+from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
+from lakebed.timeline.actions import decode_action
+from lakebed.timeline.avro_schemas import schema_text
+from lakebed.timeline.service_plans import (
+    CleanPlan,
+    clean_files,
+    compaction_operations,
+    encode_clean_metadata,
+    encode_clean_plan,
+    encode_compaction_plan,
+)
+
+BY_CURRENT_HUDI = [t.name for t in golden_tables(lambda t: t.name.startswith("v9_"))]
+
+
+def bodies(name: str, ending: str) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(golden(name).folder / f"{name}.zip") as archive:
+        for member in archive.namelist():
+            body = archive.read(member) if member.endswith(ending) else b""
+            if body.startswith(b"Obj"):
+                yield member, body
+
+
+def all_bodies(ending: str) -> list[tuple[str, bytes]]:
+    return [entry for name in BY_CURRENT_HUDI for entry in bodies(name, ending)]
+
+
+def test_cleans() -> None:
+    plans = {path.rpartition("/")[2].split(".")[0]: body for path, body in all_bodies(".clean.requested")}
+    compared = 0
+    for path, body in all_bodies(".clean"):
+        instant = path.rpartition("/")[2].split("_")[0]
+        plan, theirs = decode_action(plans[instant]), read_avro_file(body)
+        assert embedded_schema(plans[instant]) == schema_text("HoodieCleanerPlan")
+        ours = encode_clean_metadata(instant, plan, theirs["timeTakenInMillis"])
+        assert embedded_schema(ours) == embedded_schema(body)
+        if not plan["partitionsToBeDeleted"] and not theirs["extraMetadata"]:
+            assert read_avro_file(ours) == theirs
+            compared += 1
+        earliest = plan["earliestInstantToRetain"]
+        first = Instant(earliest["timestamp"], Action(earliest["action"]), State.COMPLETED) if earliest else None
+        root = next(iter(plan["filePathsToBeDeletedPerPartition"].values()))[0]["filePath"]
+        partition = next(iter(clean_files(plan)))
+        root = root.rpartition("/")[0].removesuffix("/" + partition)
+        again = CleanPlan(clean_files(plan), first, plan["lastCompletedCommitTimestamp"])
+        found = read_avro_file(encode_clean_plan(f"file://{root}", again))
+        if not plan["partitionsToBeDeleted"] and not plan["extraMetadata"]:
+            assert found == plan
+    assert compared
+
+
+def test_compaction_plans() -> None:
+    compared = 0
+    for path, body in all_bodies(".compaction.requested"):
+        plan = decode_action(body)
+        assert embedded_schema(body) == schema_text("HoodieCompactionPlan")
+        slices = [_slice(entry) for entry in plan["operations"]]
+        ours = read_avro_file(encode_compaction_plan(slices))
+        operations = compaction_operations(plan)
+        assert [(o.partition, o.file_id, o.instant) for o in operations] == [
+            (s.partition, s.file_id, s.instant) for s in slices
+        ]
+        if "/metadata/" in path:
+            assert ours["operations"] == plan["operations"]
+            assert {**ours, "operations": []} == {**plan, "operations": []}
+            compared += 1
+    assert compared
+
+
+def _slice(entry: dict[str, object]) -> FileSlice:
+    """A slice with the files that an operation names; their bytes are those of the operation together."""
+    partition, file_id, instant = (str(entry[name]) for name in ("partitionPath", "fileId", "baseInstantTime"))
+    names = entry["deltaFilePaths"]
+    assert isinstance(names, list)
+    metrics = entry["metrics"]
+    assert isinstance(metrics, dict)
+    sizes = [int(metrics["TOTAL_LOG_FILES_SIZE"]), *[0] * len(names)]
+    logs = [LogFile(partition, file_id, "", 1, "", name, size) for name, size in zip(names, sizes, strict=False)]
+    base = entry["dataFilePath"]
+    return FileSlice(
+        partition,
+        file_id,
+        instant,
+        BaseFile(partition, file_id, "", instant, str(base), 0) if base else None,
+        tuple(logs),
+    )
+
+
+@pytest.mark.parametrize("old", [{"filesToBeDeletedPerPartition": {"p": ["/t/p/f"]}}, {}])
+def test_clean_plans_of_old_releases(old: dict[str, object]) -> None:
+    assert clean_files(old) == ({"p": ["f"]} if old else {})
