@@ -16,6 +16,7 @@ from lakebed.read.columns import resolve_column
 from lakebed.read.predicates import Predicate
 from lakebed.read.pruning import prune_buckets, prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history
+from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
@@ -123,7 +124,8 @@ def plan_scan(
 ) -> ScanPlan:
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 
-    `slices` overrides the file slices of the snapshot (an incremental read knows better which). Raises `InvalidOption`
+    `slices` overrides the file slices of the snapshot (an incremental read knows better which). `data_skipping`:
+    whether indexes and statistics of the metadata table rule out files. Raises `InvalidOption`
     for unknown columns, `UnsupportedFeature` for tables and log files that cannot be read right.
     """
     available = table_columns(snapshot)
@@ -135,6 +137,10 @@ def plan_scan(
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
     kept, pruned, partitions = _prune(snapshot, predicate, everything, available)
+    if predicate is not None and data_skipping:
+        kept, skipped = skip_slices(snapshot, predicate, kept, available, log_files=query == "snapshot")
+        pruned |= skipped
+        partitions = len({s.partition for s in kept}) if any(skipped.values()) else partitions
     check_read(snapshot.config.properties, TableFacts(log_files=any(s.log_files for s in kept)), query)
     files = [s.base_file for s in kept if s.base_file is not None]
     groups = _file_sets(snapshot, files, read_schema)

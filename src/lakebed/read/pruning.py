@@ -329,7 +329,7 @@ def _buckets_of(alternative: Alternative, layout: BucketLayout) -> set[int] | No
     for name in layout.key_fields:
         type_ = layout.types.get(name)
         values = alternative.get(name)
-        if values is None or type_ is None or not _has_one_text(type_):
+        if values is None or type_ is None or not has_one_text(type_):
             # text in another key field may look like a hash field to Hudi's key parser, and move the row
             if name in layout.hash_fields or type_ is None or pa.types.is_string(type_):
                 return None
@@ -339,11 +339,11 @@ def _buckets_of(alternative: Alternative, layout: BucketLayout) -> set[int] | No
         count *= len(columns[name])
         if count > MAX_KEYS:
             return None
-    texts = layout.key_texts(_product(columns, layout.types)).drop_null()
+    texts = layout.key_texts(key_rows(columns, layout.types)).drop_null()
     return set(layout.buckets_of(texts).to_pylist())
 
 
-def _has_one_text(type_: pa.DataType) -> bool:
+def has_one_text(type_: pa.DataType) -> bool:
     """Equal values have equal key text; not so for floats (0.0 and -0.0) and timestamps (two forms are about)."""
     return (
         pa.types.is_string(type_)
@@ -354,7 +354,8 @@ def _has_one_text(type_: pa.DataType) -> bool:
     )
 
 
-def _product(columns: Mapping[str, list[Any]], types: Mapping[str, pa.DataType]) -> pa.Table:
+def key_rows(columns: Mapping[str, list[Any]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Every combination of the values, one row each."""
     rows: list[tuple[Any, ...]] = [()]
     for values in columns.values():
         rows = [(*row, v) for row in rows for v in values]

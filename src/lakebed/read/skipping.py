@@ -1,0 +1,311 @@
+"""Data skipping: which file slices a filter cannot touch, by what the metadata table knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.bloom import BloomFilter
+from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_INDEX, PARTITION_STATS, SECONDARY_INDEX
+from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.model import META_COLUMNS, FileSlice
+from lakebed.read.expression_index import bounds_of_results, demanded_results, indexed_calls
+from lakebed.read.filter_keys import demanded_keys, demanded_values
+from lakebed.read.predicates import Call, Column, Compare, In, IsNull, IsTrue, Like, Predicate, Value, walk
+from lakebed.read.pruning import MAX_KEYS
+from lakebed.read.ranges import Bools, Bounds, Path, may_match
+from lakebed.read.record_index import FoundKeys, find_keys, usable_record_index
+from lakebed.read.schema_history import schema_history
+from lakebed.read.statistics import bounds_of_files, bounds_of_partitions, can_bound, of_slices
+from lakebed.slices.metadata_view import naming_metadata
+from lakebed.slices.snapshot import Snapshot
+
+# An index that leaves no more than this is not followed by others, which cost requests too.
+_FEW_SLICES = 4
+# Up to so many partition paths are asked for one by one.
+_FEW_PARTITIONS = 32
+# Bloom filters are large: they are asked about the last candidates.
+_FEW_FILTERS = 64
+# The option of the column stats' definition by which lakebed says that the ranges of its own files count NaN.
+EXACT_RANGES = "lakebed.ranges"
+# What a commit of lakebed has in its metadata.
+_WRITER = "lakebed.writer"
+
+
+def skip_slices(
+    snapshot: Snapshot, predicate: Predicate, slices: Sequence[FileSlice], available: pa.Schema, *, log_files: bool
+) -> tuple[list[FileSlice], dict[str, int]]:
+    """The slices that may hold matching rows, and how many others each index ruled out.
+
+    `log_files`: whether rows come from log files too (a snapshot query) or from base files alone.
+    """
+    metadata = snapshot.metadata
+    if metadata is None or not slices:
+        return list(slices), {}
+    with naming_metadata(snapshot.storage):
+        skipping = _Skipping(snapshot, metadata, predicate, available, log_files)
+        return skipping.run(list(slices)), skipping.pruned
+
+
+class _Skipping:
+    def __init__(
+        self, snapshot: Snapshot, metadata: MetadataTable, predicate: Predicate, available: pa.Schema, log_files: bool
+    ) -> None:
+        self.snapshot = snapshot
+        self.metadata = metadata
+        self.predicate = predicate
+        self.available = available
+        self.log_files = log_files
+        self.pruned: dict[str, int] = {}
+
+    def run(self, slices: list[FileSlice]) -> list[FileSlice]:
+        by_key = self._by_keys(slices)
+        kept = slices if by_key is None else by_key
+        if len(kept) > _FEW_SLICES:
+            kept = self._by_partition_stats(kept)
+        if len(kept) > 1 and (by_key is None or len(kept) > _FEW_SLICES):
+            kept = self._by_statistics(kept)
+            kept = self._by_expression_filters(kept)
+            if by_key is None:
+                kept = self._by_bloom_filters(kept)
+        return kept
+
+    def _note(self, what: str, before: list[FileSlice], after: list[FileSlice]) -> list[FileSlice]:
+        self.pruned[what] = self.pruned.get(what, 0) + len(before) - len(after)
+        return after
+
+    # -- indexes of keys
+
+    @cached_property
+    def _keys(self) -> pa.Array | None:
+        return demanded_keys(self.predicate, self.snapshot.config, self.available)
+
+    def _by_keys(self, slices: list[FileSlice]) -> list[FileSlice] | None:
+        """By the record index or a secondary index; None where neither applies."""
+        if usable_record_index(self.snapshot) is None:
+            return None
+        if self._keys is not None:
+            found = find_keys(self.snapshot, self._keys)
+            return self._in_groups(slices, found, "record index")
+        for name, keys in self._keys_of_secondaries():
+            found = find_keys(self.snapshot, keys)
+            kept = self._in_groups(slices, found, f"secondary index {name.removeprefix(SECONDARY_INDEX)}")
+            if kept is not None:
+                return kept
+        return None
+
+    def _in_groups(self, slices: list[FileSlice], found: FoundKeys | None, what: str) -> list[FileSlice] | None:
+        if found is None or found.slices(self.snapshot) is None:
+            return None
+        groups = found.groups
+        return self._note(what, slices, [s for s in slices if (s.partition, s.file_id) in groups])
+
+    def _keys_of_secondaries(self) -> Iterator[tuple[str, pa.Array]]:
+        for name in self.metadata.slices.partitions:
+            definition = self.metadata.slices.definitions.get(name) if name.startswith(SECONDARY_INDEX) else None
+            if definition is None or not definition.source_fields or not self.metadata.slices.file_slices(name):
+                continue
+            column = definition.source_fields[0]
+            if column not in self.available.names:
+                continue
+            values = demanded_values(self.predicate, column, self.available.field(column).type)
+            if values is None:
+                continue
+            keys = pc.unique(self.metadata.record_keys_of_secondary(name, values)["record_key"].cast(pa.string()))
+            if len(keys) <= MAX_KEYS:
+                yield name, keys
+
+    def _by_bloom_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
+        if self._keys is None or not self.metadata.has(BLOOM_FILTERS) or len(slices) > _FEW_FILTERS:
+            return slices
+        files = self._base_files(slices)
+        kept = self._may_contain(slices, self.metadata.bloom_filters(files), self._keys)
+        return self._note("bloom filters", slices, kept)
+
+    def _by_expression_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
+        wanted = demanded_results(self.predicate)
+        for indexed in indexed_calls(self.metadata, list(wanted), BLOOM_FILTERS):
+            if not 1 < len(slices) <= _FEW_FILTERS:
+                break
+            filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(slices))
+            kept = self._may_contain(slices, filters, wanted[indexed.call])
+            slices = self._note(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}", slices, kept)
+        return slices
+
+    def _base_files(self, slices: Sequence[FileSlice]) -> list[tuple[str, str]]:
+        return [(s.partition, s.base_file.name) for s in slices if s.base_file is not None]
+
+    def _may_contain(self, slices: list[FileSlice], filters: pa.Table, texts: pa.Array) -> list[FileSlice]:
+        """Those without a filter that says no to every text; a log file has no filter."""
+        without: set[tuple[str, str]] = set()
+        for row in filters.select(["partition", "file_name", "type", "bloom"]).to_pylist():
+            one = BloomFilter.from_text(row["bloom"].decode(), row["type"])
+            if not pc.any(one.might_contain(texts)).as_py():
+                without.add((row["partition"], row["file_name"]))
+        return [
+            s
+            for s in slices
+            if s.base_file is None or (s.log_files and self.log_files) or (s.partition, s.base_file.name) not in without
+        ]
+
+    # -- statistics
+
+    @cached_property
+    def _columns(self) -> Mapping[Path, pa.DataType]:
+        """Columns of the filter whose statistics are of use."""
+        found = {c.path: c.type for c in _columns_in(self.predicate)}
+        names = _known_names(self.metadata)
+        if schema_history(self.snapshot) is not None:
+            # files are matched by column ids there, statistics have the names of their time
+            found = {path: kind for path, kind in found.items() if path[0] in META_COLUMNS}
+        return {
+            path: kind
+            for path, kind in found.items()
+            if (names is None or ".".join(path) in names)
+            and can_bound(kind, version=self._version, exact=self._has_exact_ranges)
+        }
+
+    @property
+    def _version(self) -> int:
+        definition = self.metadata.slices.definitions.get(COLUMN_STATS)
+        return definition.version if definition else 2 if self.snapshot.config.version >= 9 else 1
+
+    @property
+    def _has_exact_ranges(self) -> bool:
+        definition = self.metadata.slices.definitions.get(COLUMN_STATS)
+        return definition is not None and EXACT_RANGES in definition.options
+
+    def _types(self) -> dict[str, pa.DataType]:
+        return {".".join(path): kind for path, kind in self._columns.items()}
+
+    def _by_partition_stats(self, slices: list[FileSlice]) -> list[FileSlice]:
+        """By whole partitions: these statistics are of the newest state only."""
+        partitions = list(dict.fromkeys(s.partition for s in slices))
+        if len(partitions) < 2 or not self._columns or not self.metadata.has(PARTITION_STATS):
+            return slices
+        if not self.snapshot.is_latest or any(map(self._is_merged_unknown, slices)):
+            return slices
+        types = self._types()
+        stats = self.metadata.partition_stats(list(types), types)
+        names = pa.array(partitions, pa.string())
+        logs = self.snapshot.config.table_type == "mor"
+        known = {
+            path: bounds_of_partitions(stats.get(".".join(path)), names, kind, version=self._version, log_files=logs)
+            for path, kind in self._columns.items()
+        }
+        flags = may_match(self.predicate.root, known, len(partitions))
+        wanted = {p for p, flag in zip(partitions, flags.tolist(), strict=True) if flag}
+        return self._note("partition statistics", slices, [s for s in slices if s.partition in wanted])
+
+    def _by_statistics(self, slices: list[FileSlice]) -> list[FileSlice]:
+        """By the ranges of columns, and of functions that have an index."""
+        files = _Files.of(slices, log_files=self.log_files)
+        kept = np.ones(len(slices), np.bool_)
+        unknown = np.array([self._is_merged_unknown(s) for s in slices], np.bool_)
+        known = self._bounds_of_columns(slices, files)
+        results: dict[Call, Bounds] = {}
+
+        def prune(what: str) -> None:
+            nonlocal kept
+            found = kept & (unknown | may_match(self.predicate.root, known, len(slices), results.get))
+            self.pruned[what] = self.pruned.get(what, 0) + int(kept.sum() - found.sum())
+            kept = found
+
+        if known:
+            prune("column statistics")
+        for indexed in indexed_calls(self.metadata, _calls_in(self.predicate), COLUMN_STATS):
+            results[indexed.call] = files.joined(bounds_of_results(self.metadata, indexed, files.names))
+            prune(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}")
+        return [slices[at] for at in np.flatnonzero(kept).tolist()]
+
+    def _bounds_of_columns(self, slices: Sequence[FileSlice], files: _Files) -> dict[Path, Bounds]:
+        if not self._columns or not self.metadata.has(COLUMN_STATS):
+            return {}
+        types = self._types()
+        partitions = {s.partition for s in slices}
+        asked = partitions if len(partitions) <= _FEW_PARTITIONS else None
+        stats = self.metadata.column_stats(list(types), asked, types)
+        return {
+            path: files.joined(bounds_of_files(stats.get(".".join(path)), files.names, self._exact(files, kind), kind))
+            for path, kind in self._columns.items()
+        }
+
+    def _exact(self, files: _Files, kind: pa.DataType) -> Bools:
+        """Of which files lakebed wrote the records; asked where that matters."""
+        if not self._has_exact_ranges or not pa.types.is_floating(kind):
+            return np.zeros(len(files.names), np.bool_)
+        by_time = {i.time: i for i in self.snapshot.timeline.commits}
+        ours = {
+            time: time in by_time and _WRITER in self.snapshot.timeline.commit_metadata(by_time[time]).extra
+            for time in set(files.instants)
+        }
+        return np.array([ours[time] for time in files.instants], np.bool_)
+
+    def _is_merged_unknown(self, file_slice: FileSlice) -> bool:
+        """Whether a merge that lakebed does not know may put values into rows that no file has."""
+        return self.log_files and bool(file_slice.log_files) and self.snapshot.config.merge_mode == "custom"
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of slices: names, instants, and the slice of each."""
+
+    names: pa.Array
+    instants: list[str]
+    owner: npt.NDArray[np.int64]
+    slices: int
+
+    @classmethod
+    def of(cls, slices: Sequence[FileSlice], *, log_files: bool) -> _Files:
+        found = [
+            (number, file.name, file.instant)
+            for number, one in enumerate(slices)
+            for file in (one.base_file, *(one.log_files if log_files else ()))
+            if file is not None
+        ]
+        owners, names, instants = zip(*found, strict=True) if found else ((), (), ())
+        return cls(pa.array(names, pa.string()), list(instants), np.array(owners, np.int64), len(slices))
+
+    def joined(self, bounds: Bounds) -> Bounds:
+        """The bounds of the slices."""
+        if len(self.owner) == self.slices and (self.owner == np.arange(self.slices)).all():
+            return bounds
+        return of_slices(bounds, self.owner, self.slices)
+
+
+def _values_in(predicate: Predicate) -> Iterator[Value]:
+    """Every value that a condition of the filter looks at, from the outside in."""
+    waiting: list[Value] = []
+    for node in walk(predicate.root):
+        match node:
+            case Compare(left, _, right):
+                waiting += [left, right]
+            case In(value) | IsNull(value) | IsTrue(value) | Like(value):
+                waiting.append(value)
+            case _:
+                pass
+    while waiting:
+        value = waiting.pop()
+        yield value
+        if isinstance(value, Call):
+            waiting += value.args
+
+
+def _columns_in(predicate: Predicate) -> list[Column]:
+    return [v for v in _values_in(predicate) if isinstance(v, Column)]
+
+
+def _calls_in(predicate: Predicate) -> list[Call]:
+    return list(dict.fromkeys(v for v in _values_in(predicate) if isinstance(v, Call)))
+
+
+def _known_names(metadata: MetadataTable) -> frozenset[str] | None:
+    """Columns that have statistics; None where that is not written down."""
+    definition = metadata.slices.definitions.get(COLUMN_STATS)
+    return frozenset(definition.source_fields) if definition and definition.source_fields else None

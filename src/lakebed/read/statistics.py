@@ -1,0 +1,143 @@
+"""From the metadata table's statistics to bounds that can be relied on.
+
+Real Hudi's records are wrong for some values. A Parquet chunk without statistics (long texts, old timestamps) counts as
+all null; a floating column with a NaN has the range 0.0 to 0.0; bytes are merged in signed order; the texts of log
+files are ordered as UTF-16; statistics of a partition leave out what they do not know. What cannot be told from a right
+record says nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.read.ranges import Bools, Bounds
+
+# From here on UTF-16 and UTF-8 disagree on the order of characters.
+_ORDERED_OTHERWISE = r"[\x{E000}-\x{10FFFF}]"
+_MICROS = "us"
+
+
+def can_bound(kind: pa.DataType, *, version: int, exact: bool) -> bool:
+    """Whether ranges of this type are ever relied on. `version` is that of the index, `exact`: lakebed wrote them."""
+    if pa.types.is_floating(kind):
+        return exact
+    if pa.types.is_timestamp(kind):
+        # the first version does not note the unit
+        return version >= 2 or kind.unit == _MICROS
+    return is_told_by_every_footer(kind) or pa.types.is_string(kind)
+
+
+def is_told_by_every_footer(kind: pa.DataType) -> bool:
+    """Whether every writer puts the range of such a column into its files."""
+    return (
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date32(kind)
+        or (pa.types.is_decimal128(kind))
+    )
+
+
+def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind: pa.DataType) -> Bounds:
+    """Bounds of one column in files, from its table of statistics; files without a record are unknown.
+
+    `exact` says of each file whether lakebed wrote its record.
+    """
+    rows = _rows_of(stats, names)
+    if stats is None or rows is None:
+        return unknown(len(names), kind)
+    found = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
+    low, high = (_readable(_one(found[name])) for name in ("min", "max"))
+    nulls, values = _one(found["null_count"]), _one(found["value_count"])
+    claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, 0)), False)
+    trusted = exact | is_told_by_every_footer(kind)
+    if pa.types.is_floating(kind):
+        low, high = (pc.if_else(pa.array(exact), side, pa.scalar(None, kind)) for side in (low, high))
+    return Bounds(low, high, ~(claims_nothing & trusted), ~_flags(pc.equal(nulls, 0), False))
+
+
+def bounds_of_partitions(
+    stats: pa.Table | None, partitions: pa.Array, kind: pa.DataType, *, version: int, log_files: bool
+) -> Bounds:
+    """Bounds of one column in whole partitions: of fewer types than in files, since a file without a record has no part
+    in its partition's."""
+    bounds = bounds_of_files(stats, partitions, np.zeros(len(partitions), np.bool_), kind)
+    usable = is_told_by_every_footer(kind)
+    if usable and pa.types.is_decimal(kind) and version < 2 and log_files:
+        usable = False  # the first version has none of log files
+    may_null = np.ones(len(partitions), np.bool_)
+    if usable:
+        return Bounds(bounds.low, bounds.high, bounds.may_hold, may_null)
+    if pa.types.is_string(kind) or pa.types.is_timestamp(kind):
+        # a chunk that nothing is known of counts as nulls
+        complete = pa.array(~bounds.may_null)
+        low, high = (pc.if_else(complete, side, pa.scalar(None, kind)) for side in (bounds.low, bounds.high))
+        return Bounds(low, high, bounds.may_hold, may_null)
+    return unknown(len(partitions), kind)
+
+
+def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Bounds:
+    """Bounds of file slices from those of their files; `owner` has the slice of each file."""
+    held = pa.array(bounds.may_hold)
+    table = pa.table(
+        {
+            "slice": owner,
+            "low": bounds.low,
+            "high": bounds.high,
+            # a file of nulls alone has no bounds to know
+            "low_unknown": pc.and_(held, bounds.low.is_null()),
+            "high_unknown": pc.and_(held, bounds.high.is_null()),
+            "hold": held,
+            "null": pa.array(bounds.may_null),
+        }
+    )
+    wanted = [("low", "min"), ("high", "max")]
+    flags = ["low_unknown", "high_unknown", "hold", "null"]
+    joined = table.group_by("slice", use_threads=False).aggregate([*wanted, *((name, "any") for name in flags)])
+    joined = joined.take(pc.index_in(pa.array(np.arange(slices)), value_set=_one(joined["slice"])))
+    low, high = (
+        pc.if_else(_one(joined[f"{side}_unknown_any"]), pa.scalar(None, bounds.low.type), _one(joined[f"{side}_{how}"]))
+        for side, how in wanted
+    )
+    return Bounds(low, high, _flags(joined["hold_any"], True), _flags(joined["null_any"], True))
+
+
+def unknown(units: int, kind: pa.DataType) -> Bounds:
+    """Bounds that say nothing."""
+    everything = np.ones(units, np.bool_)
+    return Bounds(pa.nulls(units, kind), pa.nulls(units, kind), everything, everything)
+
+
+def _rows_of(stats: pa.Table | None, names: pa.Array) -> pa.Array | None:
+    """The row of each file in the statistics, null where it has none, or several files have its name."""
+    if stats is None or not len(stats):
+        return None
+    stored = _one(stats["file_name"])
+    rows = pc.index_in(names, value_set=stored)
+    counted = pc.value_counts(stored)
+    repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    if len(repeated):
+        rows = pc.if_else(pc.is_in(names, value_set=repeated), pa.scalar(None, rows.type), rows)
+    return rows
+
+
+def _readable(side: pa.Array) -> pa.Array:
+    """Bounds of texts that mean the same in every order that a writer may have had."""
+    if not pa.types.is_string(side.type):
+        return side
+    return pc.if_else(pc.match_substring_regex(side, _ORDERED_OTHERWISE), pa.scalar(None, side.type), side)
+
+
+def _one(column: Any) -> pa.Array:
+    """The column as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+def _flags(values: Any, missing: bool) -> Bools:
+    return pc.fill_null(_one(values), missing).to_numpy(zero_copy_only=False)
