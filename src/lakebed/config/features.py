@@ -107,7 +107,7 @@ def _merge_on_read(p: Properties, _: TableFacts) -> bool:
     return p.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
 
 
-_UNMAINTAINED = ("record_index", "secondary_index_", "expr_index_")
+_UNMAINTAINED = ("expr_index_",)
 
 
 def _unmaintained(p: Properties) -> list[str]:
@@ -161,7 +161,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda p, _: bool(_unmaintained(p)),
         "yes",
         "no",
-        "has a record, secondary or expression index in its metadata table, which lakebed does not maintain yet",
+        "has an expression index in its metadata table, which lakebed does not maintain yet",
         "drop the index with the engine that made it, or write with that engine",
     ),
     Feature(

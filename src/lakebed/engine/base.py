@@ -112,7 +112,11 @@ class Engine(Protocol):
         """
         ...
 
-    def join(self, rows: Rows, others: Rows, on: Sequence[str], how: Literal["left", "inner"]) -> Rows: ...
+    def join(
+        self, rows: Rows, others: Rows, on: Sequence[str], how: Literal["left", "inner"], *, small: bool = False
+    ) -> Rows:
+        """Joined rows; `small` says that the others are few enough to be sent to every task, instead of a shuffle."""
+        ...
 
     def distinct(self, rows: Rows) -> Rows:
         """Each row once."""

@@ -111,7 +111,15 @@ class LocalEngine:
         plain = [normalise_batch(b, batches[0].schema) for b in batches]
         return LocalRows(pa.Table.from_batches(plain).unify_dictionaries())
 
-    def join(self, rows: LocalRows, others: LocalRows, on: Sequence[str], how: Literal["left", "inner"]) -> LocalRows:
+    def join(
+        self,
+        rows: LocalRows,
+        others: LocalRows,
+        on: Sequence[str],
+        how: Literal["left", "inner"],
+        *,
+        small: bool = False,
+    ) -> LocalRows:
         # Arrow's join takes no nested columns: join on the keys with row numbers, then take.
         left = rows.table.select(list(on)).append_column("_left", pa.array(np.arange(rows.table.num_rows)))
         right = others.table.select(list(on)).append_column("_right", pa.array(np.arange(others.table.num_rows)))

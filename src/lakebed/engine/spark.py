@@ -128,8 +128,18 @@ class SparkEngine:
         spread = self.from_arrow(listed).repartition(min(len(files), parallelism(self.spark) * _TASKS_PER_CORE))
         return spread.mapInArrow(partial(_run_read, snapshot.storage.spec, list(columns), fields), ddl)
 
-    def join(self, rows: DataFrame, others: DataFrame, on: Sequence[str], how: Literal["left", "inner"]) -> DataFrame:
-        return rows.join(others, list(on), how)
+    def join(
+        self,
+        rows: DataFrame,
+        others: DataFrame,
+        on: Sequence[str],
+        how: Literal["left", "inner"],
+        *,
+        small: bool = False,
+    ) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return rows.join(F.broadcast(others) if small else others, list(on), how)
 
     def distinct(self, rows: DataFrame) -> DataFrame:
         return rows.distinct()

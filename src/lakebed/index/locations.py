@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.expressions.base import Column, RowExpression, columns_of, sql_literal
+from lakebed.expressions.bucket import java_hash_sql
 from lakebed.expressions.key_text import KeyText
+from lakebed.format.hashes import record_index_shard
 from lakebed.merge.rules import MergeRules, compare_ordering
 from lakebed.model import FILE_NAME, IS_DELETED_COLUMN
 from lakebed.schema.evolution import cast_column, spark_projection
@@ -105,6 +107,42 @@ class Unless:
         other = self.other.arrow(batch)
         then = self.then.arrow(batch) if self.then else pa.nulls(batch.num_rows, other.type)
         return pc.if_else(pc.fill_null(batch.column(self.condition), False), then, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Differ:
+    """Whether two text columns have different values; false where one is null."""
+
+    one: str
+    other: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.one, self.other)
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"coalesce({Column(self.one).sql(schema)} != {Column(self.other).sql(schema)}, false)"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pc.fill_null(pc.not_equal(batch.column(self.one), batch.column(self.other)), False)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOf:
+    """The file group (int32) of each record key in a record index of `shards` of them."""
+
+    column: str
+    shards: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"CAST(abs({java_hash_sql(Column(self.column).sql(schema))}) % {self.shards} AS INT)"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pa.array(record_index_shard(batch.column(self.column), self.shards))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from lakebed.index.advisor import TableProfile, advise, bucket_count
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.inference import infer_index
+from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
 
@@ -24,15 +25,19 @@ _BUILT_IN: dict[str, Any] = {
     BucketIndex.name: BucketIndex,
     SimpleIndex.name: SimpleIndex,
     GlobalSimpleIndex.name: GlobalSimpleIndex,
+    RecordIndex.name: RecordIndex,
+}
+# Hudi's names of the record index, and whether it is one for each partition path.
+RECORD_INDEX_NAMES = {
+    "record": False,
+    "record_index": False,
+    "global_record_level_index": False,
+    "record_level_index": True,
 }
 # Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
 _KNOWN_ELSEWHERE = (
     "bloom",
     "global_bloom",
-    "record",
-    "record_index",
-    "record_level_index",
-    "global_record_level_index",
     "hbase",
     "inmemory",
     "flink_state",
@@ -66,6 +71,10 @@ def make_index(
         _refuse(name, update_partition_path=update_partition_path)
         return BucketIndex(buckets or _buckets_for(profile), tuple(fields)).resolved(key_fields)
     _refuse(name, buckets=buckets, fields=tuple(fields) or None)
+    if name in RECORD_INDEX_NAMES:
+        if RECORD_INDEX_NAMES[name]:
+            _refuse(name, update_partition_path=update_partition_path)
+        return RecordIndex(bool(update_partition_path), partitioned=RECORD_INDEX_NAMES[name])
     if name == "global_simple":
         return GlobalSimpleIndex(True if update_partition_path is None else update_partition_path)
     _refuse(name, update_partition_path=update_partition_path)
@@ -96,7 +105,7 @@ def index_properties(index: Index) -> dict[str, str]:
 
 def index_changes(index: Index) -> dict[str, str | None]:
     """Changes to `hoodie.properties` that make a table remember this index and forget what another one left there."""
-    every = ("type", "bucket.count", "bucket.fields", "update_partition")
+    every = ("type", "bucket.count", "bucket.fields", "update_partition", "partitioned")
     return {**dict.fromkeys((PREFIX + key for key in every), None), **index_properties(index)}
 
 
@@ -124,6 +133,7 @@ def _words(settings: Mapping[str, str]) -> str:
         "bucket.count": "{} buckets",
         "bucket.fields": "hashed on {}",
         "update_partition": "moving rows to their new partition: {}",
+        "partitioned": "for each partition path: {}",
     }
     details = [said.get(k, k + "={}").format(v) for k, v in settings.items() if k != "type"]
     return settings.get("type", "unnamed") + (f" ({', '.join(details)})" if details else "")
@@ -172,7 +182,7 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     if name in _KNOWN_ELSEWHERE:
         return UnsupportedFeature(
             f"index {name!r} is known, but this version of lakebed does not have it",
-            hint="take bucket, simple or global_simple",
+            hint="take bucket, simple, global_simple or record",
             context={"feature": f"index {name}"},
         )
     names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})
@@ -180,6 +190,6 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     meant = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",
-        hint=f"{meant}lakebed has auto, bucket, simple, global_simple and what is registered as {ENTRY_POINTS}",
+        hint=f"{meant}lakebed has auto, bucket, simple, global_simple, record and what is registered as {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )

@@ -17,7 +17,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
 
-_OLD = "_old_partition"
+OLD_PARTITION = "_old_partition"
 _MOVES = "_moves"
 _STORED = "_stored_ordering_"
 
@@ -37,15 +37,15 @@ class SimpleIndex:
 
     def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
         """Rows with the place of their key. They are evaluated twice, hence persisted: release what you gave."""
-        _require_stored_keys(snapshot)
+        require_stored_keys(snapshot)
         if not snapshot.commits:
-            return engine.derive(rows, _nowhere())
+            return engine.derive(rows, nowhere())
         rows = engine.persist(rows)
         found = engine.aggregate(rows, [PARTITION_PATH]).column(PARTITION_PATH)
         touched = set(found.drop_null().to_pylist()) & set(snapshot.partitions())
         files = snapshot.base_files(touched)
         if not files:
-            return engine.derive(rows, _nowhere())
+            return engine.derive(rows, nowhere())
         stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
         places = engine.derive(stored, _location(), keep=[RECORD_KEY, PARTITION_PATH])
         return engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
@@ -90,24 +90,24 @@ class GlobalSimpleIndex:
 
     def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
         """Rows with the place of their key; `_delete` is there if rows may move, and then the rows are persisted."""
-        _require_stored_keys(snapshot)
+        require_stored_keys(snapshot)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
         files = snapshot.base_files() if snapshot.commits else ()
         schema = engine.schema(rows)
         own = [n for n in schema.names if n != PARTITION_PATH]
         if not files:
             flag = {DELETE: Flag(False)} if moving and DELETE not in own else {}
-            return engine.derive(rows, _nowhere() | flag)
+            return engine.derive(rows, nowhere() | flag)
         if not moving:
             joined = engine.join(rows, _stored_places(snapshot, files, engine, {}), [RECORD_KEY], "left")
-            place = {PARTITION_PATH: First((_OLD, PARTITION_PATH)), **_columns(FILE_ID, INSTANT)}
+            place = {PARTITION_PATH: First((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
             return engine.derive(joined, place, keep=own)
         # a row that carries no ordering value (a delete by key) is not compared
         fields = rules.ordering if set(rules.ordering) <= set(own) else ()
         ordering = {name: schema.field(name).type for name in fields}
         rows = engine.persist(rows)
         joined = engine.join(rows, _stored_places(snapshot, files, engine, ordering), [RECORD_KEY], "left")
-        return _move(joined, engine, rules, own, len(ordering))
+        return moved(joined, engine, rules, own, len(ordering))
 
     def update(self, statuses: Sequence[object], instant: str) -> None:
         return None
@@ -120,21 +120,24 @@ class GlobalSimpleIndex:
         return f"global_simple: reads the keys of all base files and joins on them; {where}"
 
 
-def _move(joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], fields: int) -> Rows:
-    """Every row at its place, and for those that move a delete at the old one."""
+def moved(joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], fields: int) -> Rows:
+    """Every row at its place, and for those that move a delete at the old one.
+
+    `joined` has the rows' `own` columns, the place of their key, and so many stored ordering values.
+    """
     stored = tuple(f"{_STORED}{i}" for i in range(fields))
-    moves = Moves(PARTITION_PATH, _OLD, rules, stored, delete_columns(own, rules))
+    moves = Moves(PARTITION_PATH, OLD_PARTITION, rules, stored, delete_columns(own, rules))
     marked = engine.derive(joined, {_MOVES: moves})
     kept = [n for n in own if n != DELETE]
     place: dict[str, RowExpression] = {
-        PARTITION_PATH: Unless(_MOVES, First((_OLD, PARTITION_PATH)), Column(PARTITION_PATH)),
+        PARTITION_PATH: Unless(_MOVES, First((OLD_PARTITION, PARTITION_PATH)), Column(PARTITION_PATH)),
         FILE_ID: Unless(_MOVES, Column(FILE_ID)),
         INSTANT: Unless(_MOVES, Column(INSTANT)),
         DELETE: Column(DELETE) if DELETE in own else Flag(False),
     }
     old_place: dict[str, RowExpression] = {
-        PARTITION_PATH: Column(_OLD),
-        **_columns(FILE_ID, INSTANT),
+        PARTITION_PATH: Column(OLD_PARTITION),
+        **columns_of_names(FILE_ID, INSTANT),
         DELETE: Flag(True),
     }
     leaving = engine.filter(marked, Column(_MOVES))
@@ -152,11 +155,20 @@ def _stored_places(
     for types, alike in _by_types(snapshot, files, ordering).items():
         present = [name for name, kind in zip(ordering, types, strict=True) if kind is not None]
         stored = engine.read_columns(snapshot, alike, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *present])
-        columns: dict[str, RowExpression] = {_OLD: Column(PARTITION_PATH), **_location()}
+        columns: dict[str, RowExpression] = {OLD_PARTITION: Column(PARTITION_PATH), **_location()}
         for i, ((name, wanted), kind) in enumerate(zip(ordering.items(), types, strict=True)):
             columns[f"{_STORED}{i}"] = Column(name) if kind == wanted else Promoted(name, kind, wanted)
         parts.append(engine.derive(stored, columns, keep=[RECORD_KEY]))
     return parts[0] if len(parts) == 1 else engine.union(parts)
+
+
+def stored_ordering(
+    snapshot: Snapshot, files: Sequence[BaseFile], engine: Engine, ordering: Mapping[str, pa.DataType]
+) -> Rows:
+    """Key, file id and ordering values of every row of some base files, for `moved`."""
+    places = _stored_places(snapshot, files, engine, ordering)
+    values = {f"{_STORED}{i}": Column(f"{_STORED}{i}") for i in range(len(ordering))}
+    return engine.derive(places, {FILE_ID: Column(FILE_ID), **values}, keep=[RECORD_KEY])
 
 
 def _by_types(
@@ -177,15 +189,15 @@ def _location() -> dict[str, RowExpression]:
     return {FILE_ID: FileIdOf(), INSTANT: InstantOf()}
 
 
-def _nowhere() -> dict[str, RowExpression]:
+def nowhere() -> dict[str, RowExpression]:
     return {FILE_ID: Constant(None), INSTANT: Constant(None)}
 
 
-def _columns(*names: str) -> dict[str, RowExpression]:
+def columns_of_names(*names: str) -> dict[str, RowExpression]:
     return {name: Column(name) for name in names}
 
 
-def _require_stored_keys(snapshot: Snapshot) -> None:
+def require_stored_keys(snapshot: Snapshot) -> None:
     if not snapshot.config.populate_meta_fields:
         raise UnsupportedFeature(
             f"table {snapshot.config.name!r} stores no record keys (hoodie.populate.meta.fields=false),"

@@ -165,6 +165,7 @@ class _OpenFiles:
                 file_size=size,
                 millis=writer.millis,
                 ranges=writer.ranges,
+                **writer.told_changes(),
             )
         )
 

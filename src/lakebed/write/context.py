@@ -18,6 +18,7 @@ from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, make_index, recorded_index
 from lakebed.merge.rules import MergeRules
+from lakebed.metadata.key_indexes import KeyIndexes
 from lakebed.model import META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import normalise, with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
@@ -221,12 +222,14 @@ def group_writer(
 ) -> GroupWriter:
     """The row function of this write, ready to be sent to tasks."""
     settings = context.settings
+    indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
     format_ = FileFormat(
         with_meta(schema.data),
         avro_with_meta(schema.avro),
         settings,
         context.config.populate_meta_fields,
         tuple(columns_with_stats(snapshot.storage, snapshot.config, schema.data, settings)),
+        indexes.fields if indexes else None,
     )
     storage = context.storage if context.engine.name == "local" else context.storage.spec
     return GroupWriter(

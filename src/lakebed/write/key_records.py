@@ -12,8 +12,14 @@ from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column
 from lakebed.metadata.creation import GroupRecords
 from lakebed.metadata.definitions import IndexDefinition
+from lakebed.metadata.index_names import IndexName
 from lakebed.metadata.key_changes import secondary_text
-from lakebed.metadata.key_indexes import KeyIndexes, indexed_field
+from lakebed.metadata.key_indexes import (
+    KeyIndexes,
+    indexed_field,
+    record_index_definition,
+    secondary_index_definition,
+)
 from lakebed.metadata.layout import PARTITIONED_SIZING, RECORD_INDEX, GroupSizing, file_id
 from lakebed.metadata.record_index_updates import (
     GroupChanges,
@@ -30,6 +36,8 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.write.changed_keys import group_changes, removed_changes, side_by_side, stored_keys
 from lakebed.write.status import WriteStatus
+
+NewIndex = tuple[list[GroupRecords], IndexDefinition | None]
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,21 @@ def stored_pairs(snapshot: Snapshot, field: str, index_version: int) -> pa.Table
 
     empty = pa.table({"value": pa.array([], pa.string()), "record_key": pa.array([], pa.string())})
     return pa.concat_tables([empty, *side_by_side(read, list(snapshot.base_files()))])
+
+
+def key_index_groups(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None = None) -> NewIndex:
+    """What an index of record keys begins with, made in this process, and its definition.
+
+    Raises `IndexInconsistent` for a record index on keys that are not unique.
+    """
+    version = snapshot.config.version
+    if name.column is None:
+        places = stored_places(snapshot, partitioned=name.partitioned, unique=True)
+        groups = record_index_groups(places, version, partitioned=name.partitioned, sizing=sizing)
+        return groups, record_index_definition(version, partitioned=name.partitioned)
+    definition = secondary_index_definition(name.partition, name.column, version)
+    pairs = stored_pairs(snapshot, name.column, definition.version)
+    return secondary_index_groups(pairs, definition, version, sizing), definition
 
 
 def record_index_groups(

@@ -19,11 +19,14 @@ from lakebed.format.column_ranges import from_stream
 from lakebed.metadata.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.metadata.definitions import DEFINITIONS_PATH, IndexDefinition, dump_definitions, load_definitions
 from lakebed.metadata.file_ranges import ranges_of_file
+from lakebed.metadata.index_names import IndexName, remembered_indexes
+from lakebed.metadata.key_indexes import KeyIndexes, is_key_index
 from lakebed.metadata.layout import (
     BLOOM_FILTERS,
     COLUMN_STATS,
     FILES,
     PARTITION_STATS,
+    RECORD_INDEX,
     fixed_file_groups,
     is_known,
     partition_order,
@@ -48,6 +51,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig, update_table_config
 from lakebed.timeline.timeline import Timeline
+from lakebed.write.key_records import KeyRecords, key_index_groups
 from lakebed.write.status import WriteStatus
 
 _log = logging.getLogger("lakebed")
@@ -122,19 +126,30 @@ class TableMetadata:
         wanted = self.settings.metadata
         if wanted is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
             wanted = False
-        if wanted is False or (not have and wanted is None and self.timeline.commits):
+        asked = self.asked()
+        if wanted is False or (not have and wanted is None and self.timeline.commits and not asked):
             return []
         every = [FILES]
         if self.config.version >= 9:
             every.append(COLUMN_STATS)
             if self.config.partition_fields:
                 every.append(PARTITION_STATS)
-        asked = [p for p in self.settings.metadata_indexes if p in (COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS)]
         missing = [] if have else every
         missing += [p for p in asked if p not in (*have, *missing)]
         if missing and self.config.version == 6 and self.timeline.pending:
             return []  # as real Hudi: the instant it is built at must not be behind a pending one
         return partition_order(missing)
+
+    def asked(self) -> dict[str, IndexName]:
+        """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
+        config = self.config
+        names = [*remembered_indexes(config.properties), *map(IndexName.parse, self.settings.metadata_indexes)]
+        index = config.index_settings
+        if index.get("type") == "record":
+            names.append(IndexName(RECORD_INDEX, partitioned=index.get("partitioned", "").lower() == "true"))
+        found = {name.partition: name for name in names}
+        stored = config.populate_meta_fields
+        return {name: one for name, one in found.items() if stored or not is_key_index(name)}
 
     def _build(self, partitions: Sequence[str]) -> TableConfig:
         writer = self.writer
@@ -192,7 +207,9 @@ class _Action:
                 said[PARTITION_STATS] = self._partition_stats(files, kinds, index_version)
         if BLOOM_FILTERS in self.partitions:
             said[BLOOM_FILTERS] = bloom_records_of(files, self.instant, form)
-        return said
+        indexes = KeyIndexes.of(table.storage, table.config).of_partitions(self.partitions)
+        snapshot = Snapshot(table.storage, table.config, table.timeline)
+        return said | KeyRecords(snapshot, indexes).of_action(self.instant, self.commit, self.statuses)
 
     def _files(self) -> list[NewFile]:
         """The files written, with their ranges; those whose tasks did not tell them are read."""
@@ -248,6 +265,8 @@ class _Build:
         form = form_of_version(table.config.version)
         if partition == FILES:
             return _grouped(FILES, self._listed()), None
+        if is_key_index(partition):
+            return key_index_groups(self._snapshot, table.asked()[partition])
         files = self._ranged()
         index_version = index_version_of(table.config.version)
         if partition == COLUMN_STATS:

@@ -51,6 +51,7 @@ class Transaction:
     _heartbeat: Heartbeat | None = None
     _started: StartedAt | None = None
     _clock: InstantClock = field(init=False)
+    _view: Snapshot = field(init=False)
 
     def __post_init__(self) -> None:
         self._clock = InstantClock(self.config.timezone)
@@ -69,6 +70,8 @@ class Transaction:
             with suppress(StorageError, FileNotFoundError):  # litter can wait for the next writer
                 sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
             self.config = self._table_metadata(self.timeline).make_ready()
+            self._view = Snapshot(self.storage, self.config, self.timeline)
+            _ = self._view.metadata  # opened under the lock, so that no later commit is in it
             self.instant = self._clock.next(after=self.timeline.greatest_time)
             self._started = StartedAt.of(self.timeline)
             heartbeat = self._heartbeat = Heartbeat(
@@ -162,7 +165,7 @@ class Transaction:
 
     def snapshot(self) -> Snapshot:
         """The table as it was when this write began."""
-        return Snapshot(self.storage, self.config, self.timeline)
+        return self._view
 
     def _table_metadata(self, timeline: Timeline) -> TableMetadata:
         return TableMetadata(self.storage, self.config, timeline, self.settings)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakebed.engine.base import Rows
 from lakebed.index.base import FILE_ID
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.model import PARTITION_PATH, Action
@@ -170,7 +171,7 @@ def tagged_rows(context: WriteContext, snapshot: Snapshot, prepared: Rows, kind:
     if kind.looks_up and index.is_global and kind.combine:
         prepared = combine_by_key(engine, prepared, context.rules)
     prepared = engine.persist(prepared)
-    if kind.matching in ("skip", "fail") and isinstance(index, GlobalSimpleIndex):
+    if kind.matching in ("skip", "fail") and isinstance(index, GlobalSimpleIndex | RecordIndex):
         index = index.without_moves()  # a key that lives in another partition is known all the same
     if kind.looks_up:
         tagged = index.tag(prepared, snapshot, engine, context.rules)

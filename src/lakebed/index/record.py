@@ -1,0 +1,133 @@
+"""The record index: the metadata table knows the file group of every key, so no data file is read to find one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import ClassVar
+
+from lakebed.engine.base import Engine, Rows
+from lakebed.expressions.base import Column, RowExpression
+from lakebed.index.base import DELETE, FILE_ID, INSTANT
+from lakebed.index.locations import Differ, First, Flag
+from lakebed.index.record_lookup import find_places, find_places_in_partitions
+from lakebed.index.simple import (
+    OLD_PARTITION,
+    GlobalSimpleIndex,
+    SimpleIndex,
+    columns_of_names,
+    moved,
+    require_stored_keys,
+    stored_ordering,
+)
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata.layout import RECORD_INDEX
+from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.slices.snapshot import Snapshot
+
+_log = logging.getLogger("lakebed")
+
+
+class RecordIndex:
+    """Looks keys up in the record index of the table's metadata table: only its file groups that the keys hash to are
+    opened. A table without one (before its first write) is looked through as by the simple indexes.
+
+    A key exists once in the table, and a row that names another partition path is written where its key is, or moves
+    there with `update_partition_path` (as `GlobalSimpleIndex` tells). With `partitioned` a key exists once in each
+    partition path, and never moves.
+
+    >>> RecordIndex(partitioned=True).settings()
+    {'type': 'record', 'partitioned': 'true'}
+    """
+
+    name: ClassVar[str] = "record"
+    hashes_to_groups = False
+
+    def __init__(self, update_partition_path: bool = False, *, partitioned: bool = False) -> None:
+        self.update_partition_path = update_partition_path and not partitioned
+        self.partitioned = partitioned
+        self.is_global = not partitioned
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> RecordIndex:
+        """The index that `settings()` describes."""
+        moves, partitioned = (settings.get(name, "false") for name in ("update_partition", "partitioned"))
+        return cls(moves.strip().lower() == "true", partitioned=partitioned.strip().lower() == "true")
+
+    def without_moves(self) -> RecordIndex:
+        """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
+        return RecordIndex(partitioned=self.partitioned)
+
+    def settings(self) -> Mapping[str, str]:
+        if self.partitioned:
+            return {"type": self.name, "partitioned": "true"}
+        return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
+
+    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
+        """Rows with the place of their key; `_delete` is there if rows may move. They are persisted on Spark."""
+        require_stored_keys(snapshot)
+        metadata = snapshot.metadata if snapshot.commits else None
+        if metadata is None or not metadata.has(RECORD_INDEX):
+            if snapshot.commits:
+                _tell_of_fallback(snapshot.storage.url())
+            return self._fallback.tag(rows, snapshot, engine, rules)
+        own = [n for n in engine.schema(rows).names if n != PARTITION_PATH]
+        rows = engine.persist(rows)
+        if self.partitioned:
+            found = find_places_in_partitions(rows, metadata, engine)
+            return engine.join(rows, found.rows, [RECORD_KEY, PARTITION_PATH], "left", small=found.small)
+        found = find_places(rows, metadata, engine)
+        joined = engine.join(rows, found.rows, [RECORD_KEY], "left", small=found.small)
+        if not (self.update_partition_path and snapshot.config.partition_fields):
+            place = {PARTITION_PATH: First((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
+            return engine.derive(joined, place, keep=own)
+        return _moved(joined, own, snapshot, engine, rules)
+
+    @property
+    def _fallback(self) -> SimpleIndex | GlobalSimpleIndex:
+        return SimpleIndex() if self.partitioned else GlobalSimpleIndex(self.update_partition_path)
+
+    def update(self, statuses: Sequence[object], instant: str) -> None:
+        return None
+
+    def rollback(self, instant: str) -> None:
+        return None
+
+    def explain(self) -> str:
+        if self.partitioned:
+            return "record: looks keys up in the record index of their partition path; no data file is read to tag"
+        where = "rows move to their new partition" if self.update_partition_path else "rows stay where their key is"
+        return f"record: looks keys up in the record index; no data file is read to tag; {where}"
+
+
+def _moved(joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
+    """Rows at their places, those that name another partition path there if they win over the stored row.
+
+    What they have to win over is read from the file groups that such rows come from, and from no other.
+    """
+    ordering = rules.ordering if set(rules.ordering) <= set(own) else ()
+    if not ordering:
+        return moved(joined, engine, rules, own, 0)
+    leaving = engine.filter(joined, Differ(OLD_PARTITION, PARTITION_PATH))
+    pairs = engine.aggregate(leaving, [OLD_PARTITION, FILE_ID])
+    groups = set(zip(*(pairs.column(name).to_pylist() for name in (OLD_PARTITION, FILE_ID)), strict=True))
+    if not groups:
+        place: dict[str, RowExpression] = {
+            PARTITION_PATH: First((OLD_PARTITION, PARTITION_PATH)),
+            **columns_of_names(FILE_ID, INSTANT),
+            DELETE: Column(DELETE) if DELETE in own else Flag(False),
+        }
+        return engine.derive(joined, place, keep=[n for n in own if n != DELETE])
+    files = [f for f in snapshot.base_files({p for p, _ in groups}) if (f.partition, f.file_id) in groups]
+    types = engine.schema(joined)
+    values = stored_ordering(snapshot, files, engine, {name: types.field(name).type for name in ordering})
+    compared = engine.join(joined, values, [RECORD_KEY, FILE_ID], "left")
+    return moved(compared, engine, rules, own, len(ordering))
+
+
+@cache
+def _tell_of_fallback(uri: str) -> None:
+    _log.warning(
+        "table %s has no record index yet: keys are looked up in its base files until the next write has built one", uri
+    )
