@@ -6,11 +6,11 @@ from lakebed.metadata.archival import run_archival
 from lakebed.metadata.cleaning import run_cleaning
 from lakebed.metadata.compaction import finish_compactions, run_compaction
 from lakebed.metadata.own_table import OwnTable
-from lakebed.metadata.rollback import finish_rollbacks
+from lakebed.metadata.resharding import undo_dead_replaces
 
 
 def run_services(own: OwnTable) -> list[str]:
     """Finish what writers that died left, clean, compact, archive; says what was done."""
-    finish_rollbacks(own)
+    undo_dead_replaces(own)
     done = [*finish_compactions(own), *run_cleaning(own), *run_compaction(own)]
     return [*done, *run_archival(own)]

@@ -74,6 +74,15 @@ class SliceMerge:
             keys, values = _distinct(*self._of_base(self.base.read()))
             yield from _put_in([(keys, values)], changes)
 
+    def content(self) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """The merged entries in batches, in no order."""
+        changes = self.changes()
+        for entries in self.base.batches() if self.base is not None else ():
+            keys, values = self._of_base(entries)
+            kept = pc.invert(pc.is_in(keys, value_set=changes.keys))
+            yield keys.filter(kept), values.filter(kept)
+        yield from _present(changes.keys, changes.values)
+
     def changes(self, *, with_base: bool = True) -> Changes:
         """What the log blocks change, the base file's entries of these keys counted in (or left out)."""
         logged = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lakebed.metadata import creation, deltacommit, rollback
+from lakebed.metadata import creation, deltacommit, resharding, rollback
 from lakebed.metadata.creation import GroupRecords, NewPartition
 from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.group_files import FileGroup, WrittenBase, WrittenLog
@@ -108,3 +108,11 @@ class MetadataWriter:
     def run_services(self) -> list[str]:
         """Compact, clean and archive the metadata table as far as it is due; says what was done."""
         return run_services(self._own)
+
+    def reshard(self, partition: str, counts: int | Mapping[str, int]) -> str | None:
+        """Give the record index or a secondary index another number of file groups, a partitioned record index other
+        numbers for these partition paths; gives the replacecommit's instant, None where nothing changes.
+
+        Raises `CommitConflict` while a write to the table is pending, `InvalidOption` for other partitions.
+        """
+        return resharding.reshard(self._own, partition, counts)

@@ -130,6 +130,30 @@ def test_archival(version: int) -> None:
     assert len({i.time for i in own.archived().instants if i.time.startswith("0" * 14)}) == (4 if version >= 8 else 3)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_resharding(version: int) -> None:
+    changes, content = Random(version + 40), Content()
+    content = changes.change(content).on(content)
+    table = made(version, content, MetadataSettings(compact_after=4, clean_commits=3))
+    keys = [f"k{n}" for n in range(0, 210, 3)]
+    counts: list[int] = []
+    for number, shards in enumerate([7, 1, 1, 12, 5, 6]):
+        instant = table.writer().reshard("record_index", shards)
+        assert (instant is None) == (number == 2)
+        assert table.content() == expected(table, content)
+        for _ in range(4):
+            change = changes.change(content)
+            table.commit(change)
+            content = change.on(content)
+            table.writer().run_services()
+            assert table.content() == expected(table, content)
+        assert lookups(table, keys) == {key: content.keys[key] for key in keys if key in content.keys}
+        counts.append(len(table.opened().slices.file_slices("record_index")))
+    assert counts == [7, 1, 1, 12, 5, 6]
+    names = {info.path.rpartition("/")[2] for info in table.storage.list(".hoodie/metadata/record_index")}
+    assert not any("record-index-0000-" in name for name in names)
+
+
 def test_a_key_that_is_put_and_deleted_is_put() -> None:
     table = made(9)
     table.commit(Change(put={"a": ("p", Random(1).file_id())}, deleted=["a"]))
