@@ -10,6 +10,9 @@ from typing import Any
 from lakebed.model import META_COLUMNS
 
 _NAMESPACE = "org.apache.hudi.avro.model"
+# Without the attribute Java reads Utf8 objects, and real Hudi's compaction fails on the map's keys.
+_JAVA_STRING = {"avro.java.string": "String"}
+_STRING = {"type": "string", **_JAVA_STRING}
 _DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
 # Order of the branches of minValue and maxValue behind null; releases only ever appended.
 WRAPPERS: tuple[tuple[str, Any], ...] = (
@@ -19,7 +22,7 @@ WRAPPERS: tuple[tuple[str, Any], ...] = (
     ("FloatWrapper", "float"),
     ("DoubleWrapper", "double"),
     ("BytesWrapper", "bytes"),
-    ("StringWrapper", "string"),
+    ("StringWrapper", _STRING),
     ("DateWrapper", "int"),
     ("DecimalWrapper", _DECIMAL),
     ("TimeMicrosWrapper", {"type": "long", "logicalType": "time-micros"}),
@@ -62,9 +65,9 @@ def record_schema(form: RecordForm, *, meta_columns: bool = True) -> str:
     """
     meta = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
     fields = [
-        {"name": "key", "type": "string"},
+        {"name": "key", "type": _STRING},
         {"name": "type", "type": "int"},
-        {"name": "filesystemMetadata", "type": ["null", {"type": "map", "values": _file_info()}]},
+        {"name": "filesystemMetadata", "type": ["null", {"type": "map", "values": _file_info(), **_JAVA_STRING}]},
         _nullable("BloomFilterMetadata", _bloom_filter()),
         _nullable("ColumnStatsMetadata", _column_stats(form)),
         _nullable("recordIndexMetadata", _record_index(form)),
@@ -135,7 +138,7 @@ def _file_info() -> dict[str, Any]:
 
 
 def _bloom_filter() -> dict[str, Any]:
-    fields = [("type", "string"), ("timestamp", "string"), ("bloomFilter", "bytes"), ("isDeleted", "boolean")]
+    fields = [("type", _STRING), ("timestamp", _STRING), ("bloomFilter", "bytes"), ("isDeleted", "boolean")]
     return _record("HoodieMetadataBloomFilter", [{"name": name, "type": kind} for name, kind in fields])
 
 
@@ -147,8 +150,8 @@ def _column_stats(form: RecordForm) -> dict[str, Any]:
         branches.append(_record("ArrayWrapper", [_nullable("wrappedValues", items)]))
         names.append("ArrayWrapper")
     fields = [
-        _nullable("fileName", "string"),
-        _nullable("columnName", "string"),
+        _nullable("fileName", _STRING),
+        _nullable("columnName", _STRING),
         {"name": "minValue", "type": ["null", *branches], "default": None},
         {"name": "maxValue", "type": ["null", *names], "default": None},
         *(_nullable(name, "long") for name in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")),
@@ -157,17 +160,17 @@ def _column_stats(form: RecordForm) -> dict[str, Any]:
     if form.has_tight_bound:
         fields.append({"name": "isTightBound", "type": "boolean", "default": False})
     if form.has_value_type:
-        info = [{"name": "typeOrdinal", "type": "int"}, _nullable("additionalInfo", "string")]
+        info = [{"name": "typeOrdinal", "type": "int"}, _nullable("additionalInfo", _STRING)]
         fields.append(_nullable("valueType", _record("HoodieValueTypeInfo", info)))
     return _record("HoodieMetadataColumnStats", fields)
 
 
 def _record_index(form: RecordForm) -> dict[str, Any]:
     fields = [
-        _nullable("partitionName", "string"),
+        _nullable("partitionName", _STRING),
         *(_nullable(name, "long") for name in ("fileIdHighBits", "fileIdLowBits")),
         _nullable("fileIndex", "int"),
-        _nullable("fileId", "string"),
+        _nullable("fileId", _STRING),
         _nullable("instantTime", "long"),
         {"name": "fileIdEncoding", "type": "int", "default": 0},
     ]

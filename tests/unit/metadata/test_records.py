@@ -59,6 +59,20 @@ def plain_values(file: HFile) -> bool:
     return pc.all(pc.starts_with(file.values.cast(pa.binary()), b"\x00" * 6)).as_py()
 
 
+def undocumented(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {k: undocumented(v) for k, v in schema.items() if k != "doc"}
+    return [undocumented(v) for v in schema] if isinstance(schema, list) else schema
+
+
+@by_table
+def test_schemas_are_those_of_real_hudi_but_for_their_docs(table: str) -> None:
+    for text in {file.schema for file in hfiles(table)}:
+        form = known_form(text)
+        assert form is not None
+        assert undocumented(json.loads(record_schema(form))) == undocumented(json.loads(text))
+
+
 @by_table
 def test_files(table: str) -> None:
     for file in of_partition(table, "files"):
