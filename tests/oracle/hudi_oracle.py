@@ -10,6 +10,8 @@ It runs in an environment of its own (PySpark 3.5 and the Hudi Spark bundle) and
     {"cmd": "write", "table": T, "data": "x.parquet", "operation": "upsert", "mode": "append", "options": {}}
     {"cmd": "sql", "sql": "select ... from {t}", "table": T, "conf": {}, "out": "x.parquet"}
     {"cmd": "timeline", "table": T}      {"cmd": "file_slices", "table": T}      {"cmd": "properties", "table": T}
+    {"cmd": "metadata_files", "table": T}     {"cmd": "metadata", "table": T, "partition": "files"}
+    {"cmd": "validate_metadata", "table": T}
 
 Every request may have `conf`, settings of the Spark session while it runs. `begin` is exclusive, and a completion
 time on tables of version 8 and 9. Without `out` the rows come back in the answer. `write` repeats what
@@ -31,6 +33,8 @@ import time
 import traceback
 import uuid
 from contextlib import contextmanager
+
+from hudi_metadata import HudiMetadata, Validation
 
 DEFAULT_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 # Hudi's use of Kryo reaches into these packages, which JDK 17 keeps shut.
@@ -189,23 +193,27 @@ class Oracle:
     def do_timeline(self, table) -> dict:
         return {"instants": self._instants(table, archived=True)}
 
-    def do_file_slices(self, table) -> dict:
-        client = self._client(table)
-        context = self.jvm.org.apache.hudi.client.common.HoodieSparkEngineContext(self.spark.sparkContext._jsc)
-        commits = client.getCommitsAndCompactionTimeline()
-        views = self.jvm.org.apache.hudi.common.table.view.HoodieTableFileSystemView
-        view = views.fileListingBasedFileSystemView(context, client, commits)
-        listing = self.jvm.org.apache.hudi.metadata.FileSystemBackedTableMetadata(
-            context, client.getTableConfig(), client.getStorage(), client.getBasePath().toString()
-        )
-        completed = client.getCommitsTimeline().filterCompletedInstants().getInstants()
-        newest = max((i.requestedTime() for i in completed), default="")
-        found = {}
-        for partition in sorted(listing.getAllPartitionPaths()):
-            slices = view.getLatestMergedFileSlicesBeforeOrOn(partition, newest).toArray() if newest else []
-            if slices:
-                found[partition] = sorted((file_slice(s) for s in slices), key=lambda s: s["file_id"])
-        return {"partitions": found}
+    def do_file_slices(self, table, from_metadata=False) -> dict:
+        return {"partitions": self._metadata(table).file_slices(from_metadata)}
+
+    def do_metadata_files(self, table) -> dict:
+        return {"partitions": self._metadata(table).files()}
+
+    def do_metadata(self, table, partition) -> dict:
+        return {"records": self._metadata(table).records(partition)}
+
+    def do_validate_metadata(self, table) -> dict:
+        metadata = self._metadata(table)
+        if "files" not in metadata.partitions:
+            return {"valid": False, "problems": ["the table has no metadata table"], "checked": {}}
+        with_keys = metadata.stored.get("hoodie.populate.meta.fields", "true") == "true"
+        # the rows as storage has them, not as the metadata table tells
+        rows = self._load(table, {"hoodie.metadata.enable": "false"}, None).persist() if with_keys else None
+        try:
+            return Validation(metadata, rows).run()
+        finally:
+            if rows is not None:
+                rows.unpersist()
 
     # ---- parts
 
@@ -286,6 +294,9 @@ class Oracle:
             definition = (json.load(file).get("indexDefinitions") or {}).get("record_index", {})
         return str((definition.get("indexOptions") or {}).get("isPartitioned", "false")).lower() == "true"
 
+    def _metadata(self, table) -> HudiMetadata:
+        return HudiMetadata(self, table, local(table), self._stored(table))
+
     def _client(self, table):
         conf = self.spark.sparkContext._jsc.hadoopConfiguration()
         storage = self.jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(conf)
@@ -308,17 +319,6 @@ class Oracle:
             for name, timeline in timelines
             for i in timeline.getInstants()
         ]
-
-
-def file_slice(view_slice) -> dict:
-    base = view_slice.getBaseFile()
-    logs = [log.getFileName() for log in view_slice.getLogFiles().toArray()]
-    return {
-        "file_id": view_slice.getFileId(),
-        "base_instant": view_slice.getBaseInstantTime(),
-        "base_file": base.get().getFileName() if base.isPresent() else None,
-        "log_files": logs[::-1],  # merge order: the interface gives the newest first
-    }
 
 
 def repeat(settings: dict, stored: dict) -> None:

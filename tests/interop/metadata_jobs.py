@@ -1,0 +1,32 @@
+"""What lets real Hudi keep a table's metadata table, and lakebed build more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakebed.config.settings import WriteSettings
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.timeline import load_timeline
+from lakebed.write.table_metadata import TableMetadata
+
+# Options of a job, but for the partitions of the metadata table, which the oracle names as the table has them.
+KEEP_METADATA = {
+    "hoodie.metadata.enable": "true",
+    # without it Hudi 1.2.0 fails where partition statistics are compacted
+    "hoodie.embed.timeline.server": "true",
+}
+
+
+def keeping_metadata(table: Table) -> dict[str, str]:
+    """Options over those of `hudi_job`: the metadata table stays on, with the partitions that it has."""
+    return dict(KEEP_METADATA)
+
+
+def with_indexes(table: Table, indexes: Sequence[str]) -> None:
+    """Make the metadata table now, with these partitions besides those that every table gets."""
+    storage = open_storage(table.uri)
+    config = load_table_config(storage)
+    settings = WriteSettings(metadata=True, metadata_indexes=tuple(indexes))
+    TableMetadata(storage, config, load_timeline(storage, config), settings).make_ready()
