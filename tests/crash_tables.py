@@ -16,11 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 import lakebed
-from lakebed.format.file_names import parse_base_file
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.storage import open_storage
+from lakebed.storage.base import Storage
+from lakebed.storage.folder import FolderStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.instants import parse_instant_file
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.table_config import TableConfig, load_table_config
 from lakebed.timeline.timeline import load_timeline
 
 Row = tuple[str, str, int]
@@ -31,7 +34,7 @@ Model = dict[int, Row]
 OPTIONS = {"lakebed.write.tasks": 1, "hoodie.write.lock.wait_time_ms": 5000}
 
 _HOODIE_FILES = re.compile(
-    r"^\.hoodie/(hoodie\.properties|\.hoodie\.properties\.[0-9a-f.]*tmp"
+    r"^\.hoodie/(hoodie\.properties|\.index_defs/index\.json|\.hoodie\.properties\.[0-9a-f.]*tmp"
     r"|\.locks/(table_lock\.json|\.table_lock\.json\.(guard|[0-9a-f.]*tmp)))$"
 )
 # The aside file is left where the system has no nameless files and no marker tells of the partition: nobody reads it.
@@ -114,8 +117,15 @@ def copied(storage: str, files: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def state(uri: str) -> Model:
-    """All rows, by key; fails where a key comes twice."""
-    found = lakebed.open(uri).scan(["id", "city", "v", "ts"]).to_arrow().to_pylist()
+    """All rows, by key; fails where a key comes twice, or where listing the folders shows another table."""
+    model = _rows(uri, through_metadata=True)
+    assert model == _rows(uri, through_metadata=False), "the metadata table shows other rows than the folders"
+    return model
+
+
+def _rows(uri: str, *, through_metadata: bool) -> Model:
+    table = lakebed.open(uri, options={"hoodie.metadata.enable": through_metadata})
+    found = table.scan(["id", "city", "v", "ts"]).to_arrow().to_pylist()
     model = {row["id"]: (row["city"], row["v"], row["ts"]) for row in found}
     assert len(model) == len(found), f"keys come twice: {found}"
     return model
@@ -128,12 +138,38 @@ def litter(uri: str) -> list[str]:
     timeline = load_timeline(storage, config)
     named = {s.path for i in timeline.commits for g in timeline.commit_metadata(i).stats.values() for s in g}
     found = [f"pending instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
-    present = {info.path for info in storage.list()}
+    everything = {info.path for info in storage.list()}
+    present = {path for path in everything if not path.startswith(METADATA_FOLDER + "/")}
     found += [f"missing {path}" for path in sorted(named - present)]
+    if present < everything:
+        found += _litter_of_metadata(FolderStorage(storage, METADATA_FOLDER))
     found += sorted(path for path in present - named if not _may_stay(path, config.timeline_path, config.version))
     if Path(uri, ".hoodie").is_dir():
         found += [f"folder {p}" for p in Path(uri, ".hoodie", ".temp").glob("*")]
     return found
+
+
+def _litter_of_metadata(storage: Storage) -> list[str]:
+    """The same of the metadata table; the logs that create its file groups are in no commit."""
+    config = load_table_config(storage)
+    timeline = load_timeline(storage, config)
+    named = {s.path for i in timeline.commits for g in timeline.commit_metadata(i).stats.values() for s in g}
+    found = [f"pending metadata instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
+    present = {info.path for info in storage.list()}
+    found += [f"missing metadata file {path}" for path in sorted(named - present)]
+    return found + sorted(
+        f"metadata file {path}" for path in present - named if not _may_stay_in_metadata(path, config)
+    )
+
+
+def _may_stay_in_metadata(path: str, config: TableConfig) -> bool:
+    """Creation logs are in no commit; on version 6 a log that was rolled back stays, with a command block behind it."""
+    folder, _, name = path.rpartition("/")
+    if path == ".hoodie/hoodie.properties" or name.endswith("_0-0-0"):
+        return True
+    if config.version < 8 and parse_log_file(folder, name, 0) is not None:
+        return True
+    return _may_stay(path, config.timeline_path, config.version)
 
 
 def _may_stay(path: str, timeline_path: str, version: int) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.storage.base import Storage
 from lakebed.timeline.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
 from lakebed.timeline.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
@@ -36,7 +37,12 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None
             found = True
             remove_heartbeat(storage, instant)
     if found or _asides(storage, HEARTBEAT_FOLDER, pending):
-        for folder in (HEARTBEAT_FOLDER, timeline.config.timeline_path):
+        folders = [HEARTBEAT_FOLDER, timeline.config.timeline_path]
+        if timeline.config.metadata_partitions:
+            folders.append(f"{METADATA_FOLDER}/{timeline.config.timeline_path}")
+            for path in _unfinished_metadata(storage, timeline):
+                storage.delete(path)
+        for folder in folders:
             for path in _asides(storage, folder, pending):
                 storage.delete(path)
 
@@ -59,6 +65,13 @@ def _instant_of(marker: Marker) -> str | None:
         marker.partition, marker.file_name, 0
     )
     return parsed.instant if parsed else None
+
+
+def _unfinished_metadata(storage: Storage, timeline: Timeline) -> list[str]:
+    """Files of the metadata table that were not finished; it is written under the lock, so nobody else is at them."""
+    partitions = timeline.config.metadata_partitions
+    listed = (info.path for p in partitions for info in storage.list(f"{METADATA_FOLDER}/{p}", recursive=False))
+    return [path for path in listed if path.endswith(".tmp")]
 
 
 def _asides(storage: Storage, folder: str, pending: set[str]) -> list[str]:
