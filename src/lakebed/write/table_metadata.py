@@ -83,7 +83,7 @@ class TableMetadata:
         if missing:
             return ready._build(missing)
         if config.metadata_partitions:
-            pass  # run_services
+            ready.writer.run_services()
         return config
 
     def tell(self, instant: str, commit: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
@@ -143,7 +143,11 @@ class TableMetadata:
     def asked(self) -> dict[str, IndexName]:
         """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
         config = self.config
-        names = [*remembered_indexes(config.properties), *map(IndexName.parse, self.settings.metadata_indexes)]
+        said = self.settings
+        names = [*remembered_indexes(config.properties), *map(IndexName.parse, said.metadata_indexes)]
+        names += [IndexName(BLOOM_FILTERS)] if said.bloom_filters_index else []
+        if said.record_index or said.partitioned_record_index:
+            names.append(IndexName(RECORD_INDEX, partitioned=said.partitioned_record_index))
         index = config.index_settings
         if index.get("type") == "record":
             names.append(IndexName(RECORD_INDEX, partitioned=index.get("partitioned", "").lower() == "true"))
