@@ -37,6 +37,7 @@ def create(
     index: str | Index = "auto",
     buckets: int | None = None,
     hash_fields: Names = None,
+    indexes: Names = None,
     merge: str | None = None,
     table_version: int = 9,
     spark: SparkSession | None = None,
@@ -49,8 +50,9 @@ def create(
     key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s),
     as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide which of two
     rows with one key is newer. `merge` is `event_time` (the default with an ordering column) or `commit_time`. `index`
-    is "auto", "bucket", "simple", "global_simple" or an index object; `buckets` and `hash_fields` belong to the bucket
-    index. `properties` are Hudi's own keys for everything else, such as
+    is "auto", "bucket", "simple", "global_simple", "record" or an index object; `buckets` and `hash_fields` belong to
+    the bucket index. `indexes` are further indexes that the first write makes in the metadata table (see
+    `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `properties` are Hudi's own keys for everything else, such as
     `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that is to have no
     metadata table.
 
@@ -81,6 +83,7 @@ def create(
         buckets=buckets if buckets is not None else said.buckets,
         hash_fields=_names(hash_fields) or said.fields or (),
         update_partition_path=said.update_partition,
+        indexes=_names(indexes),
         properties={METADATA_OPTION: "false"} if options.write.metadata is False else {},
     )
     return Table(storage, config, spark)

@@ -15,6 +15,7 @@ _FLAGS = {
     "slash_dates": "hoodie.datasource.write.slash.separated.date.partitioning",
     "drop_partition_columns": "hoodie.datasource.write.drop.partition.columns",
 }
+_RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_index")
 
 
 def check_table(said: TableSettings, properties: Mapping[str, str]) -> None:
@@ -32,7 +33,8 @@ def check_index(said: IndexSettings, properties: Mapping[str, str]) -> None:
     recorded = properties.get("lakebed.index.type")
     if recorded is None:
         return
-    if said.type not in (None, "auto", recorded):
+    same = recorded == "record" and said.type in _RECORD_NAMES
+    if said.type not in (None, "auto", recorded) and not same:
         raise _conflict("lakebed.index.type", said.type, recorded)
     if recorded != "bucket":
         return

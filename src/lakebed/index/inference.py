@@ -19,6 +19,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash, plain_strings
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex, number_slices
+from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
@@ -33,7 +34,6 @@ _SAMPLE_KEYS = 4096
 _COMBINED_FIELDS = 6
 _SHOWN = 4
 _SIGN_OFF = np.int32(0x7FFFFFFF)
-_RECORD_INDEX = "record_index"
 _ADOPT = "t.indexes.adopt('bucket', buckets=..., fields=[...]) or t.indexes.adopt('simple')"
 
 
@@ -50,17 +50,11 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     """The index of a table without `lakebed.index.*` properties.
 
     A bucket index where all file ids are bucket numbers and every sampled key hashes to its file's number under just
-    one (hash fields, count); else Hudi's own default, simple, with one warning a table. For a write, a table that
-    several bucket counts fit is refused (`InvalidOption` that names `adopt`), as is one with a record index or with
-    another bucket count in each partition.
+    one (hash fields, count); else the record index where the metadata table has one; else Hudi's own default, simple,
+    with one warning a table. For a write, a table that several bucket counts fit is refused (`InvalidOption` that
+    names `adopt`), as is one with another bucket count in each partition.
     """
     config = snapshot.config
-    if for_write and _RECORD_INDEX in config.metadata_partitions:
-        raise UnsupportedFeature(
-            f"table {config.name!r} has a record index in its metadata table, which lakebed cannot keep up to date yet",
-            hint="reading works; write with the engine that made it, or drop its metadata table first",
-            context={"feature": "record index"},
-        )
     nominated = _ids_are_numbers(snapshot)
     fitting = _fitting(snapshot) if nominated else []
     if len(fitting) == 1:
@@ -70,6 +64,10 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
             raise _ambiguous(config.name, fitting)
         if nominated:
             _refuse_counts_by_partition(snapshot)
+    recorded = RecordIndex.of_metadata(snapshot)
+    if recorded is not None:
+        return recorded
+    if for_write:
         _warn_of_simple(snapshot.storage.spec.uri, config.name, nominated)
     return SimpleIndex()
 
@@ -152,16 +150,21 @@ def adopt(
     """The index a user names for a table that Hudi made, checked against all stored keys; the caller records it.
 
     A bucket index has to agree with every key of every latest base file (only that column is read), else
-    `IndexInconsistent` names the first file and key that disagree. A simple index is right for any table.
+    `IndexInconsistent` names the first file and key that disagree. A simple index is right for any table. A record
+    index is the one that the metadata table has, or is built by the next write.
     """
     kind = kind.lower()
     if kind == "simple":
         return SimpleIndex()
     if kind == "global_simple":
         return GlobalSimpleIndex(update_partition_path)
+    if kind in RecordIndex.NAMES:
+        return RecordIndex.of_metadata(snapshot) or RecordIndex(partitioned=RecordIndex.NAMES[kind])
     if kind != "bucket":
         raise InvalidOption(
-            f"index {kind!r} cannot be adopted", hint="adopt bucket, simple or global_simple", context={"index": kind}
+            f"index {kind!r} cannot be adopted",
+            hint="adopt bucket, simple, global_simple or record",
+            context={"index": kind},
         )
     if buckets is None:
         raise InvalidOption(

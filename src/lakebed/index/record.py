@@ -22,6 +22,7 @@ from lakebed.index.simple import (
     stored_ordering,
 )
 from lakebed.merge.rules import MergeRules
+from lakebed.metadata.key_indexes import KeyIndexes
 from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
@@ -43,6 +44,13 @@ class RecordIndex:
 
     name: ClassVar[str] = "record"
     hashes_to_groups = False
+    NAMES: ClassVar[Mapping[str, bool]] = {
+        "record": False,
+        "record_index": False,
+        "global_record_level_index": False,
+        "record_level_index": True,
+    }
+    """Hudi's names of it, and whether that is one for each partition path."""
 
     def __init__(self, update_partition_path: bool = False, *, partitioned: bool = False) -> None:
         self.update_partition_path = update_partition_path and not partitioned
@@ -54,6 +62,13 @@ class RecordIndex:
         """The index that `settings()` describes."""
         moves, partitioned = (settings.get(name, "false") for name in ("update_partition", "partitioned"))
         return cls(moves.strip().lower() == "true", partitioned=partitioned.strip().lower() == "true")
+
+    @classmethod
+    def of_metadata(cls, snapshot: Snapshot) -> RecordIndex | None:
+        """The index that the table's metadata table has, whoever made it; None where it has none."""
+        if RECORD_INDEX not in snapshot.config.metadata_partitions:
+            return None
+        return cls(partitioned=KeyIndexes.of(snapshot.storage, snapshot.config).partitioned)
 
     def without_moves(self) -> RecordIndex:
         """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""

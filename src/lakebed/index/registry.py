@@ -27,13 +27,6 @@ _BUILT_IN: dict[str, Any] = {
     GlobalSimpleIndex.name: GlobalSimpleIndex,
     RecordIndex.name: RecordIndex,
 }
-# Hudi's names of the record index, and whether it is one for each partition path.
-RECORD_INDEX_NAMES = {
-    "record": False,
-    "record_index": False,
-    "global_record_level_index": False,
-    "record_level_index": True,
-}
 # Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
 _KNOWN_ELSEWHERE = (
     "bloom",
@@ -71,10 +64,10 @@ def make_index(
         _refuse(name, update_partition_path=update_partition_path)
         return BucketIndex(buckets or _buckets_for(profile), tuple(fields)).resolved(key_fields)
     _refuse(name, buckets=buckets, fields=tuple(fields) or None)
-    if name in RECORD_INDEX_NAMES:
-        if RECORD_INDEX_NAMES[name]:
+    if name in RecordIndex.NAMES:
+        if RecordIndex.NAMES[name]:
             _refuse(name, update_partition_path=update_partition_path)
-        return RecordIndex(bool(update_partition_path), partitioned=RECORD_INDEX_NAMES[name])
+        return RecordIndex(bool(update_partition_path), partitioned=RecordIndex.NAMES[name])
     if name == "global_simple":
         return GlobalSimpleIndex(True if update_partition_path is None else update_partition_path)
     _refuse(name, update_partition_path=update_partition_path)

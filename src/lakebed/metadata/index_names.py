@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakebed.errors import InvalidOption
@@ -58,3 +58,8 @@ class IndexName:
 def remembered_indexes(properties: Mapping[str, str]) -> list[IndexName]:
     """The indexes that the table's properties ask for."""
     return [IndexName.parse(text) for text in properties.get(WANTED_PROPERTY, "").split(",") if text.strip()]
+
+
+def remembered_property(names: Sequence[IndexName]) -> dict[str, str]:
+    """The property that makes a table ask for these; none for none."""
+    return {WANTED_PROPERTY: ",".join(map(str, names))} if names else {}

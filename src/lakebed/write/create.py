@@ -13,12 +13,14 @@ from lakebed.expressions.key_generators import kind_of
 from lakebed.index.base import Index
 from lakebed.index.registry import make_index
 from lakebed.merge.rules import MergeRules
+from lakebed.metadata.index_names import IndexName, remembered_property
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.slices.keys import key_generator_spec
 from lakebed.storage.base import Storage
 from lakebed.timeline.new_table import new_table_properties
 from lakebed.timeline.table_config import TableConfig, create_table
 from lakebed.write.context import incoming_schema
+from lakebed.write.index_rules import check_new_indexes
 
 
 def create(
@@ -31,6 +33,7 @@ def create(
     hash_fields: Sequence[str],
     update_partition_path: bool | None,
     properties: Mapping[str, str],
+    indexes: Sequence[str] = (),
 ) -> TableConfig:
     """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage."""
     columns = incoming_schema(schema)
@@ -44,6 +47,7 @@ def create(
         fields=hash_fields,
         update_partition_path=update_partition_path,
     )
+    wanted = [IndexName.parse(text) for text in indexes]
     name = settings.name or _name_of(storage)
     created = new_table_properties(
         name=name,
@@ -67,10 +71,11 @@ def create(
         create_schema=arrow_to_avro(columns, name) if len(columns) else "",
         timezone=settings.timezone or "UTC",
         index_settings=chosen.settings(),
-        extra={**settings.timestamp, **_key_options(settings), **properties},
+        extra={**settings.timestamp, **_key_options(settings), **remembered_property(wanted), **properties},
     )
     config = TableConfig(created)
     _check_config(config)
+    check_new_indexes(wanted, config, columns, chosen)
     return create_table(storage, created)
 
 

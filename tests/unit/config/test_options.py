@@ -120,7 +120,7 @@ def test_wrong_options_are_named(given: dict[str, str], said: str):
         {"hoodie.base.file.format": "ORC"},
         {"hoodie.datasource.write.payload.class": "org.example.MyPayload"},
         {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"},
-        {"hoodie.metadata.record.index.enable": "true"},
+        {"hoodie.metadata.index.expression.enable": "true"},
         {"hoodie.schema.on.read.enable": "true"},
         {"hoodie.datasource.hive_sync.enable": "true"},
     ],

@@ -104,12 +104,10 @@ def test_one_warning_a_table_names_adopt(new_table: NewTable, caplog: pytest.Log
 
 
 def test_reading_warns_of_nothing(new_table: NewTable, caplog: pytest.LogCaptureFixture) -> None:
-    table = new_table(metadata_partitions=["files", "record_index"])
+    table = new_table()
     table.add("eu", pa.table({"key": ["a"]}))
     assert index_of(table, for_write=False).name == "simple"
     assert not caplog.records
-    with pytest.raises(UnsupportedFeature, match="record index"):
-        index_of(table)
 
 
 def test_what_the_table_records_wins(new_table: NewTable, caplog: pytest.LogCaptureFixture) -> None:
@@ -209,8 +207,13 @@ def test_another_bucket_count_in_each_partition_is_refused_for_writes(golden: Go
     assert index_of(snapshot, for_write=False).name == "simple"
 
 
-def test_a_table_with_a_record_index_is_refused_for_writes(golden: Golden) -> None:
-    snapshot = golden("v9_cow_record_index")
-    with pytest.raises(UnsupportedFeature, match="record index"):
-        index_of(snapshot)
-    assert index_of(snapshot, for_write=False).name == "simple"
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("v9_cow_record_index", {"type": "record", "update_partition": "false"}),
+        ("v9_cow_record_index_partitioned", {"type": "record", "partitioned": "true"}),
+    ],
+)
+def test_a_record_index_in_the_metadata_table_is_taken(golden: Golden, name: str, settings: dict[str, str]) -> None:
+    for for_write in (True, False):
+        assert _settings(index_of(golden(name), for_write=for_write)) == settings

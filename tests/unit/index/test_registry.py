@@ -50,6 +50,7 @@ def test_properties_have_lakebeds_names() -> None:
         "lakebed.index.bucket.count": None,
         "lakebed.index.bucket.fields": None,
         "lakebed.index.update_partition": None,
+        "lakebed.index.partitioned": None,
     }
 
 
@@ -68,7 +69,7 @@ def test_bucket_count_follows_the_profile() -> None:
     assert make_index("auto", key_fields=()).name == "simple"
 
 
-@pytest.mark.parametrize("name", ["bloom", "GLOBAL_BLOOM", "record", "hbase", "RECORD_LEVEL_INDEX"])
+@pytest.mark.parametrize("name", ["bloom", "GLOBAL_BLOOM", "hbase"])
 def test_indexes_of_other_versions_are_known_but_refused(name: str) -> None:
     with pytest.raises(UnsupportedFeature, match=f"{name.lower()}.*known"):
         make_index(name, key_fields=KEYS)
