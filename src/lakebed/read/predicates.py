@@ -238,7 +238,11 @@ def node_to_arrow(node: Node) -> pc.Expression:
             return _compare(node)
         case In(left, values, has_null):
             value = left.to_arrow()
-            found = value.isin(pa.array([v.value for v in values], type=left.type)) if values else pc.scalar(False)
+            constants = [v.value for v in values]
+            if pa.types.is_floating(left.type):
+                # Arrow's set tells -0.0 from 0.0; zero added makes them one
+                value, constants = value + pc.scalar(pa.scalar(0.0, left.type)), [v + 0.0 for v in constants]
+            found = value.isin(pa.array(constants, type=left.type)) if values else pc.scalar(False)
             missed = _null() if has_null else pc.scalar(False)
             return pc.if_else(value.is_valid(), found | missed, _null())
         case IsNull(value):

@@ -212,16 +212,17 @@ def _among(bounds: Bounds, values: Sequence[Literal], has_null: bool) -> Answer:
         can_true = np.logical_or.reduce([a[0] for a in answers])
         can_false = np.logical_and.reduce([a[1] for a in answers])
     else:
-        can_true, can_false = bounds.may_hold & _holds_one(bounds, values), bounds.may_hold
+        constants = pa.array([v.value for v in values], values[0].type).cast(bounds.low.type)
+        always = _flags(pc.equal(bounds.low, bounds.high), False)
+        always &= _flags(pc.is_in(bounds.low, value_set=constants), False)
+        can_true, can_false = bounds.may_hold & _holds_one(bounds, constants), bounds.may_hold & ~always
     return can_true, none if has_null else can_false
 
 
-def _holds_one(bounds: Bounds, values: Sequence[Literal]) -> Bools:
+def _holds_one(bounds: Bounds, constants: pa.Array) -> Bools:
     """Whether one of many constants lies within the bounds: constants and bounds are ranked together."""
-    kind = bounds.low.type
-    constants = pa.array([v.value for v in values], values[0].type).cast(kind)
     ranked = pc.rank(pa.concat_arrays([constants, bounds.low, bounds.high]), tiebreaker="dense").to_numpy()
-    units, count = len(bounds), len(values)
+    units, count = len(bounds), len(constants)
     wanted = np.sort(ranked[:count])
     first = np.searchsorted(wanted, ranked[count : count + units], side="left")
     last = np.searchsorted(wanted, ranked[count + units :], side="right")

@@ -88,11 +88,8 @@ class _Skipping:
 
     def _by_keys(self, slices: list[FileSlice]) -> list[FileSlice] | None:
         """By the record index or a secondary index; None where neither applies."""
-        if usable_record_index(self.snapshot) is None:
-            return None
         if self._keys is not None:
-            found = find_keys(self.snapshot, self._keys)
-            return self._in_groups(slices, found, "record index")
+            return self._in_groups(slices, find_keys(self.snapshot, self._keys), "record index")
         for name, keys in self._keys_of_secondaries():
             found = find_keys(self.snapshot, keys)
             kept = self._in_groups(slices, found, f"secondary index {name.removeprefix(SECONDARY_INDEX)}")
@@ -109,14 +106,14 @@ class _Skipping:
     def _keys_of_secondaries(self) -> Iterator[tuple[str, pa.Array]]:
         for name in self.metadata.slices.partitions:
             definition = self.metadata.slices.definitions.get(name) if name.startswith(SECONDARY_INDEX) else None
-            if definition is None or not definition.source_fields or not self.metadata.slices.file_slices(name):
-                continue
-            column = definition.source_fields[0]
+            column = definition.source_fields[0] if definition and definition.source_fields else ""
             if column not in self.available.names:
                 continue
             values = demanded_values(self.predicate, column, self.available.field(column).type)
-            if values is None:
+            if values is None or usable_record_index(self.snapshot) is None:
                 continue
+            if not self.metadata.slices.file_slices(name):
+                continue  # just being taken away
             keys = pc.unique(self.metadata.record_keys_of_secondary(name, values)["record_key"].cast(pa.string()))
             if len(keys) <= MAX_KEYS:
                 yield name, keys

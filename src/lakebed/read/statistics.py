@@ -83,27 +83,36 @@ def bounds_of_partitions(
 def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Bounds:
     """Bounds of file slices from those of their files; `owner` has the slice of each file."""
     held = pa.array(bounds.may_hold)
+    kind = bounds.low.type
+    low, high, nan = bounds.low, bounds.high, pa.repeat(False, len(bounds))
+    if pa.types.is_floating(kind):
+        # Arrow's minimum and maximum pass over NaN, which is the greatest number here
+        nan = pc.fill_null(pc.is_nan(high), False)
+        low = pc.if_else(pc.is_nan(low), pa.scalar(float("inf"), kind), low)
     table = pa.table(
         {
             "slice": owner,
-            "low": bounds.low,
-            "high": bounds.high,
+            "low": low,
+            "high": high,
+            "nan": nan,
             # a file of nulls alone has no bounds to know
-            "low_unknown": pc.and_(held, bounds.low.is_null()),
-            "high_unknown": pc.and_(held, bounds.high.is_null()),
+            "low_unknown": pc.and_(held, low.is_null()),
+            "high_unknown": pc.and_(held, high.is_null()),
             "hold": held,
             "null": pa.array(bounds.may_null),
         }
     )
-    wanted = [("low", "min"), ("high", "max")]
-    flags = ["low_unknown", "high_unknown", "hold", "null"]
-    joined = table.group_by("slice", use_threads=False).aggregate([*wanted, *((name, "any") for name in flags)])
+    flags = ["nan", "low_unknown", "high_unknown", "hold", "null"]
+    wanted = [("low", "min"), ("high", "max"), *((name, "any") for name in flags)]
+    joined = table.group_by("slice", use_threads=False).aggregate(wanted)
     joined = joined.take(pc.index_in(pa.array(np.arange(slices)), value_set=_one(joined["slice"])))
-    low, high = (
-        pc.if_else(_one(joined[f"{side}_unknown_any"]), pa.scalar(None, bounds.low.type), _one(joined[f"{side}_{how}"]))
-        for side, how in wanted
-    )
-    return Bounds(low, high, _flags(joined["hold_any"], True), _flags(joined["null_any"], True))
+    least, greatest = _one(joined["low_min"]), _one(joined["high_max"])
+    if pa.types.is_floating(kind):
+        greatest = pc.if_else(_one(joined["nan_any"]), pa.scalar(float("nan"), kind), greatest)
+    nothing = pa.scalar(None, kind)
+    least = pc.if_else(_one(joined["low_unknown_any"]), nothing, least)
+    greatest = pc.if_else(_one(joined["high_unknown_any"]), nothing, greatest)
+    return Bounds(least, greatest, _flags(joined["hold_any"], True), _flags(joined["null_any"], True))
 
 
 def unknown(units: int, kind: pa.DataType) -> Bounds:

@@ -94,7 +94,7 @@ class FilterMaker:
             case float():
                 return self.random.choice((value + step, -value, float("nan"), 0.0, -0.0))
             case Decimal():
-                return value + step * Decimal(1).scaleb(value.as_tuple().exponent) if abs(value) < 100 else value
+                return value + step * Decimal(1).scaleb(int(value.as_tuple().exponent)) if abs(value) < 100 else value
             case datetime():
                 return value + timedelta(seconds=step)
             case date():

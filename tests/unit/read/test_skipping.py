@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import lakebed
 from golden_tables import golden
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import parse_base_file
-from lakebed.model import HOODIE, FileSlice
+from lakebed.model import FileSlice
 from lakebed.read.filters import parse_filter
 from lakebed.read.plan import plan_scan, table_columns
 from lakebed.read.predicates import Predicate
@@ -22,6 +23,7 @@ from lakebed.read.ranges import Bounds, may_match
 from lakebed.read.scan import Scan
 from lakebed.read.skipping import skip_slices
 from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.spark_source.options import source_options
 from lakebed.storage.counting import CountingStorage
 from tables_in_memory import WITH_INDEXES, in_memory
 
@@ -180,3 +182,91 @@ def test_slices_with_log_files_are_kept_where_a_merged_row_matches(name: str) ->
         dropped += len(slices) - len(kept)
     if "column_stats" in golden(name).entry["metadata_partitions"]:
         assert dropped > FILTERS // 3
+
+
+def kept_by(name: str, text: str) -> tuple[int, str]:
+    scan = Scan(open_snapshot(storage_of(name)), filter=text)
+    return len(scan.files), scan.explain()
+
+
+def test_explain_names_what_pruned_how_many_files() -> None:
+    name = "v9_cow_mdt_all"
+    row = golden(name).expected.to_pylist()[0]
+    files = len(open_snapshot(storage_of(name)).file_slices())
+    for text, what in (
+        (f"id = '{row['id']}'", "record index"),
+        (f"_hoodie_record_key in ('{row['id']}', 'nobody')", "record index"),
+        (f"name = '{row['name']}' and qty > -100000", "secondary index idx_name"),
+        ("qty > 100000", "column statistics"),
+        ("lower(id) = 'nobody'", "expression index idx_lower"),
+    ):
+        kept, explained = kept_by(name, text)
+        assert kept < files, text
+        assert f"pruned      {files - kept} files by {what}" in explained, explained
+
+
+def test_keys_that_nobody_has_open_no_file() -> None:
+    assert kept_by("v9_cow_record_index", "id = 'nobody'")[0] == 0
+    assert kept_by("v9_cow_mdt_secondary", "name = 'nothing of this name'")[0] == 0
+
+
+def test_results_of_an_expression_index() -> None:
+    name = "v9_cow_mdt_expression"
+    names = [n for n in golden(name).expected["name"].to_pylist() if n]
+    kept, explained = kept_by(name, "substring(name, 1, 3) > 'zzz'")
+    assert kept == 0
+    assert "expression index idx_sub" in explained
+    assert kept_by(name, f"substring(name, 1, 3) = '{names[0][:3]}'")[0] > 0
+    assert kept_by(name, "substring(name, 1, 2) > 'zzz'")[0] > 0  # another function
+    assert kept_by(name, "year(at) = 1890")[0] == 0
+    years = [at.year for at in golden(name).expected["at"].to_pylist() if at]
+    assert kept_by(name, f"year(at) = {years[0]}")[0] > 0
+
+
+def test_whole_partitions_are_dropped_by_their_statistics() -> None:
+    """Tables of few slices do without: here the least number is set to none."""
+    name = "v9_cow_rich_types"
+    snapshot = open_snapshot(storage_of(name))
+    latest = pc.max(golden(name).expected["ts"]).as_py()
+    predicate = parse_filter(f"ts > {latest} and part != 'x'", table_columns(snapshot))
+    slices = snapshot.file_slices()
+    assert len({s.partition for s in slices}) > 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lakebed.read.skipping._FEW_SLICES", 0)
+        kept, pruned = skip_slices(snapshot, predicate, slices, table_columns(snapshot), log_files=True)
+        old = snapshot.at(snapshot.commits[0].time)
+        _, pruned_before = skip_slices(old, predicate, slices, table_columns(snapshot), log_files=True)
+    assert not kept
+    assert pruned == {"partition statistics": len(slices)}
+    assert "partition statistics" not in pruned_before
+
+
+def test_one_listing_of_each_metadata_partition_that_is_asked() -> None:
+    storage = in_memory("v9_cow_mdt_all", "skipping-counted")
+    scan = Scan(open_snapshot(storage), filter="qty > 100000 or ts < -1")
+    assert not scan.files
+    listed = storage.counts["list"]
+    assert listed == 4  # two timelines, `files`, `column_stats`
+    assert scan.to_arrow().num_rows == 0
+    assert storage.counts["list"] == listed
+    assert not [path for path in storage.opened if not path.startswith(".hoodie")]
+
+
+def test_without_data_skipping_files_are_listed_and_none_is_skipped() -> None:
+    snapshot = open_snapshot(storage_of("v9_cow_mdt_all"))
+    scan = Scan(snapshot, filter="qty > 100000", data_skipping=False)
+    assert len(scan.files) == len(snapshot.file_slices())
+    assert "statistics" not in scan.explain()
+
+
+def test_the_data_source_s_filter_prunes_too() -> None:
+    uri = storage_of("v9_cow_mdt_all").url()
+    given = {"path": uri, "filter": "qty > 100000"}
+    assert len(source_options(given).scan().files) == 0
+    assert len(source_options({**given, "hoodie.enable.data.skipping": "false"}).scan().files) > 0
+    assert len(source_options({**given, "metadata": "false"}).scan().files) > 0
+    assert len(source_options({**given, "hoodie.metadata.enable": "false"}).scan().files) > 0
+    opened = lakebed.open(uri, options={"hoodie.metadata.enable": False})
+    assert len(opened.scan(filter="qty > 100000").files) > 0
+    with pytest.raises(InvalidOption, match="takes no option"):
+        lakebed.open(uri, options={"hoodie.datasource.write.operation": "upsert"})
