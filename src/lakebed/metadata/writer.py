@@ -8,6 +8,7 @@ from lakebed.metadata import creation, deltacommit, resharding, rollback
 from lakebed.metadata.creation import GroupRecords, NewPartition
 from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.group_files import FileGroup, WrittenBase, WrittenLog
+from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.metadata.own_table import MetadataSettings, OwnTable
 from lakebed.metadata.routing import Records
 from lakebed.metadata.services import run_services
@@ -43,6 +44,10 @@ class MetadataWriter:
     def partitions(self) -> tuple[str, ...]:
         """The partitions that every write must maintain: the complete ones and those that are being built."""
         return self._own.partitions
+
+    def view(self) -> MetadataTable:
+        """The metadata table as this writer has read it."""
+        return MetadataTable(self._own.slices)
 
     # its partitions
 

@@ -76,6 +76,11 @@ class Snapshot:
             twin.__dict__["metadata"] = self.__dict__["metadata"]
         return twin
 
+    def seeing(self, metadata: MetadataTable) -> Snapshot:
+        """This view with a metadata table that was read at its moment: it is not read again."""
+        self.__dict__["metadata"] = metadata
+        return self
+
     @cached_property
     def metadata(self) -> MetadataTable | None:
         """The table's metadata table at this moment, opened when first asked for; None where the table has none or it

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -34,6 +35,7 @@ from lakebed.metadata.layout import (
 from lakebed.metadata.routing import Records, split_by_group
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.stats_columns import Kinds, index_version_of, stats_columns, stats_definitions
+from lakebed.metadata.stats_lookup import Stats
 from lakebed.metadata.updates import (
     NewFile,
     bloom_records_of,
@@ -74,24 +76,25 @@ class TableMetadata:
     def writer(self) -> MetadataWriter:
         return MetadataWriter(self.storage, self.config, self.timeline)
 
-    def make_ready(self) -> TableConfig:
+    def make_ready(self) -> Snapshot:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
-        what is due. Gives the table's settings after it."""
+        what is due. Gives the table as it is after that, read under the lock: no later commit is in it."""
         config = self._without_unknown()
         ready = TableMetadata(self.storage, config, self.timeline, self.settings)
         missing = ready._missing()
-        if missing:
-            return ready._build(missing)
+        writer = ready._build(missing) if missing else ready.writer
         if config.metadata_partitions:
-            ready.writer.run_services()
-        return config
+            writer.run_services()
+        snapshot = Snapshot(self.storage, writer.config, self.timeline)
+        return snapshot.seeing(writer.view()) if writer.config.metadata_partitions else snapshot
 
     def tell(self, instant: str, commit: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
         """Say what this action does, in a delta commit that becomes visible when the action completes."""
         writer = self.writer
         if not writer.partitions:
             return
-        action = _Action(self, instant, commit, statuses, writer.partitions)
+        snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
+        action = _Action(self, snapshot, instant, commit, statuses, writer.partitions)
         writer.apply(instant, action.records())
 
     # what it consists of
@@ -155,14 +158,14 @@ class TableMetadata:
         stored = config.populate_meta_fields
         return {name: one for name, one in found.items() if stored or not is_key_index(name)}
 
-    def _build(self, partitions: Sequence[str]) -> TableConfig:
+    def _build(self, partitions: Sequence[str]) -> MetadataWriter:
         writer = self.writer
         writer.create()
         build = _Build(self)
         for partition in partitions:
             groups, definition = build.groups(partition)
             writer.initialise(partition, groups, definition)
-        return writer.config
+        return writer
 
     def kinds(self, schema: pa.Schema) -> Kinds:
         """The columns with stats, for files of this schema."""
@@ -191,6 +194,7 @@ class _Action:
     """One action and what it says to each partition."""
 
     table: TableMetadata
+    snapshot: Snapshot
     instant: str
     commit: CommitMetadata
     statuses: Sequence[WriteStatus]
@@ -204,30 +208,33 @@ class _Action:
         said = {FILES: file_records(files, form, partitions=paths)}
         if COLUMN_STATS in self.partitions:
             index_version = index_version_of(table.config.version)
-            kinds = table.kinds(without_meta(avro_to_arrow(self.commit.schema)))
-            new = stats_of(files, kinds)
+            new = stats_of(files, self.kinds)
             said[COLUMN_STATS] = column_stats_records(new, form, index_version)
             if PARTITION_STATS in self.partitions:
-                said[PARTITION_STATS] = self._partition_stats(files, kinds, index_version)
+                said[PARTITION_STATS] = self._partition_stats(files, new, index_version)
         if BLOOM_FILTERS in self.partitions:
             said[BLOOM_FILTERS] = bloom_records_of(files, self.instant, form)
         indexes = KeyIndexes.of(table.storage, table.config).of_partitions(self.partitions)
-        snapshot = Snapshot(table.storage, table.config, table.timeline)
-        return said | KeyRecords(snapshot, indexes).of_action(self.instant, self.commit, self.statuses)
+        return said | KeyRecords(self.snapshot, indexes).of_action(self.instant, self.commit, self.statuses)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The columns with stats; none where the table keeps none."""
+        if COLUMN_STATS not in self.partitions:
+            return {}
+        return self.table.kinds(without_meta(avro_to_arrow(self.commit.schema)))
 
     def _files(self) -> list[NewFile]:
         """The files written, with their ranges; those whose tasks did not tell them are read."""
         told = {s.path: s for s in self.statuses if s.path is not None}
-        wanted = COLUMN_STATS in self.partitions
-        kinds = self.table.kinds(without_meta(avro_to_arrow(self.commit.schema))) if wanted else {}
         found: list[NewFile] = []
         for partition, stats in self.commit.stats.items():
             for stat in stats:
                 status = told.get(stat.path)
                 stream = status.ranges if status is not None else None
                 ranges = from_stream(stream) if stream is not None else None
-                if wanted and ranges is None:
-                    ranges = ranges_of_file(self.table.storage, stat.path, stat.file_size, kinds)
+                if self.kinds and ranges is None:
+                    ranges = ranges_of_file(self.table.storage, stat.path, stat.file_size, self.kinds)
                 bloom = None
                 if BLOOM_FILTERS in self.partitions:
                     bloom = bloom_of_file(self.table.storage, stat.path, stat.file_size)
@@ -235,10 +242,9 @@ class _Action:
                 found.append(NewFile(partition, name, stat.file_size, ranges, bloom))
         return found
 
-    def _partition_stats(self, files: Sequence[NewFile], kinds: Kinds, index_version: int) -> Records:
-        table = self.table
+    def _partition_stats(self, files: Sequence[NewFile], new: Stats, index_version: int) -> Records:
+        snapshot, kinds = self.snapshot, self.kinds
         touched = {*self.commit.stats, *self.commit.replaced}
-        snapshot = Snapshot(table.storage, table.config, table.timeline)
         gone = {(p, s.file_id) for p, stats in self.commit.stats.items() for s in stats}
         gone |= {(p, file_id) for p, ids in self.commit.replaced.items() for file_id in ids}
         live: dict[str, set[str]] = {path: set() for path in touched}
@@ -250,8 +256,8 @@ class _Action:
             known = snapshot.metadata.column_stats(list(kinds), [p for p, names in live.items() if names], kinds)
         for file in files:
             live[file.partition].add(file.name)
-        form = form_of_version(table.config.version)
-        return partition_stats_records(known, stats_of(files, kinds), live, kinds, form, index_version)
+        form = form_of_version(self.table.config.version)
+        return partition_stats_records(known, new, live, kinds, form, index_version)
 
 
 class _Build:

@@ -69,9 +69,8 @@ class Transaction:
                 self.timeline = self._load()
             with suppress(StorageError, FileNotFoundError):  # litter can wait for the next writer
                 sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
-            self.config = self._table_metadata(self.timeline).make_ready()
-            self._view = Snapshot(self.storage, self.config, self.timeline)
-            _ = self._view.metadata  # opened under the lock, so that no later commit is in it
+            self._view = self._table_metadata(self.timeline).make_ready()
+            self.config = self._view.config
             self.instant = self._clock.next(after=self.timeline.greatest_time)
             self._started = StartedAt.of(self.timeline)
             heartbeat = self._heartbeat = Heartbeat(
