@@ -52,9 +52,9 @@ def create(
     rows with one key is newer. `merge` is `event_time` (the default with an ordering column) or `commit_time`. `index`
     is "auto", "bucket", "simple", "global_simple", "record" or an index object; `buckets` and `hash_fields` belong to
     the bucket index. `indexes` are further indexes that the first write makes in the metadata table (see
-    `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `properties` are Hudi's own keys for everything else, such as
-    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that is to have no
-    metadata table.
+    `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `properties` are Hudi's
+    own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
+    `hoodie.metadata.enable=false` for a table that is to have no metadata table.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 

@@ -127,6 +127,16 @@ def partition_stats_records(
 
     A partition where not every file has a range for a column gets no record for it: an old one is deleted.
     """
+    merged, deleted = merged_partition_stats(known, new, live, kinds)
+    records = stats_records.encode(merged, form, index_version=index_version, record_type=RecordType.PARTITION_STATS)
+    return Records(*records, deleted=pa.array(deleted, pa.string()))
+
+
+def merged_partition_stats(
+    known: Stats, new: Stats, live: Mapping[str, Collection[str]], kinds: Kinds
+) -> tuple[Stats, list[str]]:
+    """Stats of the partition paths in `live`, from those of their files; and the keys of columns and paths that have
+    none, since not every file has a range."""
     paths = sorted(live)
     pairs = [(number, path, name) for number, path in enumerate(paths) for name in sorted(live[path])]
     owners = np.array([number for number, _, _ in pairs], np.int64)
@@ -142,8 +152,7 @@ def partition_stats_records(
         if table is not None and len(table):
             merged[column] = table
         deleted += [column_prefix(column, path) for number, path in enumerate(paths) if number not in whole]
-    records = stats_records.encode(merged, form, index_version=index_version, record_type=RecordType.PARTITION_STATS)
-    return Records(*records, deleted=pa.array(deleted, pa.string()))
+    return merged, deleted
 
 
 def _bounded(stats: pa.Table, kind: pa.DataType) -> pa.Table:

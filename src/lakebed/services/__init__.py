@@ -1,0 +1,1 @@
+"""Services on a table: building, checking and repairing its indexes."""

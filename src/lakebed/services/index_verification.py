@@ -1,0 +1,122 @@
+"""Comparing a metadata table with the data: every partition, every difference by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.metadata.layout import EXPRESSION_INDEX, PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX
+from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.services.metadata_facts import FACTS, DataFacts, joined, metadata_facts
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage.base import Storage
+
+DIFFERENCES = pa.schema(
+    [(name, pa.string()) for name in ("index", "problem", "what", "expected", "found", "key", "entry")]
+)
+_SHOWN = 20
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found. `differences` has a row for each: index, problem (missing, extra or wrong), what it is
+    about, what the data says and what the index says. `checked` names the partitions that were compared, `left_out`
+    those that were not."""
+
+    differences: pa.Table
+    checked: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.differences.num_rows
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def of(self, partition: str) -> pa.Table:
+        """The differences of one index."""
+        return self.differences.filter(pc.equal(self.differences["index"], partition))
+
+    def __repr__(self) -> str:
+        checked = ", ".join(self.checked) or "nothing: there is no metadata table"
+        lines = [f"checked {checked}", *([f"not checked: {', '.join(self.left_out)}"] if self.left_out else [])]
+        if self.ok:
+            return "\n".join([*lines, "no difference"])
+        lines.append(f"{self.differences.num_rows} difference(s)")
+        for row in self.differences.slice(0, _SHOWN).to_pylist():
+            said = f"expected {row['expected']!r}, found {row['found']!r}" if row["problem"] == "wrong" else ""
+            lines.append(f"{row['index']}: {row['problem']} {row['what']} {said}".rstrip())
+        return "\n".join(lines)
+
+
+def verify(storage: Storage) -> Verification:
+    """Compare all partitions of the table's metadata table with its files and rows, as they are now.
+
+    Reads the listing, the footers, and for record and secondary indexes the key (and indexed) columns of all files.
+    """
+    snapshot = open_snapshot(storage)
+    if snapshot.metadata is None:
+        return Verification(DIFFERENCES.empty_table(), ())
+    return verify_partitions(snapshot, snapshot.metadata, snapshot.config.metadata_partitions)
+
+
+def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
+    """The same for some partitions and a snapshot that is there already."""
+    data = DataFacts(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    unknown: tuple[str, ...] = (EXPRESSION_INDEX,)
+    if any(file_slice.log_files for file_slice in data.snapshot.file_slices()):
+        unknown += (PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX)  # rows in log files are not looked at
+    known = tuple(p for p in partitions if not p.startswith(unknown))
+    found = [compare(p, data.of(p), metadata_facts(metadata, data, p)) for p in known]
+    differences = pa.concat_tables([DIFFERENCES.empty_table(), *found])
+    return Verification(differences, known, tuple(p for p in partitions if p not in known))
+
+
+def compare(partition: str, expected: pa.Table, found: pa.Table) -> pa.Table:
+    """The rows that one side has and the other has not, or has with another text."""
+    codes, other = _numbered(expected, found)
+    at = _positions(codes, other)
+    missing = expected.filter(pa.array(at < 0))
+    extra = found.filter(pa.array(~np.isin(other, codes)))
+    both = np.flatnonzero(at >= 0)
+    shared, theirs = expected.take(pa.array(both)), found.take(pa.array(at[both]))
+    differ = pc.not_equal(shared["text"], theirs["text"])
+    wrong, instead = shared.filter(differ), theirs.filter(differ)
+    return pa.concat_tables(
+        [
+            _rows(partition, "missing", missing, missing["text"], None),
+            _rows(partition, "extra", extra, None, extra["text"]),
+            _rows(partition, "wrong", wrong, wrong["text"], instead["text"]),
+        ]
+    )
+
+
+def _rows(partition: str, problem: str, rows: pa.Table, expected: object, found: object) -> pa.Table:
+    n = rows.num_rows
+    fixed = [pa.repeat(pa.scalar(text), n) for text in (partition, problem)]
+    texts = [pa.nulls(n, pa.string()) if text is None else text for text in (expected, found)]
+    return pa.Table.from_arrays([*fixed, rows["label"], *texts, rows["key"], rows["entry"]], schema=DIFFERENCES)
+
+
+def _numbered(expected: pa.Table, found: pa.Table) -> tuple[Int64s, Int64s]:
+    """A number for every (key, entry), the same on both sides."""
+    both = joined([expected.select(FACTS.names), found.select(FACTS.names)])
+    keys, entries = (both[name].combine_chunks().dictionary_encode() for name in ("key", "entry"))
+    codes = keys.indices.to_numpy().astype(np.int64) * max(1, len(entries.dictionary)) + entries.indices.to_numpy()
+    return codes[: expected.num_rows], codes[expected.num_rows :]
+
+
+def _positions(codes: Int64s, other: Int64s) -> Int64s:
+    """For each code its place among the others, -1 where it is not."""
+    if not len(other):
+        return np.full(len(codes), -1, np.int64)
+    order = np.argsort(other, kind="stable")
+    at = np.minimum(np.searchsorted(other[order], codes), len(other) - 1)
+    return np.where(other[order][at] == codes, order[at], -1)
