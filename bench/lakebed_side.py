@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import shutil
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,9 @@ import lakebed
 from lakebed.engine.base import Task
 from lakebed.engine.spark import SparkEngine
 from lakebed.write.status import WriteStatus, to_batch
+
+
+_METADATA = os.environ.get("BENCH_METADATA") == "1"
 
 
 class CountRows:
@@ -42,7 +46,7 @@ def _counting() -> Generator[None]:
 
 
 class LakebedSide:
-    """Bucket index, zstd, no metadata table."""
+    """Bucket index, zstd, the metadata table as asked: none, or files, column stats and record index."""
 
     def __init__(self) -> None:
         self.spark = local_session({})
@@ -50,7 +54,17 @@ class LakebedSide:
     def load(self, table: str, data: str, buckets: int) -> dict[str, float]:
         shutil.rmtree(table, ignore_errors=True)
         rows = self.spark.read.parquet(data)
-        made = lakebed.create(table, rows, key="id", ordering="ts", index="bucket", buckets=buckets, spark=self.spark)
+        made = lakebed.create(
+            table,
+            rows,
+            key="id",
+            ordering="ts",
+            index="bucket",
+            buckets=buckets,
+            indexes="record_index" if _METADATA else None,
+            spark=self.spark,
+            properties={"hoodie.metadata.enable": _METADATA},
+        )
         return dict(made.bulk_insert(rows).seconds)
 
     def upsert(self, table: str, data: str, buckets: int) -> dict[str, float]:

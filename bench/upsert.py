@@ -92,6 +92,7 @@ class Bench:
 
 def main() -> int:
     arguments = _arguments()
+    os.environ["BENCH_METADATA"] = "1" if arguments.metadata else "0"
     work = Path(tempfile.mkdtemp(prefix="lakebed-bench-", dir=arguments.work))
     sides: list[Side] = []
     floor: Side | None = None
@@ -116,11 +117,15 @@ def main() -> int:
     return _report(bench, arguments)
 
 
+def _metadata(arguments: argparse.Namespace) -> str:
+    return "metadata table with column stats and record index" if arguments.metadata else "no metadata table"
+
+
 def _report(bench: Bench, arguments: argparse.Namespace) -> int:
     rows, upserted = bench.inputs.rows, bench.inputs.upsert_rows
     print(
-        f"{rows:,} rows x {len(bench.inputs.columns)} columns (and Hudi's 5), {bench.buckets} buckets; upsert of "
-        f"{upserted:,}; zstd, no metadata table, both sides; medians of {arguments.rounds} rounds"
+        f"{rows:,} rows x {len(bench.inputs.columns) + 5} columns (5 are Hudi's), {bench.buckets} buckets; upsert of "
+        f"{upserted:,}; zstd, {_metadata(arguments)}, both sides; medians of {arguments.rounds} rounds"
     )
     print(*figures(bench.steps), sep="\n")
     found = bars(bench.steps)
@@ -142,11 +147,12 @@ def _report(bench: Bench, arguments: argparse.Namespace) -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows to load; a tenth as many are upserted")
-    parser.add_argument("--columns", type=int, default=12, choices=range(6, 13), metavar="6-12")
+    parser.add_argument("--columns", type=int, default=7, choices=range(6, 13), metavar="6-12", help="data columns")
     parser.add_argument("--buckets", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm-up", type=int, default=2, help="rounds before the counted ones")
     parser.add_argument("--small", type=int, default=2, help="upserts of 1,000 rows a round")
+    parser.add_argument("--metadata", action="store_true", help="with column stats and record index on both sides")
     parser.add_argument("--only", choices=("lakebed", "hudi"), help="run one side only")
     parser.add_argument("--json", metavar="FILE", help="write every figure there as well")
     parser.add_argument("--work", help="where tables go (default: the temporary folder)")
