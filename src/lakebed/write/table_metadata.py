@@ -28,6 +28,7 @@ from lakebed.metadata.layout import (
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
+    GroupSizing,
     fixed_file_groups,
     is_known,
     partition_order,
@@ -82,7 +83,7 @@ class TableMetadata:
         config = self._without_unknown()
         ready = TableMetadata(self.storage, config, self.timeline, self.settings)
         missing = ready._missing()
-        writer = ready._build(missing) if missing else ready.writer
+        writer = ready._build(missing, ready.asked()) if missing else ready.writer
         if config.metadata_partitions:
             writer.run_services()
         snapshot = Snapshot(self.storage, writer.config, self.timeline)
@@ -132,12 +133,7 @@ class TableMetadata:
         asked = self.asked()
         if wanted is False or (not have and wanted is None and self.timeline.commits and not asked):
             return []
-        every = [FILES]
-        if self.config.version >= 9:
-            every.append(COLUMN_STATS)
-            if self.config.partition_fields:
-                every.append(PARTITION_STATS)
-        missing = [] if have else every
+        missing = [] if have else self._every()
         missing += [p for p in asked if p not in (*have, *missing)]
         if missing and self.config.version == 6 and self.timeline.pending:
             return []  # as real Hudi: the instant it is built at must not be behind a pending one
@@ -158,12 +154,30 @@ class TableMetadata:
         stored = config.populate_meta_fields
         return {name: one for name, one in found.items() if stored or not is_key_index(name)}
 
-    def _build(self, partitions: Sequence[str]) -> MetadataWriter:
+    def _every(self) -> list[str]:
+        """What every metadata table has."""
+        if self.config.version < 9:
+            return [FILES]
+        return [FILES, COLUMN_STATS, *([PARTITION_STATS] if self.config.partition_fields else [])]
+
+    def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> MetadataWriter:
+        """Build indexes on a table that may have rows, and the metadata table where there is none."""
+        chosen = {name.partition: name for name in names}
+        every = [] if self.writer.partitions else self._every()
+        return self._build(partition_order(list({*every, *chosen})), chosen, sizing)
+
+    def _build(
+        self, partitions: Sequence[str], names: Mapping[str, IndexName], sizing: GroupSizing | None = None
+    ) -> MetadataWriter:
         writer = self.writer
         writer.create()
         build = _Build(self)
         for partition in partitions:
-            groups, definition = build.groups(partition)
+            name = names.get(partition) or IndexName(partition)
+            made = (
+                key_index_groups(build.snapshot, name, sizing) if is_key_index(partition) else build.groups(partition)
+            )
+            groups, definition = made
             writer.initialise(partition, groups, definition)
         return writer
 
@@ -265,7 +279,7 @@ class _Build:
 
     def __init__(self, table: TableMetadata) -> None:
         self._table = table
-        self._snapshot = Snapshot(table.storage, table.config, table.timeline, use_metadata=False)
+        self.snapshot = Snapshot(table.storage, table.config, table.timeline, use_metadata=False)
         self._files: list[NewFile] | None = None
         self._kinds: Kinds = {}
 
@@ -275,8 +289,6 @@ class _Build:
         form = form_of_version(table.config.version)
         if partition == FILES:
             return _grouped(FILES, self._listed()), None
-        if is_key_index(partition):
-            return key_index_groups(self._snapshot, table.asked()[partition])
         files = self._ranged()
         index_version = index_version_of(table.config.version)
         if partition == COLUMN_STATS:
@@ -286,7 +298,7 @@ class _Build:
             ), definition
         if partition == PARTITION_STATS:
             latest: dict[str, set[str]] = {}
-            for base in self._snapshot.base_files():
+            for base in self.snapshot.base_files():
                 latest.setdefault(base.partition, set()).add(base.name)
             new = stats_of(files, self._kinds)
             records = partition_stats_records({}, new, latest, self._kinds, form, index_version)
@@ -294,7 +306,7 @@ class _Build:
         with_blooms = [
             NewFile(f.partition, f.name, f.size, None, bloom_of_file(table.storage, _path(f), f.size)) for f in files
         ]
-        instant = self._snapshot.instant or "0" * 17
+        instant = self.snapshot.instant or "0" * 17
         return _grouped(partition, bloom_records_of(with_blooms, instant, form)), None
 
     def _listed(self) -> Records:
@@ -303,7 +315,7 @@ class _Build:
         files = [
             NewFile(f.partition, f.name, f.size)
             for f in (*listing.base_files, *listing.log_files)
-            if self._snapshot.is_visible(f.instant)
+            if self.snapshot.is_visible(f.instant)
         ]
         form = form_of_version(self._table.config.version)
         return file_records(files, form, partitions=listing.partitions)
@@ -311,7 +323,7 @@ class _Build:
     def _ranged(self) -> list[NewFile]:
         if self._files is None:
             table = self._table
-            schema = self._snapshot.schema
+            schema = self.snapshot.schema
             self._kinds = stats_columns(
                 schema,
                 load_definitions(table.storage, table.config).get(COLUMN_STATS),
@@ -320,7 +332,7 @@ class _Build:
                 named=table.settings.stats_columns,
                 most=table.settings.stats_most_columns,
             )
-            bases = [b for b in list_table(table.storage).base_files if self._snapshot.is_visible(b.instant)]
+            bases = [b for b in list_table(table.storage).base_files if self.snapshot.is_visible(b.instant)]
             with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
                 ranges = list(pool.map(lambda b: ranges_of_file(table.storage, b.path, b.size, self._kinds), bases))
             self._files = [NewFile(b.partition, b.name, b.size, r) for b, r in zip(bases, ranges, strict=True)]
