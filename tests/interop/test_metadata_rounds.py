@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -26,9 +25,11 @@ from interop.metadata_jobs import keeping_metadata, with_indexes
 from lakebed.metadata.writer import MetadataSettings, MetadataWriter
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, crash_at
+from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mutation
+from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from lakebed.timeline.heartbeat import HEARTBEAT_FOLDER
+from lakebed.timeline.table_config import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from property.model import DictTable
@@ -107,7 +108,8 @@ def test_turns(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
             leave_pending(oracle, table, data_of(batch(chance)), options)
         check(oracle, table, model, turn)
         if turn in (3, 6, len(KINDS) - 1):
-            assert oracle.problems(table.uri) == [], turn
+            problems = oracle.problems(table.uri)
+            assert not problems, "\n".join(map(str, [turn, *problems]))
     compacted_and_kept(oracle, table, case)
 
 
@@ -195,38 +197,38 @@ def check(oracle: HudiOracle, table: Table, model: DictTable, turn: int) -> None
 
 def run_services(table: Table) -> None:
     storage = open_storage(table.uri)
-    config = open_snapshot(storage).config
+    config = load_table_config(storage)
     settings = MetadataSettings(compact_after=OFTEN)
     MetadataWriter(storage, config, load_timeline(storage, config), settings).run_services()
 
 
+class BeforeCommit(Crash):
+    """Dies when the metadata table has its delta commit and the table is about to get its commit."""
+
+    def __init__(self, timeline_folder: str) -> None:
+        super().__init__(FaultPlan())
+        self._folder = timeline_folder
+
+    def mutate(self, mutation: Mutation, act: Callable[[], Any], tear: Callable[[], None]) -> Any:
+        folder, _, name = mutation.path.rpartition("/")
+        if folder == self._folder and name.endswith(".commit"):
+            self.dead = True
+            raise Killed(str(mutation))
+        return super().mutate(mutation, act, tear)
+
+
 def crash_before_commit(table: Table, data: pa.Table) -> None:
-    """A write that dies when the metadata table has its delta commit and the table not yet its commit."""
-    rehearsal = f"{table.uri}.rehearsal"
-    shutil.copytree(table.uri, rehearsal)
-    with crash_at(0) as counted:
-        lakebed.open(rehearsal).upsert(data)
-    shutil.rmtree(rehearsal)
-    timeline = table.properties.get("hoodie.timeline.path")
-    folder = f".hoodie/{timeline}/" if timeline else ".hoodie/"
-    puts = [
-        n
-        for n, m in enumerate(counted.mutations, 1)
-        if m.verb == "put_if_absent" and m.path.startswith(folder) and m.path.count("/") == folder.count("/")
-    ]
-    with crash_at(puts[-1], "kill") as crash, pytest.raises(Killed):
-        table.upsert(data)
-    assert crash.fired
-    assert [
-        i.time for i in load_timeline(open_storage(table.uri), open_snapshot(open_storage(table.uri)).config).pending
-    ]
+    crash = BeforeCommit(load_table_config(open_storage(table.uri)).timeline_path)
+    with wrapping(lambda inner: FaultyStorage(inner, crash=crash)), pytest.raises(Killed):
+        lakebed.open(table.uri).upsert(data)
+    assert any(m.path.endswith(".deltacommit") for m in crash.mutations)
 
 
 def leave_pending(oracle: HudiOracle, table: Table, data: pa.Table, options: dict[str, str]) -> None:
     """A write of real Hudi that lost its last step, an hour ago."""
     new = oracle.write(table.uri, data, options=options)
     instant = next(i["instant"] for i in new if i["action"] == "commit" and i["state"] == "COMPLETED")
-    folder = Path(table.uri, ".hoodie", table.properties.get("hoodie.timeline.path") or "")
+    folder = Path(table.uri, load_table_config(open_storage(table.uri)).timeline_path)
     (done,) = list(folder.glob(f"{instant}*.commit"))
     done.unlink()
     beat = Path(table.uri, HEARTBEAT_FOLDER, instant)
