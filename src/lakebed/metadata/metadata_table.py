@@ -54,6 +54,7 @@ _BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()
 _SECONDARY_FOUND = pa.schema(list(secondary_records.SCHEMA)[:2])
 # A key of column stats: column, partition and file; without the file it is a partition's.
 _FILE_KEY_LENGTH = 48
+_DECODED_TOGETHER = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +222,11 @@ class MetadataTable:
                 return rows
             return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
 
-        found = [table for rows in self.slices.each(ask, asked) for table in decoded(rows, decode)]
+        answers = [rows for rows in self.slices.each(ask, asked) if rows is not None]
+        # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
+        together = sum(map(len, answers)) <= _DECODED_TOGETHER
+        parts = [pa.concat_tables(answers)] if answers and together else answers
+        found = [table for rows in parts for table in decoded(rows, decode)]
         return pa.concat_tables(found).unify_dictionaries() if found else None
 
     def _routed(

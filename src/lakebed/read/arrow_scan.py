@@ -48,12 +48,26 @@ class FileReader:
         ):
             yield from self._shape(batch, file)
 
-    def take(self, parquet: Any, row_group: int, rows: pa.Array, file: BaseFile) -> list[pa.RecordBatch]:
-        """Some rows (by number) of one row group of an open Parquet file, in the table's types."""
-        wanted = [s.stored for s in self.sources if s.stored is not None]
-        stored = parquet.read_row_group(row_group, columns=list(dict.fromkeys(wanted)))
-        taken = stored.take(rows).combine_chunks()
-        return [shaped for batch in taken.to_batches() for shaped in self._shape(batch, file)]
+    def take(
+        self,
+        parquet: Any,
+        row_group: int,
+        rows: pa.Array,
+        file: BaseFile,
+        known: Mapping[str, pa.Array],
+        *,
+        threads: bool = True,
+    ) -> list[pa.RecordBatch]:
+        """Some rows (by number) of one row group of an open Parquet file, in the table's types; `known` are columns of
+        these rows that were read before."""
+        stored = dict.fromkeys(s.stored for s in self.sources if s.stored is not None)
+        wanted = [name for name in stored if name not in known]
+        columns: dict[str, Any] = {name: known[name] for name in stored if name in known}
+        if wanted:
+            read = parquet.read_row_group(row_group, columns=wanted, use_threads=threads)
+            taken = read.take(rows).combine_chunks()
+            columns |= dict(zip(taken.column_names, taken.columns, strict=True))
+        return [s for batch in pa.table(columns).to_batches() for s in self._shape(batch, file)]
 
     def _shape(self, batch: pa.RecordBatch, file: BaseFile) -> Iterator[pa.RecordBatch]:
         arrays: list[pa.Array] = []

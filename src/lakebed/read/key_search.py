@@ -25,6 +25,7 @@ from lakebed.slices.snapshot import Snapshot
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
+_FEW_KEYS = 4
 
 
 class KeySearch:
@@ -154,12 +155,13 @@ class KeySearch:
                 if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
                     batches += self._from_all(file, reader, keys, [number])
                     continue
-                stored = parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False).column(0)
-                hits = pc.indices_nonzero(pc.is_in(plain_texts(stored), value_set=keys))
-                if len(hits) and self.plan.read_schema.names == [RECORD_KEY]:
-                    batches.append(pa.RecordBatch.from_arrays([plain_texts(stored.take(hits))], names=[RECORD_KEY]))
-                elif len(hits):
-                    batches += reader.take(parquet, number, hits, file)
+                stored = plain_texts(parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False).column(0))
+                hits = pc.indices_nonzero(_is_one_of(stored, keys))
+                if len(hits):
+                    known = {RECORD_KEY: stored.take(hits)}
+                    # files are read side by side already where there are several
+                    alone = len(self.plan.files) == 1
+                    batches += reader.take(parquet, number, hits, file, known, threads=alone)
         return batches
 
 
@@ -172,6 +174,16 @@ def wanted_row_groups(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]:
         start, end = (0, len(keys)) if held is None else (bisect_left(ordered, held[0]), bisect_right(ordered, held[1]))
         if start < end:
             found[number] = keys.slice(start, end - start)
+    return found
+
+
+def _is_one_of(texts: pa.Array, keys: pa.Array) -> pa.BooleanArray:
+    """Whether each text is a key; a few keys are compared one by one, which is faster than hashing the texts."""
+    if len(keys) > _FEW_KEYS:
+        return pc.is_in(texts, value_set=keys)
+    found = pc.equal(texts, keys[0])
+    for key in keys[1:]:
+        found = pc.or_(found, pc.equal(texts, key))
     return found
 
 
