@@ -1,0 +1,284 @@
+"""Every storage mutation of the metadata table's own commits as the place where the writer dies or is refused.
+
+Whatever happens, readers see the content before or after, and the next writer goes on. By default each piece of work
+meets every fault on one version, in turn; with `LAKEBED_CRASH=all` on all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from lakebed.errors import LakebedError
+from lakebed.metadata.creation import PARTITIONS
+from lakebed.metadata.writer import MetadataSettings, Records
+from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode
+from lakebed.storage.memory import MemoryStorage
+from metadata_models import Change, Content, Maintained, Random, new_table
+
+VERSIONS = [9, 8, 6]
+# Dead before mutation k is what dead after k-1 leaves, so `unacknowledged` stands for `kill` from the second one on.
+FAULTS: tuple[Mode, ...] = ("unacknowledged", "fail", "doubtful", "lost")
+ALL = os.environ.get("LAKEBED_CRASH") == "all"
+CASES = [(version, mode) for at, mode in enumerate(FAULTS) for version in (VERSIONS if ALL else [VERSIONS[at % 3]])]
+every_case = pytest.mark.parametrize(("version", "mode"), CASES)
+SETTINGS = MetadataSettings(compact_after=4, clean_commits=2, archive_above=5, archive_down_to=3, threads=1)
+
+
+@dataclass
+class Prepared:
+    """A table with a history of some commits, as files."""
+
+    files: dict[str, bytes]
+    content: Content
+    changes: list[Change]
+
+
+Grow = Callable[[Maintained, Random, Content], Content]
+
+
+def committed(table: Maintained, changes: Random, content: Content, commits: int) -> Content:
+    for _ in range(commits):
+        change = changes.change(content)
+        table.commit(change)
+        content = change.on(content)
+    return content
+
+
+def grown(table: Maintained, changes: Random, content: Content) -> Content:
+    """Two compactions with commits between and behind them, nothing cleaned or archived yet."""
+    table.settings = MetadataSettings(compact_after=4, clean_commits=1000, archive_above=1000)
+    for _ in range(2):
+        content = committed(table, changes, content, 4)
+        assert any("compaction" in text for text in table.writer().run_services())
+        content = committed(table, changes, content, 3)
+    return content
+
+
+@cache
+def prepared(version: int, commits: int, grow: Grow | None) -> Prepared:
+    storage = MemoryStorage(f"prepared-{uuid.uuid4().hex}")
+    new_table(storage, version)
+    table = Maintained(storage, version, SETTINGS)
+    made, content = Random(7), Content()
+    content = made.change(content).on(content)
+    table.initialise(content)
+    content = grow(table, made, content) if grow else committed(table, made, content, commits)
+    table.archive_data(2)
+    changes: list[Change] = []
+    later = content
+    for _ in range(3):
+        changes.append(made.change(later))
+        later = changes[-1].on(later)
+    return Prepared({info.path: storage.read(info.path) for info in storage.list()}, content, changes)
+
+
+@contextmanager
+def copied(version: int, commits: int, grow: Grow | None = None) -> Generator[tuple[Maintained, Prepared]]:
+    given = prepared(version, commits, grow)
+    name = f"metadata-fault-{uuid.uuid4().hex}"
+    storage = MemoryStorage(name)
+    for path, body in given.files.items():
+        storage.write(path, body)
+    try:
+        yield Maintained(storage, version, SETTINGS), given
+    finally:
+        MemoryStorage.drop(name)
+
+
+def seen(table: Maintained, content: Content) -> Content:
+    return content if table.version >= 8 else Content(content.files, content.stats, {}, content.keys)
+
+
+def struck(table: Maintained, at: int, mode: Mode, work: Callable[[Maintained], object]) -> tuple[Crash, bool]:
+    """Do the work on a storage where the fault strikes; gives whether it went through."""
+    crash = Crash(FaultPlan(at, mode))
+    faulty = Maintained(FaultyStorage(table.storage, crash=crash), table.version, table.settings)
+    try:
+        work(faulty)
+    except (Killed, LakebedError):
+        return crash, False
+    return crash, True
+
+
+def go_on(table: Maintained, content: Content, changes: list[Change]) -> None:
+    """The next writer: its commit, services, and nothing left of the dead."""
+    table.commit(changes[0])
+    content = changes[0].on(content)
+    assert table.content() == seen(table, content)
+    table.writer().run_services()
+    assert table.content() == seen(table, content)
+    own = table.opened().slices
+    assert own.timeline.pending == ()
+    known = {i.time for i in (*own.timeline.completed, *own.timeline.archived().instants)}
+    for partition in own.partitions:
+        for file in own.storage.list(partition, recursive=False):
+            name = file.path.rpartition("/")[2]
+            if ".log." in name or name.endswith(".hfile"):
+                instant = name.split("_")[1].split(".")[0] if ".log." in name else name.split("_")[2].split(".")[0]
+                assert instant in known, f"{name} is left of a writer that died"
+
+
+def each_point(strike: Callable[[int], Crash], least: int) -> None:
+    """Strike at every mutation that a whole run has. Of the many deletes in a row that services end with, some."""
+    mutations = strike(0).mutations
+    assert len(mutations) >= least
+    deletes = [False, *(mutation.verb == "delete" for mutation in mutations), False]
+    for at in range(1, len(mutations) + 1):
+        if not ALL and deletes[at - 1] and deletes[at] and deletes[at + 1] and at % 9:
+            continue
+        assert strike(at).fired
+
+
+@contextmanager
+def telling(crash: Crash) -> Generator[None]:
+    """Errors of the checks say where the fault was."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(str(crash))
+        raise
+
+
+def applying(change: Change, instant: str) -> Callable[[Maintained], object]:
+    return lambda table: table.writer().apply(instant, table.records(change, instant))
+
+
+@every_case
+def test_apply(version: int, mode: Mode) -> None:
+    def strike(at: int) -> Crash:
+        with copied(version, 2) as (table, given):
+            instant = table.begin()
+            change, content = given.changes[0], given.content
+            crash, done = struck(table, at, mode, applying(change, instant))
+            with telling(crash):
+                assert table.content() == seen(table, content)
+                if at % 2:
+                    if not done:  # the writer lives and tries again
+                        applying(change, instant)(table)
+                        assert table.content() == seen(table, content)
+                    table.complete(instant)
+                    content = change.on(content)
+                    go_on(table, content, given.changes[1:])
+                else:
+                    table.undo(instant)
+                    go_on(table, content, given.changes)
+        return crash
+
+    each_point(strike, 7)
+
+
+@every_case
+@pytest.mark.parametrize("completed", [True, False])
+def test_rollback(version: int, mode: Mode, completed: bool) -> None:
+    def strike(at: int) -> Crash:
+        with copied(version, 2) as (table, given):
+            instant = table.begin()
+            write = applying(given.changes[0], instant)
+            if completed:
+                write(table)
+            else:
+                struck(table, 6, "kill", write)
+            rollback = table.next_time()
+            crash, _ = struck(table, at, mode, lambda t: t.writer().roll_back(instant, rollback))
+            with telling(crash):
+                assert table.content() == seen(table, given.content)
+                table.undo(instant)
+                go_on(table, given.content, given.changes)
+        return crash
+
+    each_point(strike, 6)
+
+
+@every_case
+def test_compaction(version: int, mode: Mode) -> None:
+    def strike(at: int) -> Crash:
+        done: list[str] = []
+        with copied(version, 9) as (table, given):
+            crash, _ = struck(table, at, mode, lambda t: done.extend(t.writer().run_services()))
+            with telling(crash):
+                assert at or any("compaction" in text for text in done)
+                assert table.content() == seen(table, given.content)
+                go_on(table, given.content, given.changes)
+        return crash
+
+    each_point(strike, 12)
+
+
+@every_case
+def test_cleaning_and_archival(version: int, mode: Mode) -> None:
+    def strike(at: int) -> Crash:
+        done: list[str] = []
+        with copied(version, 0, grown) as (table, given):
+            crash, _ = struck(table, at, mode, lambda t: done.extend(t.writer().run_services()))
+            with telling(crash):
+                assert at or {text.split()[0] for text in done} == {"clean", "archival"}
+                assert table.content() == seen(table, given.content)
+                go_on(table, given.content, given.changes)
+        return crash
+
+    each_point(strike, 30)
+
+
+@every_case
+def test_resharding(version: int, mode: Mode) -> None:
+    def strike(at: int) -> Crash:
+        with copied(version, 3) as (table, given):
+            crash, done = struck(table, at, mode, lambda t: t.writer().reshard("record_index", 5))
+            with telling(crash):
+                shards = len(table.opened().slices.file_slices("record_index"))
+                assert shards in ({5} if done else {3, 5})
+                assert table.content() == seen(table, given.content)
+                go_on(table, given.content, given.changes)
+        return crash
+
+    each_point(strike, 8)
+
+
+@every_case
+def test_building_and_dropping(version: int, mode: Mode) -> None:
+    """Creation, the building of every partition, then the drop of one and of all."""
+    content = Random(2).change(Content()).on(Content())
+
+    def work(table: Maintained) -> None:
+        table.initialise(content)
+        table.writer().drop(["column_stats"])
+        table.writer().drop_all()
+
+    def strike(at: int) -> Crash:
+        storage = MemoryStorage(f"metadata-fault-{uuid.uuid4().hex}")
+        new_table(storage, version)
+        table = Maintained(storage, version, SETTINGS)
+        crash, done = struck(table, at, mode, work)
+        with telling(crash):
+            built = table.config.metadata_partitions
+            if done:
+                assert table.config.properties[PARTITIONS] == ""
+                assert not list(storage.list(".hoodie/metadata"))
+            if "files" in built:
+                assert table.opened().partitions() == tuple(sorted(content.files))
+            for partition in built:
+                assert table.opened().slices.file_slices(partition)
+            rebuild(table, content)
+            assert table.content() == seen(table, content)
+        return crash
+
+    each_point(strike, 25)
+
+
+def rebuild(table: Maintained, content: Content) -> None:
+    """The next writer builds what is missing."""
+    writer = table.writer()
+    writer.create()
+    first = Change(added=content.files, ranges=content.partition_stats, put=content.keys)
+    records: dict[str, Records] = table.records(first, "20200101000000000")
+    groups = {"files": 1, "column_stats": 2, "record_index": 3, "partition_stats": 1}
+    for partition, number in groups.items():
+        if partition in records and partition not in writer.partitions:
+            writer.initialise(partition, table.groups(records[partition], number), table.definition(partition))
