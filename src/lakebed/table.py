@@ -18,12 +18,13 @@ from lakebed.read.time_travel import resolve_as_of
 from lakebed.slices.facts import table_facts
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
-from lakebed.table_views import FilesView, IndexesView, TimelineView, table_html
+from lakebed.table_indexes import IndexesView
+from lakebed.table_views import FilesView, TimelineView, table_html
 from lakebed.timeline.table_config import TableConfig, load_table_config
 from lakebed.write.bulk import bulk_insert
 from lakebed.write.context import WriteContext
 from lakebed.write.delete import delete
-from lakebed.write.job import choose_engine, write_context
+from lakebed.write.job import choose_engine, session_engine, write_context
 from lakebed.write.overwrite import delete_partitions, insert_overwrite
 from lakebed.write.plan import WritePlan
 from lakebed.write.result import WriteResult
@@ -94,8 +95,9 @@ class Table:
 
     @property
     def indexes(self) -> IndexesView:
-        """The table's index, and `adopt` to tell it where real Hudi left no trace."""
-        return IndexesView(self)
+        """The index of writes and those of the metadata table: list, create, drop, verify, repair; and `adopt` to tell
+        the index where real Hudi left no trace."""
+        return IndexesView(self, lambda: session_engine(self._spark))
 
     # -- writing
 

@@ -1,27 +1,20 @@
-"""Small views that a table hands out: its timeline, its files, its index; each prints and turns into Arrow."""
+"""Small views that a table hands out: its timeline, its files; each prints and turns into Arrow."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
-from lakebed.index.base import Index
-from lakebed.index.inference import adopt
-from lakebed.index.registry import index_changes, index_of
+from lakebed.index.registry import index_of
 from lakebed.model import FileSlice, Instant
-from lakebed.slices.snapshot import Snapshot, open_snapshot
-from lakebed.timeline.lock import default_lock
-from lakebed.timeline.table_config import update_table_config
+from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
 
-if TYPE_CHECKING:
-    from lakebed.table import Table
 
-
-class _View:
+class View:
     """Rows that print as a table."""
 
     def to_arrow(self) -> pa.Table:
@@ -40,7 +33,7 @@ class _View:
         return arrow_html(self.to_arrow())
 
 
-class TimelineView(_View):
+class TimelineView(View):
     """The active timeline: each action once, in its highest state, by requested time."""
 
     def __init__(self, timeline: Timeline) -> None:
@@ -86,7 +79,7 @@ class TimelineView(_View):
         return pa.Table.from_pylist(rows, schema)
 
 
-class FilesView(_View):
+class FilesView(View):
     """The latest file slice of every file group."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -111,49 +104,6 @@ class FilesView(_View):
                 "log_files": pa.array([len(s.log_files) for s in slices], pa.int64()),
             }
         )
-
-
-class IndexesView:
-    """The table's index: what it is, and `adopt` to tell lakebed the index of a table that Hudi made."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    @property
-    def index(self) -> Index:
-        """The index that writes use."""
-        return index_of(self._snapshot(), for_write=False)
-
-    def adopt(
-        self,
-        index: str,
-        *,
-        buckets: int | None = None,
-        fields: Sequence[str] = (),
-        update_partition_path: bool = True,
-    ) -> Index:
-        """Record which index the table has. A bucket index is checked against all stored keys first.
-
-        Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
-        """
-        storage = self._table._storage  # pyright: ignore[reportPrivateUsage]
-        with default_lock(storage, wait_seconds=60.0):
-            adopted = adopt(
-                self._snapshot(),
-                index,
-                buckets=buckets,
-                fields=tuple(fields),
-                update_partition_path=update_partition_path,
-            )
-            update_table_config(storage, index_changes(adopted))
-        return self.index
-
-    def _snapshot(self) -> Snapshot:
-        return open_snapshot(self._table._storage)  # pyright: ignore[reportPrivateUsage]
-
-    def __repr__(self) -> str:
-        index = self.index
-        return f"{index.name}: {index.explain()}"
 
 
 def table_html(snapshot: Snapshot) -> str:

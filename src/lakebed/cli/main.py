@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import inspect, options, rows, tables
+from lakebed.cli import indexes, inspect, options, rows, tables
 from lakebed.errors import LakebedError
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ def main(
 app.add_typer(tables.app, name="table")
 app.add_typer(inspect.timeline_app, name="timeline")
 app.add_typer(inspect.files_app, name="files")
+app.add_typer(indexes.app, name="index")
 app.add_typer(options.app, name="options")
 for command in (rows.scan, rows.count, rows.get, rows.changes, rows.upsert, rows.insert, rows.delete, rows.explain):
     app.command()(command)

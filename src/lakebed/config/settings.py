@@ -26,8 +26,8 @@ class WriteSettings:
     `bloom_filter` None means: a one-byte filter that holds every key, so that other writers' bloom lookups
     stay right at no cost; True writes a real one. `tasks` None leaves the number of write tasks to the
     engine. `compression_level` is for zstd. `metadata` False makes no metadata table, True also one for a table that
-    has commits already; one that is there is kept in any case. `metadata_indexes` are partitions of it to build, as are those
-    that `record_index`, `partitioned_record_index` and `bloom_filters_index` ask for.
+    has commits already; one that is there is kept in any case. `metadata_indexes` are partitions of it to build, as are
+    those that `record_index`, `partitioned_record_index` and `bloom_filters_index` ask for.
     """
 
     small_file_limit: int = 100 * MIB

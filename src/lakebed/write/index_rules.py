@@ -26,6 +26,7 @@ def check_new_indexes(wanted: Sequence[IndexName], config: TableConfig, schema: 
         if name.partition == RECORD_INDEX:
             _check_record_index(name, config, index)
         elif name.column is not None:
+            _check_one_place(config, index, "a secondary index has one value for it")
             _check_secondary_index(name, config, schema, has_record_index=RECORD_INDEX in there)
         elif name.partition == PARTITION_STATS:
             _check_partition_stats(config, has_stats=COLUMN_STATS in there or config.version >= 9)
@@ -39,11 +40,15 @@ def _check_record_index(name: IndexName, config: TableConfig, index: Index) -> N
             hint="Versions before 9 have a global one only.",
             context={"feature": "partitioned record index"},
         )
-    if not name.partitioned and config.partition_fields and not index.is_global:
+    if not name.partitioned:
+        _check_one_place(config, index, "a global record index has one place for it")
+
+
+def _check_one_place(config: TableConfig, index: Index, why: str) -> None:
+    if config.partition_fields and not index.is_global:
         raise InvalidOption(
-            f"with the index {index.name!r} a key of table {config.name!r} may stand in each partition path, and a"
-            " global record index has one place for it",
-            hint="Create it with partitioned=True (version 9), or make the table with index='record'.",
+            f"with the index {index.name!r} a key of table {config.name!r} may stand in each partition path, and {why}",
+            hint="Make the table with index='record' or 'global_simple'; a record index can be partitioned (version 9).",
             context={"index": index.name},
         )
 

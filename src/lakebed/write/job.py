@@ -42,6 +42,15 @@ def choose_engine(data: Any, spark: Any | None, tasks: int | None = None) -> Eng
     return SparkEngine(session)
 
 
+def session_engine(spark: Any | None) -> Engine:
+    """Spark where there is a session, else this process."""
+    if spark is None:
+        return LocalEngine()
+    from lakebed.engine.spark import SparkEngine
+
+    return SparkEngine(spark)
+
+
 def write_context(storage: Storage, config: TableConfig, engine: Engine, options: Options) -> WriteContext:
     """Everything a write of this table needs. Raises `InvalidOption` where options contradict the table."""
     conflicts_with_table(options, config.properties)

@@ -1,0 +1,81 @@
+"""`lakebed index`: the indexes of a table's metadata table."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import lakebed
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows
+from lakebed.services.index_verification import Verification
+
+app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="record_index, bloom_filters, column_stats, partition_stats, or a column.")]
+
+
+@app.command("list")
+def list_all(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """The indexes in the metadata table: kind, fields, file groups, bytes."""
+    show_rows(_open(uri, storage_option).indexes.to_arrow(), output)
+
+
+@app.command()
+def create(
+    uri: Uri,
+    name: Name,
+    partitioned: Annotated[
+        bool | None, typer.Option("--partitioned/--global", help="A record index for each partition path, or one.")
+    ] = None,
+    groups: Annotated[int, typer.Option(help="File groups of a record or secondary index; 0: Hudi's estimate.")] = 0,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Build an index from the table's files."""
+    indexes = _open(uri, storage_option).indexes
+    indexes.create(name, partitioned=partitioned, groups=groups or None)
+    show_rows(indexes.to_arrow(), output)
+
+
+@app.command()
+def drop(
+    uri: Uri,
+    name: Annotated[str, typer.Argument(help="An index as list shows it.")],
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Take an index off."""
+    indexes = _open(uri, storage_option).indexes
+    indexes.drop(name)
+    show_rows(indexes.to_arrow(), output)
+
+
+@app.command()
+def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """Compare every index with the table's files and rows; the exit code is 1 when they differ."""
+    found = _open(uri, storage_option).indexes.verify()
+    _show(found, output)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    uri: Uri,
+    index: Annotated[str | None, typer.Option(help="Only this index, as list shows it.")] = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Verify, and write the records that differ; shows what was wrong."""
+    _show(_open(uri, storage_option).indexes.repair(index), output)
+
+
+def _show(found: Verification, output: Form) -> None:
+    if output is Form.TABLE:
+        typer.echo(repr(found))
+    else:
+        show_rows(found.differences.drop_columns(["key", "entry"]), output)
+
+
+def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
+    return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))

@@ -1,0 +1,134 @@
+"""Making and dropping indexes of the metadata table, under the table lock."""
+
+from __future__ import annotations
+
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.index.record import RecordIndex
+from lakebed.index.registry import index_of
+from lakebed.metadata.index_names import WANTED_PROPERTY, IndexName, remembered_indexes, remembered_property
+from lakebed.metadata.key_indexes import KeyIndexes, is_key_index
+from lakebed.metadata.layout import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX, GroupSizing
+from lakebed.services.index_jobs import build_by_job, is_large
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.lock import default_lock
+from lakebed.timeline.table_config import TableConfig, load_table_config, update_table_config
+from lakebed.timeline.timeline import load_timeline
+from lakebed.write.index_rules import check_new_indexes
+from lakebed.write.table_metadata import TableMetadata
+
+
+def create_index(
+    storage: Storage,
+    name: str,
+    *,
+    partitioned: bool | None = None,
+    groups: int | None = None,
+    settings: WriteSettings | None = None,
+    engine: Engine | None = None,
+) -> TableConfig:
+    """Build an index from the table's files, and the metadata table with it where there is none.
+
+    `name` is "record_index", "bloom_filters", "column_stats", "partition_stats" or a column for a secondary index.
+    `partitioned` (None: as the table's index has it) is a record index's kind, `groups` the number of its (or a
+    secondary index's) file groups instead of Hudi's estimate. Large tables are read by a Spark job, given its engine.
+
+    Raises `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for an index that the table has or cannot have,
+    `IndexInconsistent` for a record index on keys that are not unique; nothing is changed then.
+    """
+    settings = settings or WriteSettings()
+    wanted = IndexName.parse(name)
+    sizing = _sizing(wanted, groups)
+    with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
+        config = load_table_config(storage)
+        timeline = load_timeline(storage, config)
+        snapshot = Snapshot(storage, config, timeline)
+        if wanted.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
+            raise InvalidOption(
+                f"table {config.name!r} has the index {wanted.partition} already",
+                hint="Drop it first to build it anew, or look what is wrong with it: t.indexes.verify().",
+                context={"index": wanted.partition},
+            )
+        index = index_of(snapshot, for_write=False)
+        if wanted.partition == RECORD_INDEX:
+            wanted = IndexName(RECORD_INDEX, partitioned=_partitioned(wanted, partitioned, config, index.is_global))
+        check_new_indexes([wanted], config, snapshot.schema, index)
+        if config.version == 6 and timeline.pending:
+            raise CommitConflict(
+                f"{wanted.partition} cannot be built while a write to the table is pending",
+                hint="Try again when the writers are done.",
+            )
+        table = TableMetadata(storage, config, timeline, settings)
+        if engine is None or not is_key_index(wanted.partition) or not is_large(snapshot, engine):
+            return table.add(wanted, sizing=sizing).config
+        return build_by_job(table.add(), snapshot, wanted, sizing, engine)
+
+
+def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> TableConfig:
+    """Take an index off the table: its name as `create_index` takes it, or its partition. Column statistics take the
+    partition statistics with them.
+
+    Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
+    """
+    with default_lock(storage, wait_seconds=wait_seconds):
+        config = load_table_config(storage)
+        kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
+        partition = name if name in kept else IndexName.parse(name).partition
+        remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
+        if len(remembered) < len(remembered_indexes(config.properties)):
+            changes: dict[str, str | None] = {WANTED_PROPERTY: None, **remembered_property(remembered)}
+            config = update_table_config(storage, changes)
+        elif partition not in kept:
+            raise InvalidOption(
+                f"table {config.name!r} has no index {name!r}",
+                hint=f"It has {', '.join(kept) or 'none'}.",
+                context={"index": name},
+            )
+        _check_free(storage, config, partition)
+        if partition not in kept:
+            return config
+        gone = [partition, *([PARTITION_STATS] if partition == COLUMN_STATS and PARTITION_STATS in kept else [])]
+        timeline = load_timeline(storage, config)
+        return TableMetadata(storage, config, timeline, WriteSettings()).writer.drop(gone)
+
+
+def _sizing(name: IndexName, groups: int | None) -> GroupSizing | None:
+    if groups is None:
+        return None
+    if not is_key_index(name.partition) or groups < 1:
+        raise InvalidOption(
+            f"{name.partition} with groups={groups}",
+            hint="A record index or a secondary index has one file group or more; those of others are fixed.",
+            context={"index": name.partition, "groups": groups},
+        )
+    return GroupSizing(minimum=groups, maximum=groups)
+
+
+def _partitioned(name: IndexName, asked: bool | None, config: TableConfig, is_global: bool) -> bool:
+    if asked is None:
+        return name.partitioned or (bool(config.partition_fields) and not is_global and config.version >= 9)
+    return asked
+
+
+def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
+    if partition == FILES:
+        raise InvalidOption(
+            f"{FILES} is what the metadata table of {config.name!r} stands on",
+            hint="The other indexes can be dropped one by one.",
+        )
+    if partition != RECORD_INDEX:
+        return
+    if config.index_settings.get("type") == RecordIndex.name:
+        raise InvalidOption(
+            f"writes to table {config.name!r} go by its record index",
+            hint="Tell it another index first: t.indexes.adopt('global_simple').",
+        )
+    needing = KeyIndexes.of(storage, config).secondary
+    if needing:
+        raise InvalidOption(
+            f"secondary indexes need the record index: {', '.join(needing)}",
+            hint="Drop them first.",
+            context={"indexes": list(needing)},
+        )

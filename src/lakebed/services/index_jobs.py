@@ -1,0 +1,194 @@
+"""Building an index of record keys by jobs: tasks read key columns, a shuffle by file group, tasks write base files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import Engine, Rows, Task
+from lakebed.errors import IndexInconsistent
+from lakebed.expressions.base import Column, Constant, RowExpression
+from lakebed.format.base_file import read_footer
+from lakebed.index.base import FILE_ID, GROUP, INSTANT
+from lakebed.index.locations import FileIdOf, InstantOf, ShardOf
+from lakebed.index.simple import OLD_PARTITION
+from lakebed.metadata.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
+from lakebed.metadata.index_names import IndexName
+from lakebed.metadata.key_changes import secondary_text
+from lakebed.metadata.key_indexes import record_index_definition, secondary_index_definition
+from lakebed.metadata.keys import secondary_file_groups, secondary_keys
+from lakebed.metadata.layout import PARTITIONED_SIZING, GroupSizing, data_partition_of, group_number
+from lakebed.metadata.record_index_updates import encoded_places, latest_places
+from lakebed.metadata.schemas import form_of_version
+from lakebed.metadata.secondary_updates import entries, indexed_pairs
+from lakebed.metadata.writer import MetadataWriter
+from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage import open_storage_spec
+from lakebed.storage.base import Storage, StorageSpec
+from lakebed.timeline.table_config import TableConfig
+from lakebed.write.changed_keys import side_by_side
+
+# Rows of a table from which on a job reads its keys.
+LARGE_ROWS = 1_000_000
+WRITTEN = pa.schema(
+    [
+        ("file_id", pa.string()),
+        ("name", pa.string()),
+        ("size", pa.int64()),
+        ("entries", pa.int64()),
+        ("millis", pa.int64()),
+        ("twice", pa.string()),
+    ]
+)
+_PAIRS = pa.schema(
+    [("value", pa.string()), ("record_key", pa.string()), (PARTITION_PATH, pa.string()), (GROUP, pa.int32())]
+)
+
+
+def is_large(snapshot: Snapshot, engine: Engine) -> bool:
+    """Whether the table's keys are read by a job; the footers tell the rows."""
+    return engine.name == "spark" and sum(_rows_by_path(snapshot).values()) >= LARGE_ROWS
+
+
+def build_by_job(
+    writer: MetadataWriter, snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, engine: Engine
+) -> TableConfig:
+    """Build an index of record keys, its base files written by tasks. Gives the table's settings after it."""
+    version, rows = snapshot.config.version, _rows_by_path(snapshot)
+    counts: int | dict[str, int] = (sizing or GroupSizing()).file_groups(sum(rows.values()))
+    if name.partitioned:
+        counts = {path: (sizing or PARTITIONED_SIZING).file_groups(n) for path, n in rows.items()}
+    new = writer.begin_partition(name.partition, counts)
+    storage = snapshot.storage if engine.name == "local" else snapshot.storage.spec
+    if name.column is None:
+        definition = record_index_definition(version, partitioned=name.partitioned)
+        write = BaseWriter(storage, new.instant, new.groups, None)
+        entries_ = _placed(snapshot, engine, counts)
+    else:
+        definition = secondary_index_definition(name.partition, name.column, version)
+        write = BaseWriter(storage, new.instant, new.groups, definition.version)
+        entries_ = _paired(snapshot, engine, name.column, definition.version, len(new.groups))
+    tasks = max(1, len(new.groups))
+    done = engine.collect(engine.group_map(entries_, write, WRITTEN, groups=tasks, one_group_per_task=True))
+    _refuse_twice(done, snapshot)
+    written = done.select(WRITTEN.names[:-1]).to_pylist()  # one a file group
+    return writer.complete_partition(new, [WrittenBase(name.partition, *row.values()) for row in written], definition)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseWriter:
+    """Sent to the tasks: writes the base file of one file group. Called with a partition path (of a partitioned record
+    index, else empty), the group's number and all its entries; `index_version` is that of a secondary index."""
+
+    storage: StorageSpec | Storage
+    instant: str
+    groups: tuple[FileGroup, ...]
+    index_version: int | None
+
+    def __call__(
+        self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        storage = open_storage_spec(self.storage) if isinstance(self.storage, StorageSpec) else self.storage
+        group = next(
+            g
+            for g in self.groups
+            if group_number(g.file_id) == number and (data_partition_of(g.file_id) or "") == partition
+        )
+        table, twice = pa.Table.from_batches(list(batches)), None
+        form = form_of_version(group.version)
+        if self.index_version is not None:
+            keys, values = entries(table.select(["value", "record_key"]), form)
+        else:
+            places = table.select([RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT])
+            places = places.rename_columns(["key", "partition", "file_id", "instant"])
+            latest = latest_places(places, partitioned=False)
+            if latest.num_rows < places.num_rows:
+                twice = pc.first(pc.value_counts(places["key"]).filter(_repeated(places["key"])).field(0)).as_py()
+            keys, values = encoded_places(latest, form)
+        base = write_base(storage, group, self.instant, [sorted_by_key(keys, values)], token=task.write_token)
+        row = [base.file_id, base.name, base.size, base.entries, base.millis, twice]
+        columns = [pa.array([value], field.type) for value, field in zip(row, WRITTEN, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=WRITTEN)
+
+
+def _repeated(keys: pa.ChunkedArray) -> pa.Array:
+    return pc.greater(pc.value_counts(keys).field(1), 1)
+
+
+def _placed(snapshot: Snapshot, engine: Engine, counts: int | Mapping[str, int]) -> Rows:
+    """Key, place and file group of every stored row."""
+    files = snapshot.base_files()
+    if isinstance(counts, int):
+        return _places_of(snapshot, engine, files, counts, Constant(""))
+    by_count: dict[int, list[BaseFile]] = {}
+    for file in files:
+        if file.partition in counts:
+            by_count.setdefault(counts[file.partition], []).append(file)
+    parts = [_places_of(snapshot, engine, some, n, Column(PARTITION_PATH)) for n, some in by_count.items()]
+    return engine.union(parts) if parts else _places_of(snapshot, engine, (), 1, Column(PARTITION_PATH))
+
+
+def _places_of(snapshot: Snapshot, engine: Engine, files: Sequence[BaseFile], shards: int, path: RowExpression) -> Rows:
+    stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+    columns: dict[str, RowExpression] = {
+        OLD_PARTITION: Column(PARTITION_PATH),
+        FILE_ID: FileIdOf(),
+        INSTANT: InstantOf(),
+        GROUP: ShardOf(RECORD_KEY, shards),
+    }
+    # the group's path comes last: the place is taken from the stored one
+    placed = engine.derive(stored, columns, keep=[RECORD_KEY, PARTITION_PATH])
+    return engine.derive(placed, {PARTITION_PATH: path}, keep=[RECORD_KEY, *columns])
+
+
+@dataclass(frozen=True, slots=True)
+class _PairTexts:
+    """Sent to the tasks: keys and values of stored rows as a secondary index has them, with their file groups."""
+
+    column: str
+    index_version: int
+    shards: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            texts = secondary_text(Column(self.column).arrow(batch))
+            pairs = indexed_pairs(texts, batch.column(RECORD_KEY), self.index_version)
+            keys = secondary_keys(pairs["value"], pairs["record_key"])
+            groups = secondary_file_groups(keys, self.shards, version=self.index_version)
+            path = pa.repeat(pa.scalar(""), len(keys))
+            table = pa.Table.from_arrays([*pairs.columns, path, pa.array(groups)], schema=_PAIRS)
+            yield from table.combine_chunks().to_batches()
+
+
+def _paired(snapshot: Snapshot, engine: Engine, column: str, index_version: int, shards: int) -> Rows:
+    stored = engine.read_columns(snapshot, snapshot.base_files(), [RECORD_KEY, column.partition(".")[0]])
+    return engine.map(stored, _PairTexts(column, index_version, shards), _PAIRS)
+
+
+def _rows_by_path(snapshot: Snapshot) -> dict[str, int]:
+    """Stored rows of each partition path, from the footers."""
+
+    def rows(file: BaseFile) -> int:
+        return read_footer(snapshot.storage, file.path, file.size).metadata.num_rows
+
+    files = list(snapshot.base_files())
+    counts: dict[str, int] = {}
+    for file, count in zip(files, side_by_side(rows, files), strict=True):
+        counts[file.partition] = counts.get(file.partition, 0) + count
+    return counts
+
+
+def _refuse_twice(done: pa.Table, snapshot: Snapshot) -> None:
+    twice = done["twice"].drop_null()
+    if len(twice):
+        key = twice[0].as_py()
+        raise IndexInconsistent(
+            f"record key {key!r} of table {snapshot.config.name!r} stands in several file groups",
+            hint="A record index has one place for a key: make the keys unique first, or (keys that are unique within"
+            " their partition path) create it with partitioned=True.",
+            context={"record_key": key},
+        )

@@ -1,0 +1,112 @@
+"""`Table.indexes`: the index that writes go by, and the indexes of the metadata table: listed, made, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.engine.base import Engine
+from lakebed.index.base import Index
+from lakebed.index.inference import adopt
+from lakebed.index.registry import index_changes, index_of
+from lakebed.services.index_building import create_index, drop_index
+from lakebed.services.index_list import IndexFacts, list_indexes
+from lakebed.services.index_repair import repair
+from lakebed.services.index_verification import Verification, verify
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.table_views import View
+from lakebed.timeline.lock import default_lock
+from lakebed.timeline.table_config import update_table_config
+
+if TYPE_CHECKING:
+    from lakebed.table import Table
+
+_SCHEMA = pa.schema(
+    [
+        ("index", pa.string()),
+        ("kind", pa.string()),
+        ("fields", pa.string()),
+        ("file_groups", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+
+
+class IndexesView(View):
+    """What finds the table's rows: the index of writes, and the indexes in the metadata table; prints as a table."""
+
+    def __init__(self, table: Table, engine: Callable[[], Engine]) -> None:
+        self._storage = table._storage  # pyright: ignore[reportPrivateUsage]
+        self._engine = engine
+
+    @property
+    def index(self) -> Index:
+        """The index that writes use."""
+        return index_of(self._snapshot(), for_write=False)
+
+    def list(self) -> Sequence[IndexFacts]:
+        """The indexes of the metadata table, `files` first of all."""
+        return list_indexes(self._snapshot())
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: index, kind, fields, file_groups, bytes."""
+        rows = [[f.name, f.kind, ", ".join(f.fields), f.file_groups, f.bytes] for f in self.list()]
+        columns = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(_SCHEMA)]
+        return pa.Table.from_arrays(columns, schema=_SCHEMA)
+
+    def create(self, name: str, *, partitioned: bool | None = None, groups: int | None = None) -> None:
+        """Build an index in the metadata table from the table's files, and the metadata table where there is none.
+
+        `name` is "record_index", "bloom_filters", "column_stats", "partition_stats", or a column for a secondary index
+        (version 8 and 9). `partitioned` makes a record index for each partition path (version 9; by itself so where
+        the table's keys are unique within partition paths only). `groups` says how many file groups a record or
+        secondary index gets, instead of Hudi's estimate; those of a partitioned one are for each partition path.
+
+        Raises `InvalidOption`, `SchemaConflict`, `UnsupportedFeature` or `IndexInconsistent`; nothing changes then.
+        """
+        create_index(self._storage, name, partitioned=partitioned, groups=groups, engine=self._engine())
+
+    def drop(self, name: str) -> None:
+        """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""
+        drop_index(self._storage, name)
+
+    def verify(self) -> Verification:
+        """Compare every index with the files and rows of the table; names each difference. True when there is none."""
+        return verify(self._storage)
+
+    def repair(self, name: str | None = None) -> Verification:
+        """Verify, and write the records that differ, of one index (as `list` shows it) or of all; gives what was wrong.
+        File groups without a difference are not touched."""
+        return repair(self._storage, None if name is None else [name])
+
+    def adopt(
+        self,
+        index: str,
+        *,
+        buckets: int | None = None,
+        fields: Sequence[str] = (),
+        update_partition_path: bool = True,
+    ) -> Index:
+        """Record which index the table has. A bucket index is checked against all stored keys first.
+
+        Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
+        """
+        with default_lock(self._storage, wait_seconds=60.0):
+            adopted = adopt(
+                self._snapshot(),
+                index,
+                buckets=buckets,
+                fields=tuple(fields),
+                update_partition_path=update_partition_path,
+            )
+            update_table_config(self._storage, index_changes(adopted))
+        return self.index
+
+    def __repr__(self) -> str:
+        listed = super().__repr__()
+        return f"writes: {self.index.explain()}\n{listed}"
+
+    def _snapshot(self) -> Snapshot:
+        return open_snapshot(self._storage)
