@@ -25,8 +25,6 @@ from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hfile_cache import BLOCKS
 
 FILE_GROUPS = 8
-# Rows of a row group in files that are sorted by key: a lookup reads one of them.
-SORTED_ROW_GROUP = 16_384
 BARS = {"sorted": 50.0, "unsorted": 150.0}
 
 
@@ -53,13 +51,10 @@ def made_table(folder: Path, rows: pa.Table, *, order: str, indexes: list[str]) 
     if (path / ".hoodie").exists():
         return str(path)
     table = lakebed.create(str(path), rows.schema, key="id", index="simple", indexes=indexes)
-    options: dict[str, Any] = {}
-    if order == "sorted":
-        options["hoodie.parquet.block.size"] = rows.nbytes * SORTED_ROW_GROUP // len(rows)
     size = -(-len(rows) // FILE_GROUPS)
     for number in range(FILE_GROUPS):
         part = rows.slice(number * size, size)
-        table.bulk_insert(part.sort_by("id") if order == "sorted" else part, options=options)
+        table.bulk_insert(part.sort_by("id") if order == "sorted" else part)
     return str(path)
 
 

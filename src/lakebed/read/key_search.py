@@ -19,13 +19,18 @@ from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.arrow_scan import FileReader
 from lakebed.read.asked_keys import WantedKeys, plain_texts
 from lakebed.read.plan import FileSet, ScanPlan, plan_scan, table_columns
+from lakebed.read.predicates import Column, In, Literal, Predicate
+from lakebed.read.pruning import MAX_KEYS
 from lakebed.read.record_index import FoundKeys, Group, find_keys
+from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.snapshot import Snapshot
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
 _FEW_KEYS = 4
+# Reading the footers of so many files costs less than asking the metadata table for their key ranges.
+_FEW_FILES = 16
 
 
 class KeySearch:
@@ -72,9 +77,17 @@ class KeySearch:
         slices = self.snapshot.file_slices(self.partitions)
         bucketed = bucket_layout(self.snapshot.config, table_columns(self.snapshot))
         if bucketed is None:
-            return list(slices)
+            return self._by_statistics(slices)
         numbers = set(bucketed[0].buckets_of(self.keys).to_pylist())
         return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
+
+    def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
+        """Those whose range of keys, as the metadata table knows it, has one of them: fewer footers are read then."""
+        if len(slices) <= _FEW_FILES or len(self.keys) > MAX_KEYS or not self.meta:
+            return list(slices)
+        column = Column((RECORD_KEY,), pa.string())
+        wanted = Predicate(In(column, tuple(Literal(key, column.type) for key in self.keys.to_pylist())))
+        return skip_slices(self.snapshot, wanted, slices, table_columns(self.snapshot), log_files=True)[0]
 
     @cached_property
     def plan(self) -> ScanPlan:

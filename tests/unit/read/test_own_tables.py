@@ -13,7 +13,12 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
+from lakebed.model import HOODIE
 from lakebed.read.filters import parse_filter
+from lakebed.read.lookup import get
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.counting import CountingStorage
 from lakebed.table import Table
 
 from .random_filters import FilterMaker
@@ -129,3 +134,18 @@ def test_older_views(version: int, partitioned: bool) -> None:
         assert rows(with_it.scan(as_of=instant, filter="id = 'k004'").to_arrow()) == rows(
             old.filter(pc.equal(old["id"], "k004"))
         )
+
+
+def test_key_ranges_of_the_metadata_table_save_footers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a record index, where there are many files."""
+    monkeypatch.setattr("lakebed.read.key_search._FEW_FILES", 2)
+    schema = pa.schema([("id", pa.string()), ("part", pa.string())])
+    uri = "memory://own-tables/ranges"
+    table = lakebed.create(uri, schema, key="id", partition_by="part", index="simple")
+    for number in range(6):
+        keys = [f"{number}-{n}" for n in range(5)]
+        table.bulk_insert(pa.table({"id": keys, "part": [f"p{number}"] * 5}))
+    storage = CountingStorage(open_storage(uri))
+    snapshot = open_snapshot(storage)
+    assert get(snapshot, ["3-2", "5-0", "nobody"])["id"].to_pylist() == ["3-2", "5-0"]
+    assert {path.partition("/")[0] for path in storage.opened if not path.startswith(HOODIE)} == {"p3", "p5"}
