@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import uuid
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from lakebed.metadata.writer import MetadataSettings
+from lakebed.metadata import record_index_records
+from lakebed.metadata.definitions import IndexDefinition
+from lakebed.metadata.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
+from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from metadata_models import Change, Content, Maintained, Random, lookups, new_table
 
@@ -152,6 +157,84 @@ def test_resharding(version: int) -> None:
     assert counts == [7, 1, 1, 12, 5, 6]
     names = {info.path.rpartition("/")[2] for info in table.storage.list(".hoodie/metadata/record_index")}
     assert not any("record-index-0000-" in name for name in names)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_a_small_delta_commit_asks_of_storage(version: int) -> None:
+    table = made(version)
+    for _ in range(3):
+        table.commit(Random(9).change(Content()))
+    counted = CountingStorage(table.storage)
+    instant = table.begin()
+    records = table.records(Change(added={"a": {f"f{n}": 9 for n in range(8)}}, ranges={"a": (1, 2)}), instant)
+    del records["record_index"]
+    writer = MetadataWriter(counted, table.config, table.timeline)
+    writer.apply(instant, records)
+    logs = 4 if version >= 8 else 3
+    # properties and the timeline once, each partition once; three timeline files and a log file for each file group
+    lists = 1 + len(records)
+    assert counted.counts == {"read": 1, "list": lists, "put_if_absent": 3, "write": logs, "head": 1}
+
+
+def partitioned(version: int) -> tuple[Maintained, dict[tuple[str, str], str]]:
+    table = made(version)
+    first = {("a", "k1"): "f", ("a", "k2"): "g", ("x-1", "k1"): "h"}
+    groups = [
+        GroupRecords(*_located({key: v for key, v in first.items() if key[0] == path}, table), path)
+        for path in ("a", "x-1")
+    ]
+    table.writer().drop(["record_index"])
+    definition = IndexDefinition("record_index", "record_index", options={"isPartitioned": "true"})
+    table.writer().initialise("record_index", groups, definition)
+    return table, first
+
+
+def _located(places: dict[tuple[str, str], str], table: Maintained) -> tuple[pa.StringArray, pa.BinaryArray]:
+    rows = {
+        "key": [key for _, key in places],
+        "partition": [path for path, _ in places],
+        "file_id": list(places.values()),
+        "instant": ["20200101000000000"] * len(places),
+    }
+    return record_index_records.encode(pa.table(rows), table.form)
+
+
+def _locations(table: Maintained) -> dict[tuple[str, str], str]:
+    rows = [row for part in table.opened().entries("record_index") for row in part.to_pylist()]
+    found = table.opened().record_locations(pa.array([row["key"] for row in rows])).to_pylist()
+    assert sorted(map(str, found)) == sorted(map(str, rows))
+    return {(row["partition"], row["key"]): row["file_id"] for row in rows}
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_a_partitioned_record_index_grows_with_the_data(version: int) -> None:
+    table, known = partitioned(version)
+    assert _locations(table) == known
+    rng = np.random.default_rng(version)
+    for number in range(8):
+        paths = rng.choice(["a", "x-1", "b=2", "c/d", ""], 6)
+        new = {(str(path), f"k{n}"): f"f{number}" for path, n in zip(paths, rng.integers(0, 9, 6), strict=True)}
+        gone = [key for key in known if key not in new and rng.random() < 0.2]
+        keys, values = _located(new, table)
+        records = Records(
+            keys,
+            values,
+            pa.array([key for _, key in gone], pa.string()),
+            pa.array([path for path, _ in new]),
+            pa.array([path for path, _ in gone], pa.string()),
+        )
+        instant = table.begin()
+        table.writer().apply(instant, {"record_index": records})
+        if number == 3:
+            table.undo(instant)
+        else:
+            table.complete(instant)
+            known = {key: file for key, file in known.items() if key not in gone} | new
+        assert _locations(table) == known
+        if number == 5:
+            assert table.writer().reshard("record_index", {"a": 4, "x-1": 2})
+            assert _locations(table) == known
+    assert not table.opened().slices.timeline.pending
 
 
 def test_a_key_that_is_put_and_deleted_is_put() -> None:
