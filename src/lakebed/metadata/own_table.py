@@ -122,7 +122,8 @@ class OwnTable:
         if self.version >= 8:
             return FileGroup(self.version, file_slice.partition, file_slice.file_id, file_slice.instant, base)
         waiting = self.timeline.pending_compaction().get((file_slice.partition, file_slice.file_id))
-        instant = waiting.time if waiting else file_slice.instant
+        is_compacted = waiting is not None and waiting.action is Action.COMPACTION
+        instant = waiting.time if waiting and is_compacted else file_slice.instant
         logs = [log for log in file_slice.log_files if log.instant == instant]
         return FileGroup(
             self.version,

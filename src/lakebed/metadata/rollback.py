@@ -41,7 +41,7 @@ def roll_back(own: OwnTable, instant: str, rollback_instant: str) -> bool:
     at = rollback_instant if own.version >= 8 else rollback_instant + _SUFFIX
     if at in taken:
         at = own.new_time() + ("" if own.version >= 8 else _SUFFIX)
-    logs = {} if own.version >= 8 else _logs_with_blocks_of(own, instant)
+    logs = {} if own.version >= 8 else logs_with_blocks_of(own, instant)
     files = _files_of(own, instant)
     plan = encode_rollback_plan(own.storage.url(), target, files, logs)
     own.transitions.request(Action.ROLLBACK, at, plan)
@@ -79,7 +79,7 @@ def _files_of(own: OwnTable, instant: str) -> list[str]:
     return found
 
 
-def _logs_with_blocks_of(own: OwnTable, instant: str) -> dict[str, int]:
+def logs_with_blocks_of(own: OwnTable, instant: str) -> dict[str, int]:
     """The log files that hold visible blocks of the instant, with their sizes (version 6)."""
     found: dict[str, int] = {}
     for partition in own.storage.list_folders():

@@ -103,6 +103,27 @@ def test_services_change_nothing(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_log_compaction(version: int) -> None:
+    changes, content = Random(version + 60), Content()
+    content = changes.change(content).on(content)
+    table = made(version, content, MetadataSettings(compact_after=9, log_compaction=True, log_compact_after=3))
+    done: list[str] = []
+    for number in range(14):
+        change = changes.change(content)
+        instant = table.begin()
+        table.writer().apply(instant, table.records(change, instant))
+        if number % 5 == 4:
+            table.undo(instant)
+        else:
+            table.complete(instant)
+            content = change.on(content)
+        done += table.writer().run_services()
+        assert table.content() == expected(table, content)
+    assert sum(text.startswith("log compaction") for text in done) >= 4
+    assert any(text.startswith("compaction") for text in done)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_archival(version: int) -> None:
     changes, content = Random(version + 20), Content()
     settings = MetadataSettings(compact_after=3, clean_commits=3, archive_above=6, archive_down_to=3)
