@@ -22,6 +22,15 @@ SCHEMA = pa.schema(
         ("_hoodie_is_deleted", pa.bool_()),
     ]
 )
+INDEXES = [
+    "bucket",
+    "simple",
+    "global_simple",
+    "global_simple_stay",
+    "record",
+    "record_move",
+    "record_level_index",
+]
 CITIES = ("oslo", "rome", "é/x")
 DROP_KNOWN = {"hoodie.datasource.write.insert.drop.duplicates": True}
 _numbers = itertools.count()
@@ -47,17 +56,21 @@ class History(RuleBasedStateMachine):
     """One table; each rule is one write, each invariant a way to read it."""
 
     @initialize(
-        index=st.sampled_from(["bucket", "simple", "global_simple", "global_simple_stay"]),
+        index=st.sampled_from(INDEXES),
         version=st.sampled_from([9, 8, 6]),
         partitioned=st.booleans(),
         event_time=st.booleans(),
         buckets=st.integers(1, 5),
     )
     def create(self, index: str, version: int, partitioned: bool, event_time: bool, buckets: int) -> None:
-        is_global = index.startswith("global")
+        if index == "record_level_index" and version < 9:
+            index = "record"  # only version 9 has one for each partition path
+        is_global = index.startswith("global") or index in ("record", "record_move")
         options = {"hoodie.datasource.write.partitionpath.urlencode": True}
         if index == "global_simple_stay":
             options["hoodie.simple.index.update.partition.path"] = False
+        if index == "record_move":
+            options["hoodie.record.index.update.partition.path"] = True
         self.table = lakebed.create(
             f"memory://histories/t{next(_numbers)}",
             SCHEMA,
@@ -65,17 +78,18 @@ class History(RuleBasedStateMachine):
             partition_by="city" if partitioned else None,
             ordering="ts",
             merge="event_time" if event_time else "commit_time",
-            index="global_simple" if is_global else index,
+            index={"global_simple_stay": "global_simple", "record_move": "record"}.get(index, index),
+            indexes=["bloom_filters", *(["v"] if index.startswith("record") and is_global and version > 6 else [])],
             buckets=buckets if index == "bucket" else None,
             table_version=version,
             properties=options,
         )
         self.is_global = is_global
-        self.stays = index == "global_simple_stay" and partitioned
+        self.stays = index in ("global_simple_stay", "record") and partitioned
         self.model = DictTable(
             event_time=event_time,
             is_global=is_global,
-            moves=index == "global_simple" and partitioned,
+            moves=index in ("global_simple", "record_move") and partitioned,
             partitioned=partitioned,
         )
         self.past: list[tuple[str, list[tuple[Any, ...]]]] = []
@@ -149,6 +163,11 @@ class History(RuleBasedStateMachine):
         assert self.table.exists(ids).to_pylist() == [i in held for i in ids]
         wanted = [as_tuple(r) for p, r in self.model.rows.items() if p[1] in ids]
         assert sorted(map(as_tuple, self.table.get(ids).to_pylist())) == sorted(wanted)
+
+    @invariant()
+    def indexes_agree(self) -> None:
+        found = self.table.indexes.verify()
+        assert found.ok, found
 
     @invariant()
     def changes_agree(self) -> None:

@@ -48,7 +48,7 @@ def _check_one_place(config: TableConfig, index: Index, why: str) -> None:
     if config.partition_fields and not index.is_global:
         raise InvalidOption(
             f"with the index {index.name!r} a key of table {config.name!r} may stand in each partition path, and {why}",
-            hint="Make the table with index='record' or 'global_simple'; a record index can be partitioned (version 9).",
+            hint="Make the table with index='record' or 'global_simple', or a record index for each partition path.",
             context={"index": index.name},
         )
 
