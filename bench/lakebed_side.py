@@ -17,7 +17,6 @@ from lakebed.engine.base import Task
 from lakebed.engine.spark import SparkEngine
 from lakebed.write.status import WriteStatus, to_batch
 
-
 _METADATA = os.environ.get("BENCH_METADATA") == "1"
 
 

@@ -17,6 +17,9 @@ MOST_COLUMNS = 32
 # Indexed ahead of the table's own columns from version 8 on.
 META_WITH_STATS = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 
+# In the definition of stats that lakebed built: ranges of floating columns count NaN, which Hudi's do not.
+RANGES_OPTION = "lakebed.ranges"
+
 Kinds = dict[str, pa.DataType]
 
 
@@ -58,10 +61,10 @@ def stats_definitions(columns: Sequence[str], *, version: int) -> Mapping[str, I
     """The definition that says which columns have stats; versions before 8 keep none."""
     if version < 8:
         return {}
-    index_version = index_version_of(version)
-    return {
-        COLUMN_STATS: IndexDefinition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, tuple(columns), version=index_version)
-    }
+    definition = IndexDefinition(
+        COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, tuple(columns), {RANGES_OPTION: "true"}, index_version_of(version)
+    )
+    return {COLUMN_STATS: definition}
 
 
 def index_version_of(version: int) -> int:

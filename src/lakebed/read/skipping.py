@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_INDEX, PARTITION_STATS, SECONDARY_INDEX
 from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.metadata.stats_columns import RANGES_OPTION
 from lakebed.model import META_COLUMNS, FileSlice
 from lakebed.read.expression_index import bounds_of_results, demanded_results, indexed_calls
 from lakebed.read.filter_keys import demanded_keys, demanded_values
@@ -32,8 +33,6 @@ _FEW_SLICES = 4
 _FEW_PARTITIONS = 32
 # Bloom filters are large: they are asked about the last candidates.
 _FEW_FILTERS = 64
-# The option of the column stats' definition by which lakebed says that the ranges of its own files count NaN.
-EXACT_RANGES = "lakebed.ranges"
 # What a commit of lakebed has in its metadata.
 _WRITER = "lakebed.writer"
 
@@ -176,7 +175,7 @@ class _Skipping:
     @property
     def _has_exact_ranges(self) -> bool:
         definition = self.metadata.slices.definitions.get(COLUMN_STATS)
-        return definition is not None and EXACT_RANGES in definition.options
+        return definition is not None and RANGES_OPTION in definition.options
 
     def _types(self) -> dict[str, pa.DataType]:
         return {".".join(path): kind for path, kind in self._columns.items()}
