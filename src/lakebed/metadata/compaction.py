@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakebed.errors import CorruptFile
 from lakebed.metadata.group_files import FileGroup, WrittenBase, write_base
 from lakebed.metadata.layout import parse_files
 from lakebed.metadata.own_table import OwnTable
@@ -87,26 +86,17 @@ def is_held_up(own: OwnTable) -> bool:
     return any(instant.time in here for instant in own.data_timeline.pending)
 
 
-def plan_slice(own: OwnTable, operation: CompactionOperation) -> FileSlice:
-    """The file slice that an operation of a plan names. Raises `CorruptFile` where a file of it is missing."""
-    folder = {
-        info.path.rpartition("/")[2]: info.size for info in own.storage.list(operation.partition, recursive=False)
-    }
-
-    def file(name: str) -> BaseFile | LogFile:
-        found = parse_files(operation.partition, name, folder[name]) if name in folder else None
-        if found is None:
-            raise CorruptFile(
-                f"{operation.partition}/{name} of the metadata table is missing, a compaction that is pending needs it",
-                hint="Drop the metadata table and build it again.",
-                context={"path": f"{operation.partition}/{name}"},
-            )
-        return found
-
-    base = file(operation.base_file) if operation.base_file else None
-    logs = [log for log in map(file, operation.log_files) if isinstance(log, LogFile)]
-    assert base is None or isinstance(base, BaseFile)
-    return FileSlice(operation.partition, operation.file_id, operation.instant, base, tuple(logs))
+def plan_slice(own: OwnTable, operation: CompactionOperation) -> FileSlice | None:
+    """The file slice that an operation of a plan names; None where a file of it is gone: the partition was dropped, and
+    maybe built again, since the plan was made."""
+    sizes = {info.path.rpartition("/")[2]: info.size for info in own.storage.list(operation.partition, recursive=False)}
+    names = [*([operation.base_file] if operation.base_file else []), *operation.log_files]
+    if operation.partition not in own.partitions or not sizes.keys() >= set(names):
+        return None
+    files = [parse_files(operation.partition, name, sizes[name]) for name in names]
+    base = next((file for file in files if isinstance(file, BaseFile)), None)
+    logs = tuple(file for file in files if isinstance(file, LogFile))
+    return FileSlice(operation.partition, operation.file_id, operation.instant, base, logs)
 
 
 def remove_leftovers(own: OwnTable, instant: str, partitions: Sequence[str]) -> None:
@@ -119,14 +109,10 @@ def remove_leftovers(own: OwnTable, instant: str, partitions: Sequence[str]) -> 
 
 
 def _finish(own: OwnTable, pending: Instant) -> str:
-    # partitions that were dropped since are none of its business any more
-    operations = [
-        operation
-        for operation in compaction_operations(own.timeline.plan(pending))
-        if operation.partition in own.partitions
-    ]
+    operations = compaction_operations(own.timeline.plan(pending))
     remove_leftovers(own, pending.time, sorted({operation.partition for operation in operations}))
-    return _run(own, pending.time, [plan_slice(own, operation) for operation in operations], pending.state)
+    slices = [found for operation in operations if (found := plan_slice(own, operation)) is not None]
+    return _run(own, pending.time, slices, pending.state)
 
 
 def _run(own: OwnTable, instant: str, slices: Sequence[FileSlice], state: State) -> str:

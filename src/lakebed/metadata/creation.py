@@ -23,7 +23,10 @@ from lakebed.metadata.layout import (
     FILES,
     INITIAL_INSTANT,
     METADATA_FOLDER,
+    RECORD_INDEX,
+    data_partition_of,
     file_id,
+    group_number,
     metadata_properties,
     partition_metadata,
 )
@@ -82,11 +85,13 @@ def begin_partition(own: OwnTable, partition: str, counts: int | Mapping[str, in
         own.storage.delete_folder(partition)
         own.changed()
     instant = _initial_instant(own)
-    ids = (
-        [file_id(partition, number) for number in range(counts)]
-        if isinstance(counts, int)
-        else [file_id(partition, number, path) for path in sorted(counts) for number in range(counts[path])]
-    )
+    wanted: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
+    ids = [
+        file_id(partition, first + number, path)
+        for path, count in wanted.items()
+        for first in [first_free_number(own, partition, path)]
+        for number in range(count)
+    ]
     groups = tuple(FileGroup(own.version, partition, id_, instant) for id_ in sorted(ids))
     own.transitions.request(Action.DELTACOMMIT, instant)
     own.transitions.inflight(Action.DELTACOMMIT, instant)
@@ -123,8 +128,11 @@ def initialise(
             assert group.data_partition is not None
             counts[group.data_partition] = counts.get(group.data_partition, 0) + 1
     new = begin_partition(own, partition, counts)
-    ordered = sorted(zip(_ids(partition, groups), groups, strict=True), key=lambda item: item[0])
-    filled = [(group, given) for group, (_, given) in zip(new.groups, ordered, strict=True) if len(given.keys)]
+    waiting: dict[str | None, list[FileGroup]] = {}
+    for group in new.groups:
+        waiting.setdefault(data_partition_of(group.file_id) if partition == RECORD_INDEX else None, []).append(group)
+    filled = [(waiting[given.data_partition].pop(0), given) for given in groups]
+    filled = [(group, given) for group, given in filled if len(given.keys)]
 
     def write(item: tuple[FileGroup, GroupRecords]) -> WrittenBase:
         group, given = item
@@ -157,6 +165,14 @@ def drop_all(own: OwnTable) -> TableConfig:
     return config
 
 
+def first_free_number(own: OwnTable, partition: str, path: str | None) -> int:
+    """The first number for file groups behind those that were replaced: while the timeline says so of an id, nobody
+    looks at a group that has it."""
+    ids = [id_ for part, id_ in own.timeline.replaced_files() if part == partition]
+    numbers = [group_number(id_) for id_ in ids if partition != RECORD_INDEX or data_partition_of(id_) == path]
+    return max(numbers, default=-1) + 1
+
+
 def define(own: OwnTable, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
     """Write index definitions, in place of those of the same name; gives the property that says where they are."""
     known = load_definitions(own.data_storage, own.data_config)
@@ -171,17 +187,6 @@ def undefine(own: OwnTable, names: set[str] | None) -> None:
     kept = [one for name, one in known.items() if names is not None and name not in names]
     if len(kept) < len(known):
         own.data_storage.write(DEFINITIONS_PATH, dump_definitions(kept, own.version))
-
-
-def _ids(partition: str, groups: Sequence[GroupRecords]) -> list[str]:
-    """The file ids that the groups get in their order, numbered for each partition path of the data."""
-    numbers: dict[str | None, int] = {}
-    ids: list[str] = []
-    for group in groups:
-        number = numbers.get(group.data_partition, 0)
-        numbers[group.data_partition] = number + 1
-        ids.append(file_id(partition, number, group.data_partition))
-    return ids
 
 
 def _drop_unfinished(own: OwnTable) -> None:

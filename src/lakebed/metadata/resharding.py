@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.metadata.creation import first_free_number
 from lakebed.metadata.group_files import Entries, FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.keys import file_group, secondary_file_groups
 from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, data_partition_of, file_id, group_number, parse_files
@@ -100,7 +101,7 @@ def _changes(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> 
             )
         if len(old) != count:
             # numbers go on behind all that there ever were: replaced groups lie about until they are cleaned
-            first = _highest_number(own, partition, path) + 1
+            first = max(_highest_number(own, partition, path) + 1, first_free_number(own, partition, path))
             new = tuple(_new_group(own, partition, first + number, path) for number in range(count))
             changes.append(_Change(tuple(old), new))
     return changes

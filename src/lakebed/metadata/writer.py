@@ -106,7 +106,8 @@ class MetadataWriter:
     def roll_back(self, instant: str, rollback_instant: str) -> bool:
         """Undo the delta commit of an instant of the data table, which is rolled back at `rollback_instant`; False
         where there is none."""
-        return self._own.exists() and rollback.roll_back(self._own, instant, rollback_instant)
+        has_any = bool(self._own.partitions) and self._own.exists()
+        return has_any and rollback.roll_back(self._own, instant, rollback_instant)
 
     # services
 

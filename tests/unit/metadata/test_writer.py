@@ -8,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakebed.errors import CommitConflict
 from lakebed.metadata import record_index_records
 from lakebed.metadata.definitions import IndexDefinition
+from lakebed.metadata.group_files import write_log
+from lakebed.metadata.routing import split_by_group
 from lakebed.metadata.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
@@ -256,6 +259,52 @@ def test_a_partitioned_record_index_grows_with_the_data(version: int) -> None:
             assert table.writer().reshard("record_index", {"a": 4, "x-1": 2})
             assert _locations(table) == known
     assert not table.opened().slices.timeline.pending
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_index_that_was_resharded_dropped_and_built_again(version: int) -> None:
+    changes, content = Random(version + 80), Content()
+    content = changes.change(content).on(content)
+    table = made(version, content)
+    assert table.writer().reshard("record_index", 2)
+    assert "record_index" not in table.writer().drop(["record_index"]).metadata_partitions
+    assert "record_index" not in table.opened().slices.definitions
+    records = table.records(Change(put=content.keys), "20200101000000000")["record_index"]
+    writer = table.writer()
+    writer.initialise("record_index", table.groups(records, 3), table.definition("record_index"))
+    assert table.content() == expected(table, content)
+    change = changes.change(content)
+    table.commit(change)
+    assert table.content() == expected(table, change.on(content))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_tasks_write_log_files(version: int) -> None:
+    changes, content = Random(version + 90), Content()
+    content = changes.change(content).on(content)
+    table = made(version, content)
+    for what in ("all is well", "rolled back", "re-sharded"):
+        change, instant = changes.change(content), table.begin()
+        records = table.records(change, instant)
+        shared = records.pop("record_index")
+        groups = table.writer().begin(instant, ["record_index"])["record_index"]
+        parts = split_by_group("record_index", shared, [group.file_id for group in groups], 1)
+        written = [write_log(table.storage, groups[at], instant, *part) for at, part in parts.items()]
+        assert table.content() == expected(table, content)
+        if what == "rolled back":
+            table.writer().roll_back(instant, table.next_time())
+        elif what == "re-sharded":
+            with pytest.raises(CommitConflict, match="pending"):
+                table.writer().reshard("record_index", 5)
+        if what == "rolled back":
+            with pytest.raises(CommitConflict, match="not what it was"):
+                table.writer().apply(instant, records, written)
+            table.undo(instant)
+        else:
+            table.writer().apply(instant, records, written)
+            table.complete(instant)
+            content = change.on(content)
+        assert table.content() == expected(table, content)
 
 
 def test_a_key_that_is_put_and_deleted_is_put() -> None:
