@@ -107,7 +107,9 @@ class LocalEngine:
 
         batches = [b for part in self._parallel(run, list(files)) for b in part]
         if not batches:
-            return LocalRows(pa.table({c: pa.array([], pa.string()) for c in columns}))
+            newest = snapshot.schema_of(max(files, key=lambda f: f.instant)) if files else pa.schema([])
+            types = {f.name: f.type for f in newest}
+            return LocalRows(pa.table({c: pa.array([], types.get(c, pa.string())) for c in columns}))
         plain = [normalise_batch(b, batches[0].schema) for b in batches]
         return LocalRows(pa.Table.from_batches(plain).unify_dictionaries())
 

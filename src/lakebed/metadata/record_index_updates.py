@@ -77,6 +77,12 @@ def latest_places(places: pa.Table, partitioned: bool) -> pa.Table:
     return places.take(pa.array(np.sort(last)))
 
 
+def places_of(changes: pa.Table) -> tuple[pa.StringArray, pa.BooleanArray]:
+    """The keys that came to a file group or went from it, and which of them came."""
+    rows = changes.filter(pc.xor(changes[WAS], changes[IS])).combine_chunks()
+    return plain_strings(rows[KEY]).cast(pa.string()), rows[IS].combine_chunks()
+
+
 def _keys(changes: pa.Table, *, after: bool) -> pa.StringArray:
     """The keys that came (`after`) or went."""
     side, other = (IS, WAS) if after else (WAS, IS)

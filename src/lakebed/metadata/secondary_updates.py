@@ -50,6 +50,13 @@ def indexed_pairs(values: pa.Array, keys: pa.Array, index_version: int) -> pa.Ta
     return pairs if index_version >= _FIRST_WITH_NULLS else pairs.filter(pairs["value"].is_valid())
 
 
+def pairs_of(changes: pa.Table, field: str, index_version: int) -> pa.Table:
+    """`value`, `record_key` and `came`: what of a file group's changes an index on the field gets and loses."""
+    parts = [(_texts(changes, field, side, index_version), side == IS) for side in (WAS, IS)]
+    flagged = [pairs.append_column("came", pa.repeat(pa.scalar(came), pairs.num_rows)) for pairs, came in parts]
+    return pa.concat_tables(flagged).combine_chunks()
+
+
 def _texts(changes: pa.Table, field: str, side: str, index_version: int) -> pa.Table:
     """The pairs of the records that were there before (`was`) or are there now (`is`), where the value is not the same
     on both sides."""

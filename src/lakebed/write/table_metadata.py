@@ -14,12 +14,14 @@ from functools import cached_property
 import pyarrow as pa
 
 from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine
 from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import read_footer
 from lakebed.format.column_ranges import from_stream
 from lakebed.metadata.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.metadata.definitions import DEFINITIONS_PATH, IndexDefinition, dump_definitions, load_definitions
 from lakebed.metadata.file_ranges import ranges_of_file
+from lakebed.metadata.group_files import WrittenLog
 from lakebed.metadata.index_names import IndexName, remembered_indexes
 from lakebed.metadata.key_indexes import KeyIndexes, is_key_index
 from lakebed.metadata.layout import (
@@ -54,6 +56,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig, update_table_config
 from lakebed.timeline.timeline import Timeline
+from lakebed.write.key_jobs import KeyJobs, is_large
 from lakebed.write.key_records import KeyRecords, key_index_groups
 from lakebed.write.status import WriteStatus
 
@@ -66,12 +69,14 @@ _DELETES_ONLY = frozenset({"DELETE_PARTITION"})
 
 @dataclass(frozen=True)
 class TableMetadata:
-    """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock."""
+    """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock. `engine`
+    runs jobs for many keys at a time."""
 
     storage: Storage
     config: TableConfig
     timeline: Timeline
     settings: WriteSettings
+    engine: Engine | None = None
 
     @property
     def writer(self) -> MetadataWriter:
@@ -96,7 +101,16 @@ class TableMetadata:
             return
         snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
         action = _Action(self, snapshot, instant, commit, statuses, writer.partitions)
-        writer.apply(instant, action.records())
+        said = action.records()
+        keys = KeyRecords(snapshot, KeyIndexes.of(self.storage, self.config).of_partitions(writer.partitions))
+        written: list[WrittenLog] = []
+        if keys.indexes and self.engine is not None and is_large(statuses, self.engine):
+            jobs = KeyJobs(self.engine, self.storage, instant, keys.indexes)
+            written = jobs.run(writer, statuses, keys.replaced_files(commit))
+            writer = self.writer  # one that sees what has begun
+        if not written:
+            said |= keys.of_action(instant, commit, statuses)
+        writer.apply(instant, said, written)
 
     # what it consists of
 
@@ -228,8 +242,7 @@ class _Action:
                 said[PARTITION_STATS] = self._partition_stats(files, new, index_version)
         if BLOOM_FILTERS in self.partitions:
             said[BLOOM_FILTERS] = bloom_records_of(files, self.instant, form)
-        indexes = KeyIndexes.of(table.storage, table.config).of_partitions(self.partitions)
-        return said | KeyRecords(self.snapshot, indexes).of_action(self.instant, self.commit, self.statuses)
+        return said
 
     @cached_property
     def kinds(self) -> Kinds:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError, UnsupportedFeature
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.slices.snapshot import Snapshot
@@ -44,6 +45,7 @@ class Transaction:
     operation: str
     settings: WriteSettings
     by_bucket: bool = False
+    engine: Engine | None = None
     instant: str = ""
     timeline: Timeline = field(init=False)
     writer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -167,7 +169,7 @@ class Transaction:
         return self._view
 
     def _table_metadata(self, timeline: Timeline) -> TableMetadata:
-        return TableMetadata(self.storage, self.config, timeline, self.settings)
+        return TableMetadata(self.storage, self.config, timeline, self.settings, self.engine)
 
     def _load(self) -> Timeline:
         timeline = load_timeline(self.storage, self.config)

@@ -258,7 +258,7 @@ def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
 
 def transaction(context: WriteContext, operation: str, action: Action = Action.COMMIT) -> Transaction:
     by_bucket = isinstance(context.index, BucketIndex)
-    return Transaction(context.storage, context.config, action, operation, context.settings, by_bucket=by_bucket)
+    return Transaction(context.storage, context.config, action, operation, context.settings, by_bucket, context.engine)
 
 
 def checked_statuses(collected: pa.Table) -> list[WriteStatus]:

@@ -1,0 +1,197 @@
+"""What a metadata table says wrongly is found by name, and put right in the file groups that hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from golden_tables import golden_tables
+from lakebed.errors import InvalidOption
+from lakebed.metadata.key_changes import KeyChanges
+from lakebed.metadata.record_index_updates import GroupChanges, key_records
+from lakebed.metadata.routing import Records
+from lakebed.metadata.schemas import form_of_version
+from lakebed.metadata.updates import NewFile, bloom_records_of, column_stats_records, file_records
+from lakebed.metadata.writer import MetadataWriter
+from lakebed.services.index_verification import verify
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.counting import CountingStorage
+from lakebed.table import Table
+from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.timeline import load_timeline
+from tables_in_memory import in_memory
+from write_tables import rows
+
+Make = Callable[..., Table]
+FIRST = [(n, f"c{n % 3}", f"v{n % 4}", 10) for n in range(30)]
+
+
+def filled(make: Make, version: int, index: str = "record") -> Table:
+    indexes = ["bloom_filters", "column_stats", *(["v"] if version > 6 and index == "record" else [])]
+    table = make(table_version=version, index=index, indexes=indexes)
+    table.upsert(rows(*FIRST))
+    table.upsert(rows((1, "c1", "changed", 11), (77, "c2", None, 11)))
+    return table
+
+
+def told(table: Table, said: dict[str, Records]) -> None:
+    """Put records into the metadata table that no action has."""
+    storage = open_storage(table.uri)
+    config = load_table_config(storage)
+    timeline = load_timeline(storage, config)
+    last = timeline.commits[-1].time
+    instant = str(int(last) + 1) if config.version >= 8 else f"{last}000"
+    MetadataWriter(storage, config, timeline).apply(instant, said)
+
+
+def wrong_keys(version: int, *, partitioned: bool) -> Records:
+    """A key that is elsewhere, one that is not there; and one is missing."""
+    names = ["_hoodie_record_key"]
+    came, went = (pa.RecordBatch.from_arrays([pa.array(keys)], names=names) for keys in (["3", "999"], ["6"]))
+    changes = KeyChanges()
+    changes.added(came)
+    changes.removed(went)
+    group = GroupChanges("c0", "0a0a0a0a-0000-4000-8000-000000000000-0", changes.table())
+    return key_records([group], "20240101000000000", form_of_version(version), partitioned=partitioned)
+
+
+@pytest.mark.parametrize(("version", "index"), [(9, "record"), (8, "record"), (6, "record"), (9, "record_level_index")])
+def test_the_record_index(make: Make, version: int, index: str) -> None:
+    table = filled(make, version, index)
+    assert table.indexes.verify()
+    told(table, {"record_index": wrong_keys(version, partitioned=index != "record")})
+    found = table.indexes.verify()
+    assert not found
+    said = {(row["index"], row["problem"], row["what"]) for row in found.differences.to_pylist()}
+    assert said == {("record_index", "wrong", "3"), ("record_index", "extra", "999"), ("record_index", "missing", "6")}
+    assert "record_index: wrong 3 expected" in repr(found)
+    assert table.indexes.repair("record_index").differences.num_rows == 3
+    assert table.indexes.verify().ok
+    table.upsert(rows((3, "c0", "after", 20), (500, "c0", "after", 20)))
+    assert table.indexes.verify().ok
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_files_statistics_and_bloom_filters(make: Make, version: int) -> None:
+    table = filled(make, version)
+    snapshot = open_snapshot(open_storage(table.uri))
+    metadata = snapshot.metadata
+    assert metadata is not None
+    form = form_of_version(version)
+    first = snapshot.base_files()[0]
+    stats = metadata.column_stats(["ts"], None, {"ts": pa.int64()})
+    shifted = {"ts": stats["ts"].set_column(3, "max", pa.array([7] * len(stats["ts"]), pa.int64()))}
+    bad = {
+        "files": file_records(
+            [NewFile("c1", "ghost.parquet", 5)], form, partitions=["nowhere"], removed={first.partition: [first.name]}
+        ),
+        "bloom_filters": bloom_records_of(
+            [NewFile(first.partition, first.name, first.size, None, ("SIMPLE", "AAAA"))], "1", form
+        ),
+        "column_stats": Records.deletes(column_stats_records(shifted, form, 2 if version >= 9 else 1).keys),
+    }
+    told(table, bad)
+    found = table.indexes.verify()
+    problems = {(row["index"], row["problem"]) for row in found.differences.to_pylist()}
+    assert problems >= {
+        ("files", "missing"),
+        ("files", "extra"),
+        ("bloom_filters", "wrong"),
+        ("column_stats", "missing"),
+    }
+    assert "partition nowhere" in found.of("files")["what"].to_pylist()
+    table.indexes.repair()
+    assert table.indexes.verify().ok, table.indexes.verify()
+    assert len(table.scan().to_arrow()) == len(FIRST) + 1
+
+
+def test_a_secondary_index_and_partition_statistics(make: Make) -> None:
+    table = filled(make, 9)
+    metadata = open_snapshot(open_storage(table.uri)).metadata
+    assert metadata is not None
+    gone = pa.array(["v1$9", "\0$77"])
+    stats = metadata.partition_stats(["ts"], {"ts": pa.int64()})["ts"]
+    told(
+        table,
+        {"secondary_index_v": Records.deletes(gone), "partition_stats": Records.deletes(stats["key"].combine_chunks())},
+    )
+    found = table.indexes.repair()
+    assert found.of("secondary_index_v")["key"].to_pylist() == gone.to_pylist()
+    assert found.of("partition_stats").num_rows == len(stats)
+    assert table.indexes.verify().ok
+
+
+def test_only_file_groups_that_differ_are_written(make: Make) -> None:
+    table = filled(make, 9)
+    told(table, {"record_index": wrong_keys(9, partitioned=False)})
+    storage = open_storage(table.uri)
+    before = {info.path for info in storage.list(".hoodie/metadata")}
+    table.indexes.repair()
+    written = {info.path for info in storage.list(".hoodie/metadata")} - before
+    logs = [path.split("/") for path in written if ".log." in path]
+    assert {path[2] for path in logs} == {"record_index"}
+    assert len(logs) <= 4
+
+
+def test_no_metadata_table(make: Make) -> None:
+    table = make(index="simple", properties={"hoodie.metadata.enable": False})
+    table.upsert(rows(*FIRST))
+    assert table.indexes.verify().checked == ()
+    assert table.indexes.repair().ok
+    assert table.indexes.list() == ()
+
+
+def test_dropping(make: Make) -> None:
+    table = filled(make, 9)
+    for name, word in (("record_index", "adopt"), ("files", "stands on"), ("nothing", "no index")):
+        with pytest.raises(InvalidOption, match=word):
+            table.indexes.drop(name)
+    table.indexes.adopt("global_simple")
+    with pytest.raises(InvalidOption, match="secondary_index_v"):
+        table.indexes.drop("record_index")
+    table.indexes.drop("v")
+    table.indexes.drop("record_index")
+    table.indexes.drop("column_stats")
+    assert [f.name for f in table.indexes.list()] == ["files", "bloom_filters"]
+    table.upsert(rows((1, "c1", "later", 30)))
+    assert [f.name for f in table.indexes.list()] == ["files", "bloom_filters"]
+    assert table.indexes.verify().ok
+    assert "bloom filters" in repr(table.indexes)
+    assert "<table>" in table.indexes._repr_html_()
+
+
+def test_an_index_asked_for_at_create_can_be_let_go(make: Make) -> None:
+    table = make(index="global_simple", indexes=["record_index", "bloom_filters"])
+    table.indexes.drop("record_index")
+    table.upsert(rows(*FIRST))
+    assert [f.name for f in table.indexes.list() if f.name.endswith(("index", "filters"))] == ["bloom_filters"]
+
+
+COW = [t.name for t in golden_tables(lambda t: bool(t.entry.get("metadata_partitions"))) if "_cow_" in t.name]
+
+
+@pytest.mark.parametrize("name", COW)
+def test_tables_of_real_hudi(name: str) -> None:
+    """Nothing differs, but for the ranges of columns with NaN, of which Hudi's footers say zero."""
+    found = verify(in_memory(name, "verified"))
+    labels = found.differences["what"].to_pylist()
+    assert all(label.split(" ")[0] in ("f32", "f64") for label in labels), found
+
+
+def test_verifying_writes_nothing(make: Make) -> None:
+    table = filled(make, 9)
+    storage = CountingStorage(open_storage(table.uri))
+    assert verify(storage).ok
+    assert not storage.written
+
+
+def test_errors_name_the_way_on(make: Make) -> None:
+    table = filled(make, 9)
+    with pytest.raises(lakebed.InvalidOption, match="already"):
+        table.indexes.create("v")
+    with pytest.raises(lakebed.InvalidOption, match="groups=3"):
+        table.indexes.create("column_stats", groups=3)
