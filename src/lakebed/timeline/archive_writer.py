@@ -129,9 +129,9 @@ def _write_history(timeline: Timeline, name: str, rows: pa.Table) -> LsmFile:
     }
     footer = {"parquet.avro.schema": json.dumps(record, separators=(",", ":")), "writer.model.name": "avro"}
     sink = io.BytesIO()
-    pq.write_table(
-        rows.replace_schema_metadata(footer), sink, compression="gzip", store_schema=False, use_dictionary=False
-    )
+    with pq.ParquetWriter(sink, _HISTORY, compression="gzip", store_schema=False, use_dictionary=False) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata(footer)
     timeline.storage.write(f"{timeline.config.archive_folder}/{name}", sink.getvalue())
     first, last = name.split("_")[:2]
     return LsmFile(name, sink.tell(), first, last)

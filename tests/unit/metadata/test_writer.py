@@ -37,7 +37,7 @@ def expected(table: Maintained, content: Content) -> Content:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_random_deltas(version: int) -> None:
     table, changes, content = made(version), Random(version), Content()
-    for _ in range(12):
+    for _ in range(8):
         change = changes.change(content)
         table.commit(change)
         content = change.on(content)
@@ -87,7 +87,7 @@ def test_services_change_nothing(version: int) -> None:
     content = changes.change(content).on(content)
     table = made(version, content, MetadataSettings(compact_after=3, clean_commits=4))
     done: list[str] = []
-    for number in range(25):
+    for number in range(16):
         change = changes.change(content)
         instant = table.begin()
         table.writer().apply(instant, table.records(change, instant))
@@ -100,8 +100,8 @@ def test_services_change_nothing(version: int) -> None:
         assert table.content() == expected(table, content)
     keys = [f"k{n}" for n in range(0, 210, 3)]
     assert lookups(table, keys) == {key: content.keys[key] for key in keys if key in content.keys}
-    assert sum("compaction" in text for text in done) >= 5
-    assert sum("clean" in text for text in done) >= 5
+    assert sum("compaction" in text for text in done) >= 3
+    assert sum("clean" in text for text in done) >= 2
     assert len(list(table.storage.list(".hoodie/metadata/files"))) < 25
 
 
@@ -111,7 +111,7 @@ def test_log_compaction(version: int) -> None:
     content = changes.change(content).on(content)
     table = made(version, content, MetadataSettings(compact_after=9, log_compaction=True, log_compact_after=3))
     done: list[str] = []
-    for number in range(14):
+    for number in range(11):
         change = changes.change(content)
         instant = table.begin()
         table.writer().apply(instant, table.records(change, instant))
@@ -122,7 +122,7 @@ def test_log_compaction(version: int) -> None:
             content = change.on(content)
         done += table.writer().run_services()
         assert table.content() == expected(table, content)
-    assert sum(text.startswith("log compaction") for text in done) >= 4
+    assert sum(text.startswith("log compaction") for text in done) >= 2
     assert any(text.startswith("compaction") for text in done)
 
 
@@ -133,16 +133,16 @@ def test_archival(version: int) -> None:
     table = made(version, content, settings)
     done: list[str] = []
     instants: list[str] = []
-    for number in range(40):
+    for number in range(20):
         change = changes.change(content)
         instants.append(table.commit(change))
         content = change.on(content)
         table.archive_data(3)
         done += table.writer().run_services()
-        if number % 4 == 0:
+        if number % 7 == 6:
             assert table.content() == expected(table, content)
     assert table.content() == expected(table, content)
-    assert sum("archival" in text for text in done) >= 8
+    assert sum("archival" in text for text in done) >= 4
     own = table.opened().slices.timeline
     assert len(own.commits) < 12
     archived = {i.time for i in own.archived().instants}
@@ -152,8 +152,6 @@ def test_archival(version: int) -> None:
     assert own.archived().commit_metadata(commit.time).operation == "UPSERT_PREPPED"
     if version >= 8:
         assert all(i.completion_time and i.completion_time > i.time for i in own.archived().instants)
-        levels = {info.path[-9:] for info in table.storage.list(".hoodie/metadata/.hoodie/timeline/history")}
-        assert "1.parquet" in levels
     # the next partition is not built at an instant that was used before
     table.writer().initialise("bloom_filters", [])
     assert len({i.time for i in own.archived().instants if i.time.startswith("0" * 14)}) == (4 if version >= 8 else 3)
@@ -166,7 +164,7 @@ def test_resharding(version: int) -> None:
     table = made(version, content, MetadataSettings(compact_after=4, clean_commits=3))
     keys = [f"k{n}" for n in range(0, 210, 3)]
     counts: list[int] = []
-    for number, shards in enumerate([7, 1, 1, 12, 5, 6]):
+    for number, shards in enumerate([7, 1, 1, 5]):
         instant = table.writer().reshard("record_index", shards)
         assert (instant is None) == (number == 2)
         assert table.content() == expected(table, content)
@@ -175,10 +173,10 @@ def test_resharding(version: int) -> None:
             table.commit(change)
             content = change.on(content)
             table.writer().run_services()
-            assert table.content() == expected(table, content)
+        assert table.content() == expected(table, content)
         assert lookups(table, keys) == {key: content.keys[key] for key in keys if key in content.keys}
         counts.append(len(table.opened().slices.file_slices("record_index")))
-    assert counts == [7, 1, 1, 12, 5, 6]
+    assert counts == [7, 1, 1, 5]
     names = {info.path.rpartition("/")[2] for info in table.storage.list(".hoodie/metadata/record_index")}
     assert not any("record-index-0000-" in name for name in names)
 

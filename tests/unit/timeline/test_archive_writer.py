@@ -1,0 +1,142 @@
+"""Instants moved to the archive, read back with the archive's reader, beside the files of real Hudi."""
+
+from __future__ import annotations
+
+import io
+import uuid
+import zipfile
+
+import pyarrow.parquet as pq
+import pytest
+
+from golden_tables import golden
+from lakebed.format.log_file import avro_records, read_blocks
+from lakebed.model import Action, CommitMetadata, FileSlice, Instant
+from lakebed.storage.base import Storage
+from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline.actions import decode_action, encode_rollback_metadata, encode_rollback_plan
+from lakebed.timeline.archive_writer import archive
+from lakebed.timeline.commit_metadata import encode_commit
+from lakebed.timeline.new_table import new_table_properties
+from lakebed.timeline.service_plans import (
+    CleanPlan,
+    clean_files,
+    compaction_operations,
+    encode_clean_metadata,
+    encode_clean_plan,
+    encode_compaction_plan,
+)
+from lakebed.timeline.table_config import TableConfig, create_table
+from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.transitions import TimelineWriter
+
+VERSIONS = [9, 6]
+
+
+class Table:
+    def __init__(self, version: int) -> None:
+        self.storage: Storage = MemoryStorage(f"archive-{uuid.uuid4().hex}")
+        properties = new_table_properties(name="t", table_type="mor", version=version, key_fields=["id"])
+        self.config: TableConfig = create_table(self.storage, properties)
+        self.second = 0
+
+    @property
+    def timeline(self) -> Timeline:
+        return load_timeline(self.storage, self.config)
+
+    def add(self, action: Action, requested: bytes = b"", inflight: bytes = b"", completed: bytes = b"") -> Instant:
+        self.second += 2
+        time = f"202601010000{self.second // 60:02d}{self.second % 60:02d}000"[:17].ljust(17, "0")
+        steps = TimelineWriter(self.storage, self.config)
+        steps.request(action, time, requested)
+        steps.inflight(action, time, inflight)
+        body = completed or encode_commit(CommitMetadata("UPSERT", extra={"n": time}), self.config.version, action)
+        return steps.complete(action, time, str(int(time) + 1000), body)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_many_archivals(version: int) -> None:
+    table = Table(version)
+    added = [table.add(Action.DELTACOMMIT) for _ in range(26)]
+    for instant in added[:-1]:
+        archive(table.timeline, [instant])
+    timeline = table.timeline
+    assert [i.time for i in timeline.instants] == [added[-1].time]
+    archived = timeline.archived()
+    assert [(i.time, i.action) for i in archived.instants] == [(i.time, Action.DELTACOMMIT) for i in added[:-1]]
+    assert archived.commit_metadata(added[3].time).extra["n"] == added[3].time
+    if version >= 8:
+        assert [i.completion_time for i in archived.instants] == [str(int(i.time) + 1000) for i in added[:-1]]
+        names = [info.path.rpartition("/")[2] for info in table.storage.list(table.config.archive_folder)]
+        # two files of the next level and five of the first, and those that the kept manifests name besides
+        assert sum(name.endswith("_1.parquet") for name in names) == 2
+        assert sum(name.startswith("manifest_") for name in names) == 3
+        assert sum(name.endswith("_0.parquet") for name in names) == 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_archival_that_was_cut_off(version: int) -> None:
+    table = Table(version)
+    added = [table.add(Action.DELTACOMMIT) for _ in range(4)]
+    files = {info.path: table.storage.read(info.path) for info in table.storage.list(table.config.timeline_path)}
+    archive(table.timeline, added[:2])
+    for path, body in files.items():
+        table.storage.write(path, body)
+    archive(table.timeline, added[:3])
+    assert [i.time for i in table.timeline.instants] == [added[3].time]
+    assert [i.time for i in table.timeline.archived().instants] == [i.time for i in added[:3]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_plans_and_results_of_services(version: int) -> None:
+    table = Table(version)
+    plan = encode_compaction_plan([FileSlice("p", "f", "1", None)])
+    compaction = table.add(Action.COMPACTION, plan)
+    clean_plan = encode_clean_plan("file:///t", CleanPlan({"p": ["gone"]}))
+    clean = table.add(Action.CLEAN, clean_plan, completed=encode_clean_metadata("1", decode_action(clean_plan), 5))
+    target = Instant("1", Action.DELTACOMMIT, compaction.state)
+    undone = encode_rollback_metadata("file:///t", target, "2", ["p/f"], [], 1)
+    rollback = table.add(Action.ROLLBACK, encode_rollback_plan("file:///t", target, ["p/f"]), completed=undone)
+    archive(table.timeline, [compaction, clean, rollback])
+    archived = table.timeline.archived()
+    assert {(i.time, i.action) for i in archived.instants} == {
+        (compaction.time, Action.COMMIT),
+        (clean.time, Action.CLEAN),
+        (rollback.time, Action.ROLLBACK),
+    }
+    assert [o.file_id for o in compaction_operations(archived.plan(compaction.time))] == ["f"]
+    assert clean_files(archived.plan(clean.time)) == {"p": ["gone"]}
+    assert archived.commit_metadata(compaction.time).operation == "UPSERT"
+
+
+def test_history_files_are_as_hudi_writes_them() -> None:
+    with zipfile.ZipFile(golden("v9_cow_archival").folder / "v9_cow_archival.zip") as files:
+        name = next(n for n in files.namelist() if "/timeline/history/" in n and n.endswith("_0.parquet"))
+        theirs = pq.ParquetFile(io.BytesIO(files.read(name)))
+    table = Table(9)
+    instant = table.add(Action.COMMIT)
+    archive(table.timeline, [instant])
+    (path,) = [i.path for i in table.storage.list(table.config.archive_folder) if i.path.endswith(".parquet")]
+    ours = pq.ParquetFile(io.BytesIO(table.storage.read(path)))
+    assert ours.schema_arrow == theirs.schema_arrow
+    assert ours.metadata.metadata[b"parquet.avro.schema"] == theirs.metadata.metadata[b"parquet.avro.schema"]
+    assert ours.metadata.row_group(0).column(0).compression == "GZIP"
+
+
+def test_entries_of_the_log_archive_are_those_of_hudi() -> None:
+    with zipfile.ZipFile(golden("v6_cow_archival").folder / "v6_cow_archival.zip") as files:
+        name = next(n for n in sorted(files.namelist()) if "/metadata/" in n and ".commits_.archive.1" in n)
+        theirs = [r for b in read_blocks(files.read(name)) for r in avro_records(b)]
+    table = Table(6)
+    instant = table.add(Action.DELTACOMMIT)
+    archive(table.timeline, [instant])
+    (path,) = [i.path for i in table.storage.list(table.config.archive_folder)]
+    ours = [r for b in read_blocks(table.storage.read(path)) for r in avro_records(b)]
+    assert path.endswith("/.commits_.archive.1_1-0-1")
+
+    def filled(entries: list[dict[str, object]]) -> list[set[str]]:
+        return [{k for k, v in entry.items() if v is not None} - {"version"} for entry in entries]
+
+    assert filled(ours) == filled(theirs)
+    assert [e["actionState"] for e in ours] == [e["actionState"] for e in theirs]
+    assert ours[0]["hoodieCommitMetadata"]["operationType"] == theirs[0]["hoodieCommitMetadata"]["operationType"]
