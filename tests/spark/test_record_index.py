@@ -1,0 +1,134 @@
+"""The record index on Spark: tags as in one process, keys looked up here or by tasks; jobs for many keys."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.engine.local import LocalEngine
+from lakebed.engine.spark import SparkEngine
+from lakebed.index import record_lookup
+from lakebed.index.base import DELETE, FILE_ID, INSTANT
+from lakebed.index.record import RecordIndex
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata.keys import file_group
+from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.services import index_building
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.write import key_jobs
+
+SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
+
+
+def rows(first: int, last: int, seed: int = 7, regions: tuple[str, ...] = ("eu", "us")) -> pa.Table:
+    chance = random.Random(seed)
+    ids = range(first, last)
+    columns = [
+        [f"k{i}" for i in ids],
+        [chance.choice(regions) for _ in ids],
+        [f"v{chance.randrange(9)}" for _ in ids],
+        [chance.randrange(5) for _ in ids],
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def made(tmp_path: Path, index: str, spark: Any = None, **words: Any) -> lakebed.Table:
+    where = str(tmp_path / f"t{random.random()}")
+    return lakebed.create(
+        where, SCHEMA, key="id", partition_by="region", ordering="ts", index=index, spark=spark, **words
+    )
+
+
+@pytest.mark.parametrize("in_tasks", [False, True], ids=["looked up here", "by tasks"])
+@pytest.mark.parametrize(
+    "index", [RecordIndex(), RecordIndex(True), RecordIndex(partitioned=True)], ids=["stay", "move", "partitioned"]
+)
+@pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
+def test_both_engines_tag_alike(
+    spark: Any, tmp_path: Path, index: RecordIndex, rules: MergeRules, in_tasks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_tasks:
+        monkeypatch.setattr(record_lookup, "IN_PROCESS_ROWS", 0)
+    table = made(tmp_path, "record_level_index" if index.partitioned else "record")
+    table.upsert(rows(0, 300))
+    incoming = rows(200, 400, 8, ("eu", "us", "asia")).rename_columns([RECORD_KEY, PARTITION_PATH, "v", "ts"])
+    snapshot = open_snapshot(open_storage(table.uri))
+    found: list[list[tuple[Any, ...]]] = []
+    for engine in (LocalEngine(), SparkEngine(spark)):
+        tagged = engine.collect(index.tag(engine.rows(incoming), snapshot, engine, rules))
+        names = [RECORD_KEY, PARTITION_PATH, "ts", FILE_ID, INSTANT]
+        names += [DELETE] if DELETE in tagged.column_names else []
+        assert sorted(tagged.column_names) == sorted([*names, "v"])
+        found.append(sorted(zip(*(tagged.column(n).to_pylist() for n in names), strict=True), key=repr))
+    assert found[0] == found[1]
+    assert {row[3] is None for row in found[0]} == {True, False}
+
+
+def test_tasks_open_only_their_shards(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every task is given keys of one file group of the index; the others are taken away and nobody misses them."""
+    monkeypatch.setattr(record_lookup, "IN_PROCESS_ROWS", 0)
+    table = made(tmp_path, "record")
+    table.upsert(rows(0, 2000))
+    snapshot = open_snapshot(open_storage(table.uri))
+    metadata = snapshot.metadata
+    assert metadata is not None
+    slices = metadata.slices.file_slices("record_index")
+    keys = pa.array([f"k{i}" for i in range(2000)])
+    wanted = keys.filter(pa.array(file_group(keys, len(slices)) < 2))
+    for unwanted in slices[2:]:
+        for log in unwanted.log_files:
+            (Path(table.uri) / ".hoodie" / "metadata" / log.path).unlink()
+    engine = SparkEngine(spark)
+    asked = engine.rows(pa.table({RECORD_KEY: wanted, PARTITION_PATH: pa.array(["eu"] * len(wanted))}))
+    places = engine.collect(record_lookup.find_places(asked, metadata, engine).rows)
+    assert sorted(places.column(RECORD_KEY).to_pylist()) == sorted(wanted.to_pylist())
+    assert len(record_lookup.to_be_sent(metadata).slices.timeline.files) == 0
+    assert isinstance(metadata, MetadataTable)
+
+
+def test_the_plan_reads_no_data_file(spark: Any, tmp_path: Path) -> None:
+    table = made(tmp_path, "record", spark)
+    table.upsert(rows(0, 300))
+    snapshot = open_snapshot(open_storage(table.uri))
+    engine = SparkEngine(spark)
+    incoming = rows(200, 400).rename_columns([RECORD_KEY, PARTITION_PATH, "v", "ts"])
+    tagged = RecordIndex().tag(engine.rows(incoming), snapshot, engine, MergeRules(("ts",)))
+    plan = tagged._jdf.queryExecution().toString()
+    assert "parquet" not in plan.lower()
+    assert "Broadcast" in plan
+
+
+def test_many_keys_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_jobs, "LARGE_KEYS", 0)
+    table = made(tmp_path, "record", spark, indexes=["v"])
+    data = rows(0, 3000)
+    table.upsert(spark.createDataFrame(data.to_pandas()))
+    assert table.indexes.verify().ok
+    changed = pa.concat_tables([rows(100, 200, 9, ("asia",)), rows(3000, 3100, 9, ("asia",))])
+    table.upsert(spark.createDataFrame(changed.to_pandas()))
+    table.delete(spark.createDataFrame(data.slice(0, 50).to_pandas()))
+    found = table.indexes.verify()
+    assert found.ok, found
+    assert table.exists(["k0", "k60", "k3050"]).to_pylist() == [False, True, True]
+
+
+def test_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_building, "is_large", lambda *_: True)
+    table = made(tmp_path, "global_simple", spark)
+    table.upsert(rows(0, 3000))
+    table.indexes.create("record_index", groups=4)
+    table.indexes.create("v", groups=3)
+    table.indexes.create("ts", groups=3)
+    found = table.indexes.verify()
+    assert found.ok, found
+    table = made(tmp_path, "simple", spark)
+    table.upsert(rows(0, 3000))
+    table.indexes.create("record_index")
+    assert table.indexes.verify().ok
