@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.metadata.group_files import FileGroup, WrittenLog, write_creation_log, write_log
+from lakebed.metadata.group_files import FileGroup, WrittenLog, encode_log, put_log, write_creation_log
 from lakebed.metadata.layout import data_partition_of, file_id
 from lakebed.metadata.own_table import OwnTable
 from lakebed.metadata.rollback import finish_rollbacks, roll_back
@@ -27,6 +28,10 @@ class _Log:
     keys: pa.StringArray
     values: pa.BinaryArray
     deleted: pa.StringArray
+
+    @property
+    def count(self) -> int:
+        return len(self.keys) + len(self.deleted)
 
 
 def file_groups(own: OwnTable, partition: str) -> tuple[FileGroup, ...]:
@@ -60,14 +65,14 @@ def apply_delta(own: OwnTable, instant: str, records: Mapping[str, Records], wri
         _take_back(own, instant)
     new_groups = [group for part, given in records.items() for group in _missing_groups(own, part, given)]
     logs = [log for part, given in records.items() for log in _logs(own, part, given, new_groups)]
-    if not written:
-        _start(own, instant, [(log.group, len(log.keys) + len(log.deleted)) for log in logs])
-    own.side_by_side(lambda group: write_creation_log(own.data_storage, group, instant), new_groups)
-
-    def write(log: _Log) -> WrittenLog:
-        return write_log(own.data_storage, log.group, instant, log.keys, log.values, log.deleted)
-
-    done = [*written, *own.side_by_side(write, logs)]
+    with ThreadPoolExecutor(own.settings.threads, thread_name_prefix="lakebed-metadata") as pool:
+        begun = None if written else pool.submit(_start, own, instant, [(log.group, log.count) for log in logs])
+        encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
+        if begun is not None:
+            begun.result()  # no file before it
+        done = list(written)
+        list(pool.map(lambda group: write_creation_log(own.data_storage, group, instant), new_groups))
+        done += pool.map(lambda log: put_log(own.data_storage, log), encoded)
     own.complete(Action.DELTACOMMIT, instant, OPERATION, [log.stat() for log in done])
 
 
@@ -111,7 +116,8 @@ def _logs(own: OwnTable, partition: str, records: Records, new_groups: Sequence[
     definition = own.slices.definitions.get(partition) if partition.startswith("secondary") else None
     version = definition.version if definition else 2 if own.version >= 9 else 1
     parts = split_by_group(partition, records, [group.file_id for group in groups], version)
-    return [_Log(groups[at], *part) for at, part in parts.items() if len(part[0]) + len(part[2])]
+    logs = [_Log(groups[at], *part) for at, part in parts.items()]
+    return [log for log in logs if log.count]
 
 
 def _check_current(own: OwnTable, instant: str, written: Sequence[WrittenLog]) -> None:

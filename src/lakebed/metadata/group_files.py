@@ -31,6 +31,8 @@ CREATION_TOKEN = "0-0-0"
 _FIRST_NATIVE_VERSION = 9
 # Bytes of keys and values in a data block; a log file takes as many blocks as it needs.
 _BLOCK_BYTES = 64 << 20
+# Bytes of keys and values up to which a log file is made before it is written.
+_READY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,18 @@ class WrittenBase:
         return stat_record(stat, **more)
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedLog:
+    """A log file in the making: its name, its bytes in parts (which one reading may use up), what it counts."""
+
+    group: FileGroup
+    instant: str
+    name: str
+    parts: Iterable[bytes]
+    writes: int
+    deletes: int
+
+
 def write_log(
     storage: Storage,
     group: FileGroup,
@@ -127,13 +141,33 @@ def write_log(
     Keys come in any order, none twice and none both upserted and deleted; there must be some. `token` is the write
     token: three numbers, others for each attempt of a task; without one it is made up.
     """
-    started = time.monotonic()
+    return put_log(storage, encode_log(group, instant, keys, values, deleted, token=token))
+
+
+def encode_log(
+    group: FileGroup,
+    instant: str,
+    keys: pa.StringArray,
+    values: pa.BinaryArray,
+    deleted: pa.StringArray,
+    *,
+    token: str | None = None,
+) -> EncodedLog:
+    """The log file that `write_log` writes. That of few records is ready, another is made while it is written."""
     log_instant = instant if group.version >= 8 else group.slice_instant
     name = log_file_name(group.file_id, log_instant, group.log_version, token or new_token())
-    path = f"{METADATA_FOLDER}/{group.partition}/{name}"
-    size = _put(storage, path, map(block_bytes, _blocks(group, instant, keys, values, deleted)))
+    parts: Iterable[bytes] = map(block_bytes, _blocks(group, instant, keys, values, deleted))
+    if keys.nbytes + values.nbytes + deleted.nbytes <= _READY_BYTES:
+        parts = list(parts)
+    return EncodedLog(group, instant, name, parts, len(keys), len(deleted))
+
+
+def put_log(storage: Storage, log: EncodedLog) -> WrittenLog:
+    """Write a log file, in the table with this storage."""
+    started = time.monotonic()
+    size = _put(storage, f"{METADATA_FOLDER}/{log.group.partition}/{log.name}", iter(log.parts))
     millis = int((time.monotonic() - started) * 1000)
-    return WrittenLog(group, instant, name, size, len(keys), len(deleted), millis)
+    return WrittenLog(log.group, log.instant, log.name, size, log.writes, log.deletes, millis)
 
 
 def write_base(
