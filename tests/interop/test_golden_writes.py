@@ -92,10 +92,15 @@ def test_a_feature_is_refused_by_name(table: GoldenTable, tmp_path: Path):
 
 @pytest.mark.parametrize("table", [t for t in golden_cow_tables() if not refusal(t) and t.name != CLUSTERED], ids=str)
 def test_real_hudi_reads_what_lakebed_wrote_into_its_table(table: GoldenTable, tmp_path: Path, oracle: HudiOracle):
-    folder = table.unpack_without_metadata_table(tmp_path)
+    kept = set(table.entry["metadata_partitions"])
+    keeps = bool(kept) and not is_refused(table)
+    folder = table.unpack(tmp_path) if keeps else table.unpack_without_metadata_table(tmp_path)
     after = write_on(folder, job_options(table))
-    without = FROM_PATH.get(table.name, ())
-    assert_read_alike(oracle, folder, after, without=without, option=table.entry.get("read_options") or {})
+    options = {"hoodie.metadata.enable": str(keeps).lower(), **(table.entry.get("read_options") or {})}
+    assert_read_alike(oracle, folder, after, without=FROM_PATH.get(table.name, ()), option=options)
+    if keeps:
+        assert {*config_of(folder).metadata_partitions} == kept
+        assert oracle.problems(folder, conf=READ_CONF) == []
 
 
 @pytest.mark.parametrize("table", [t for t in hudi_rs_tables() if "/cow/" in t.name], ids=str)

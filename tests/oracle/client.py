@@ -55,9 +55,9 @@ class HudiOracle:
     def incremental(self, table: Path | str, begin: str, end: str | None = None, **request: Any) -> pa.Table:
         return self._rows("incremental", table=table, begin=begin, end=end, **request)
 
-    def problems(self, table: Path | str) -> list[dict[str, Any]]:
+    def problems(self, table: Path | str, **request: Any) -> list[dict[str, Any]]:
         """What is wrong with the table's metadata table, as real Hudi reads it: nothing, if all is well."""
-        return self.ask("validate_metadata", table=table)["problems"]
+        return self.ask("validate_metadata", table=table, **request)["problems"]
 
     def write(
         self,
