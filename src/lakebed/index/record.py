@@ -99,6 +99,16 @@ class RecordIndex:
             return engine.derive(joined, place, keep=own)
         return _moved(joined, own, snapshot, engine, rules)
 
+    def located(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
+        """Key, partition path, file id and instant of those keys that the table holds, wherever they are; None where
+        the index cannot tell: it is not there, is partitioned, or speaks of later commits than the snapshot shows."""
+        metadata = snapshot.metadata if snapshot.is_latest and not self.partitioned else None
+        if metadata is None or not metadata.has(RECORD_INDEX):
+            return None
+        found = find_places(engine.distinct(keys), metadata, engine)
+        place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}
+        return engine.derive(found.rows, place, keep=[RECORD_KEY])
+
     @property
     def _fallback(self) -> SimpleIndex | GlobalSimpleIndex:
         return SimpleIndex() if self.partitioned else GlobalSimpleIndex(self.update_partition_path)

@@ -61,12 +61,11 @@ class DataFacts:
         listing = list_table(self.snapshot.storage)
         named = self._named()
         bases = [f for f in listing.base_files if f.instant not in named or f.path in named[f.instant]]
-        files = [
-            NewFile(f.partition, f.name, f.size)
-            for f in (*bases, *listing.log_files)
-            if self.snapshot.is_visible(f.instant)
-        ]
-        return files, listing.partitions
+        # before version 8 a log file goes by its slice's instant, which may be that of a pending compaction
+        of_slices = self.snapshot.config.version < 8
+        logs = [f for f in listing.log_files if of_slices or self.snapshot.is_visible(f.instant)]
+        visible = [*(f for f in bases if self.snapshot.is_visible(f.instant)), *logs]
+        return [NewFile(f.partition, f.name, f.size) for f in visible], listing.partitions
 
     @cached_property
     def files(self) -> list[NewFile]:

@@ -12,6 +12,7 @@ from lakebed.expressions.base import RowExpression
 from lakebed.index.base import DELETE, FILE_ID, INSTANT
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.locations import Flag
+from lakebed.index.record import RecordIndex
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakebed.read.lookup import KeyText, wanted_keys
 from lakebed.read.scan import Scan
@@ -146,8 +147,12 @@ def _by_predicate(context: WriteContext, snapshot: Snapshot, predicate: Any) -> 
 
 
 def _by_keys(context: WriteContext, snapshot: Snapshot, keys: Rows) -> Rows:
-    """Every place of these keys, over all partitions: the key column of all base files, joined."""
-    engine = context.engine
+    """Every place of these keys, over all partitions: from the record index of writes, or the key column of all base
+    files, joined."""
+    engine, index = context.engine, context.index
+    indexed = index.located(keys, snapshot, engine) if isinstance(index, RecordIndex) else None
+    if indexed is not None:
+        return indexed
     files = snapshot.base_files()
     stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
     placed = engine.derive(stored, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])

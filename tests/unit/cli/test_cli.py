@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 import lakebed
 from lakebed.cli.main import app, invoke
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
 
 TRIPS = pa.table(
     {
@@ -48,15 +50,15 @@ def test_describe(capsys: pytest.CaptureFixture[str], uri: str):
     assert (facts["table"], facts["version"], facts["key"], facts["partitions"]) == ("trips", "9", "id", "city")
     assert facts["index"].startswith("bucket")
     assert facts["file groups"] > 0
-    assert facts["features"] == []
+    assert [feature["feature"] for feature in facts["features"]] == ["metadata table"]
     assert facts["properties"]["lakebed.index.bucket.count"] == "2"
 
 
 def test_describe_names_what_is_refused(capsys: pytest.CaptureFixture[str], uri: str):
-    (Path(uri) / ".hoodie" / "metadata").mkdir()
-    (Path(uri) / ".hoodie" / "metadata" / "file").touch()
-    (feature,) = said(capsys, "table", "describe", uri)["features"]
-    assert (feature["feature"], feature["read"], feature["write"]) == ("metadata table", "yes", "no")
+    (Path(uri) / ".hoodie" / ".schema").mkdir()
+    (Path(uri) / ".hoodie" / ".schema" / "20240101000000000.schemacommit").touch()
+    feature = said(capsys, "table", "describe", uri)["features"][-1]
+    assert (feature["feature"][:14], feature["read"], feature["write"]) == ("schema history", "yes", "no")
 
 
 def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path):
@@ -103,7 +105,7 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str], uri: str):
 
 def test_options(capsys: pytest.CaptureFixture[str]):
     assert said(capsys, "options", "show", "hoodie.cleaner.policy")["option"] == "hoodie.clean.policy"
-    assert len(said(capsys, "options", "list", "--verdict", "implemented", "--contains", "index.bloom")) == 2
+    assert len(said(capsys, "options", "list", "--verdict", "implemented", "--contains", "hoodie.index.bloom")) == 2
 
 
 @pytest.mark.parametrize(
@@ -132,3 +134,25 @@ def test_a_file_of_unknown_kind(capsys: pytest.CaptureFixture[str], uri: str, tm
     (tmp_path / "rows.xml").touch()
     assert invoke(["upsert", uri, str(tmp_path / "rows.xml")]) == 8
     assert ".parquet" in capsys.readouterr().err
+
+
+def test_indexes(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {row["index"] for row in said(capsys, "index", "list", uri)} == {"files", "column_stats", "partition_stats"}
+    made = said(capsys, "index", "create", uri, "record_index", "--groups", "2")
+    assert {"index": "record_index", "file_groups": 4} in [
+        {k: row[k] for k in ("index", "file_groups")} for row in made
+    ]
+    assert said(capsys, "index", "verify", uri) == []
+    assert invoke(["index", "verify", uri]) == 0
+    assert "no difference" in capsys.readouterr().out
+    listed = open_snapshot(open_storage(uri)).metadata
+    assert listed is not None
+    log = next(log for s in listed.slices.file_slices("files") for log in s.log_files if log.size > 100)
+    (Path(uri) / ".hoodie" / "metadata" / log.path).unlink()
+    assert invoke(["index", "verify", uri]) == 1
+    assert "files: missing" in capsys.readouterr().out
+    assert invoke(["index", "repair", uri]) == 0
+    capsys.readouterr()
+    assert said(capsys, "index", "verify", uri) == []
+    left = said(capsys, "index", "drop", uri, "record_index")
+    assert "record_index" not in {row["index"] for row in left}

@@ -14,7 +14,9 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.model import RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
+from lakebed.storage.counting import CountingStorage
 from lakebed.table import Table
+from lakebed.timeline.table_config import load_table_config
 from lakebed.write import changed_keys, group_writer
 from write_tables import content, files, refused, rows
 
@@ -187,3 +189,33 @@ def test_indexes_asked_for_at_create(make: Make) -> None:
     names = {fact.name for fact in table.indexes.list()}
     assert {"record_index", "secondary_index_v", "bloom_filters"} <= names
     agrees(table)
+
+
+def test_deletes_by_key_read_no_other_file_group(make: Make) -> None:
+    table = make(index="record")
+    table.upsert(rows(*FIRST))
+    storage = CountingStorage(open_storage(table.uri))
+    counted = Table(storage, load_table_config(storage))
+    assert counted.delete([1, 99]).deleted == 1
+    assert {path.partition("/")[0] for path in storage.opened if path.endswith(".parquet")} == {"c1"}
+    agrees(table)
+
+
+@pytest.mark.parametrize("kind", ["RECORD_INDEX", "RECORD_LEVEL_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"])
+def test_a_hudi_job_with_the_index(uri: str, kind: str) -> None:
+    options = {
+        "hoodie.index.type": kind,
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "city",
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.metadata.record.index.enable": kind != "RECORD_LEVEL_INDEX",
+        "hoodie.metadata.record.level.index.enable": kind == "RECORD_LEVEL_INDEX",
+    }
+    for batch in (FIRST, [(0, "c0", "b", 20), (50, "c1", "b", 20)]):
+        lakebed.write(rows(*batch), uri, options)
+    table = lakebed.open(uri)
+    assert len(content(table)) == 13
+    assert table.properties["lakebed.index.type"] == "record"
+    agrees(table)
+    with pytest.raises(InvalidOption):
+        lakebed.write(rows(*FIRST), uri, {"hoodie.index.type": "SIMPLE"})
