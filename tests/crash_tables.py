@@ -84,6 +84,7 @@ def create(uri: str, index: str, version: int) -> None:
         partition_by="city",
         ordering="ts",
         index=index,
+        indexes=["v"] if index == "record" and version > 6 else None,
         buckets=buckets,
         table_version=version,
     )

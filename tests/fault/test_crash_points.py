@@ -1,6 +1,6 @@
 """Every storage mutation of a write as the place where it fails, dies, is torn, or gets no answer.
 
-By default each operation meets every fault at each of its mutations on one of the eight kinds of table, in turn; with
+By default each operation meets every fault at each of its mutations on one of the ten kinds of table, in turn; with
 `LAKEBED_CRASH=all` on all of them. A failure prints how to run that very crash again.
 """
 
@@ -21,7 +21,7 @@ from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.opening import wrapping
 
-KINDS = tuple(product(("bucket", "simple"), (9, 6), ("memory", "local")))
+KINDS = (*product(("bucket", "simple"), (9, 6), ("memory", "local")), ("record", 9, "local"), ("record", 6, "memory"))
 # Dead before mutation k is what dead after k-1 leaves, so `unacknowledged` stands for `kill` from the second one on.
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "torn", "fail", "doubtful", "lost")
 _ASKED = os.environ.get("LAKEBED_CRASH", "")
@@ -77,6 +77,8 @@ def crash(operation: str, index: str, version: int, storage: str, mode: Mode, at
             NEXT.run(lakebed.open(uri))
             assert state(uri) == NEXT.model(found)
             assert litter(uri) == []
+            indexes = lakebed.open(uri).indexes.verify()
+            assert indexes.ok, indexes
         except Exception as error:
             where = f"{operation}/{index}/{version}/{storage}/{mode}/{at}"
             error.add_note(f"replay: LAKEBED_CRASH={where} pytest tests/fault/test_crash_points.py -k replay\n{struck}")
