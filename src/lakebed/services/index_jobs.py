@@ -33,7 +33,7 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.write.changed_keys import side_by_side
 
 # Rows of a table from which on a job reads its keys.
-LARGE_ROWS = 1_000_000
+LARGE_ROWS = 4_000_000
 WRITTEN = pa.schema(
     [
         ("file_id", pa.string()),
