@@ -83,7 +83,11 @@ def _arrays(keys: list[str], names: list[str | None], sizes: list[int], deleted:
 
 
 def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
-    """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types."""
+    """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types.
+
+    A file has no stats of a column where it has NaN: real Hudi takes no comparison with NaN for true when it skips
+    files and partitions, so it would miss rows. Of what has no record it takes everything for possible.
+    """
     ranged = [(f, f.ranges) for f in files if f.ranges is not None]
     keys = file_keys([f.partition for f, _ in ranged], [f.name for f, _ in ranged])
     found: Stats = {}
@@ -95,8 +99,16 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
         names = pa.array([ranged[i][0].name for i, _ in having], pa.string())
         bounds = [pa.concat_arrays([as_type(r.field(side), kind) for _, r in having]) for side in ("min", "max")]
         counts = {name: pa.concat_arrays([r.field(name) for _, r in having]) for name in COUNTS}
-        found[column] = _stats_table(column_stats_keys(column, keys.take(rows)), names, bounds, counts, tight=False)
+        table = _stats_table(column_stats_keys(column, keys.take(rows)), names, bounds, counts, tight=False)
+        found[column] = table.filter(pc.invert(_has_nan(table)))
     return found
+
+
+def _has_nan(stats: pa.Table) -> pa.ChunkedArray:
+    high = stats["max"]
+    if not pa.types.is_floating(high.type):
+        return pa.chunked_array([pa.repeat(pa.scalar(False), len(high))])
+    return pc.fill_null(pc.is_nan(high), False)
 
 
 def _stats_table(
@@ -163,6 +175,9 @@ def _bounded(stats: pa.Table, kind: pa.DataType) -> pa.Table:
         stats = stats.set_column(at, pa.field(side, kind), bound)
     all_null = pc.equal(stats["null_count"], stats["value_count"])
     known = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
+    if pa.types.is_floating(kind):  # 0.0 to 0.0 is what real Hudi says of a file with NaN
+        zero = pc.and_(pc.equal(stats["min"], 0.0), pc.equal(stats["max"], 0.0))
+        known = pc.and_not(known, pc.or_(pc.fill_null(zero, False), _has_nan(stats)))
     return stats.filter(pc.or_(known, pc.fill_null(all_null, False)))
 
 
@@ -184,13 +199,8 @@ def _by_partition(
     sums = sums.filter(pa.array(has_all)).combine_chunks()
     numbers: list[int] = sums["owner"].to_pylist()
     partitions = [paths[number] for number in numbers]
-    high = sums["max_max"].combine_chunks()
-    if pa.types.is_floating(high.type):  # NaN counts as the greatest; Arrow's maximum leaves it out
-        nan = np.unique(owner[pc.fill_null(pc.is_nan(rows["max"]), False).to_numpy()])
-        high = pc.if_else(pc.is_in(sums["owner"], value_set=pa.array(nan, pa.int64())), float("nan"), high)
-        high = high.combine_chunks().cast(rows["max"].type)
     counts = {name: sums[f"{name}_sum"].combine_chunks().cast(pa.int64()) for name in COUNTS}
-    bounds = [sums["min_min"].combine_chunks(), high]
+    bounds = [sums[side].combine_chunks() for side in ("min_min", "max_max")]
     stats_keys = partition_stats_keys(column, partitions)
     table = _stats_table(stats_keys, pa.array(partitions, pa.string()), bounds, counts, tight=True)
     return table, frozenset(numbers)

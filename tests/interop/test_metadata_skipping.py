@@ -1,0 +1,154 @@
+"""Real Hudi skips files by the statistics that lakebed wrote, and misses no row."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from interop.metadata_jobs import with_indexes
+from lakebed.table import Table
+from oracle.client import HudiOracle, OracleError
+from same_rows import assert_same_rows
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("city", pa.string()),
+        ("small", pa.int32()),
+        ("price", pa.float64()),
+        ("ratio", pa.float32()),
+        ("paid", pa.decimal128(12, 2)),
+        ("much", pa.decimal128(30, 6)),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("local", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("note", pa.string()),
+        ("raw", pa.binary()),
+        ("ok", pa.bool_()),
+        ("part", pa.struct([("n", pa.int64())])),
+    ]
+)
+NAN, INF = float("nan"), float("inf")
+# one base file each: values of `price` and `ratio` that ranges go wrong with
+FLOATS = (
+    [1.5, 2.5, NAN],
+    [NAN, NAN, NAN],
+    [None, None, None],
+    [-0.0, -0.0, None],
+    [0.0, 5.0, 0.0],
+    [-INF, -3.0, -0.0],
+    [7.0, INF, None],
+    [1e-300, 1e-40, -1e-300],
+)
+START = datetime(2024, 1, 1, tzinfo=UTC)
+FILTERS = (
+    "id = 12",
+    "id in (1, 22) and city = 'rome'",
+    "id between 10 and 12",
+    "small is null",
+    "small is not null and small < 0",
+    "not (small > -5)",
+    "price > 6",
+    "price = double('NaN')",
+    "price > double('Infinity')",
+    "price < 0",
+    "price = 0.0",
+    "price >= -0.0 and price <= 0.0",
+    "price <= -0.0",
+    "price is null",
+    "ratio = float('NaN')",
+    "ratio < float('-1')",
+    "ratio = float(0)",
+    "paid = 10.25",
+    "paid < -5",
+    "much >= 123456789012345678.123456",
+    "much < 0",
+    "at = timestamp'2024-01-03 00:00:00.000001Z'",
+    "at < timestamp'1970-01-01 00:00:00Z'",
+    "local >= timestamp_ntz'2024-01-05 00:00:00'",
+    "day = date'2024-01-04'",
+    "day < date'1970-01-01'",
+    "note = ''",
+    "note like 'long%'",
+    "note > 'long long long'",
+    "note = '\U0001f600'",
+    "note >= '\uffee'",
+    "note is null",
+    "raw = X'FF00'",
+    "ok",
+    "ok = false and id > 3",
+    "part.n = 20",
+    "part.n is null",
+    "id > 1000",
+    "_hoodie_record_key = '12'",
+)
+
+
+def rows() -> list[dict[str, object]]:
+    notes = (None, "", "ü", "long " * 60 + "end", "\uffee", "\U0001f600", "Zebra", "long long long long")
+    return [
+        {
+            "id": 3 * n + k,
+            "city": ("oslo", "rome")[n % 2],
+            "small": None if n in (2, 5) else n * 10 - 30 + k,
+            "price": floats[k],
+            "ratio": floats[k],
+            "paid": None if n == 3 else Decimal(n * 512 - 1536 + k).scaleb(-2) * (-1 if n == 6 else 1),
+            "much": Decimal((n - 2) * 123456789012345678123456).scaleb(-6),
+            "at": START + timedelta(days=n, microseconds=k) if n < 6 else datetime(1900 + n, 1, 1, tzinfo=UTC),
+            "local": datetime(2024, 1, 1) + timedelta(days=n, microseconds=k),
+            "day": date(2024, 1, 1 + n) if n < 6 else date(1800, 1, 1 + n),
+            "note": notes[n] if k < 2 else None,
+            "raw": bytes([n * 36, k]) if n != 7 else b"\xff\x00",
+            "ok": None if n == 4 else n % 3 == 0,
+            "part": None if n == 1 else {"n": 3 * n - k},
+        }
+        for n, floats in enumerate(FLOATS)
+        for k in range(3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Eight files with three rows each, in two partitions."""
+    table = lakebed.create(
+        str(tmp_path_factory.mktemp("skipping") / "t"), SCHEMA, key="id", partition_by="city", index="simple"
+    )
+    with_indexes(table, ["bloom_filters"])
+    for start in range(0, len(rows()), 3):
+        table.bulk_insert(pa.Table.from_pylist(rows()[start : start + 3], SCHEMA))
+    assert len(list(table.files)) == len(FLOATS)
+    return table
+
+
+def test_the_same_rows_as_without_skipping(table: Table, oracle: HudiOracle) -> None:
+    assert oracle.problems(table.uri) == []
+    for where in FILTERS:
+        found, plain = (read(oracle, table, where, skipping) for skipping in (True, False))
+        assert_same_rows(found, plain)
+        assert (found.num_rows > 0) != (where == "id > 1000"), where
+
+
+def test_files_that_cannot_match_are_not_opened(table: Table, oracle: HudiOracle) -> None:
+    ruled_out = table.scan(filter="id = 12", meta=True).to_arrow().column("_hoodie_file_name")[0].as_py()
+    (path,) = Path(table.uri).glob(f"*/{ruled_out}")
+    aside = path.rename(path.with_suffix(".aside"))
+    try:
+        for where in ("id > 20", "much < 0", "at < timestamp'1970-01-01 00:00:00Z'", "note = 'Zebra'"):
+            assert read(oracle, table, where, skipping=True).num_rows > 0, where
+        with pytest.raises(OracleError):
+            read(oracle, table, "id > 20", skipping=False)
+    finally:
+        aside.rename(path)
+
+
+def read(oracle: HudiOracle, table: Table, where: str, skipping: bool) -> pa.Table:
+    option = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": str(skipping).lower()}
+    # the row groups' own statistics must not do the work
+    conf = {"spark.sql.parquet.filterPushdown": "false", "spark.sql.parquet.aggregatePushdown": "false"}
+    return oracle.read(table.uri, where=where, option=option, conf=conf)
