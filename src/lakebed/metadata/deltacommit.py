@@ -46,6 +46,7 @@ def begin_delta(own: OwnTable, instant: str, partitions: Sequence[str]) -> dict[
     _take_back(own, instant)
     groups = {partition: file_groups(own, partition) for partition in partitions}
     _start(own, instant, [(group, 0) for part in groups.values() for group in part])
+    own.changed()
     return groups
 
 

@@ -285,7 +285,8 @@ def test_tasks_write_log_files(version: int) -> None:
         change, instant = changes.change(content), table.begin()
         records = table.records(change, instant)
         shared = records.pop("record_index")
-        groups = table.writer().begin(instant, ["record_index"])["record_index"]
+        writer = table.writer()
+        groups = writer.begin(instant, ["record_index"])["record_index"]
         parts = split_by_group("record_index", shared, [group.file_id for group in groups], 1)
         written = [write_log(table.storage, groups[at], instant, *part) for at, part in parts.items()]
         assert table.content() == expected(table, content)
@@ -299,7 +300,7 @@ def test_tasks_write_log_files(version: int) -> None:
                 table.writer().apply(instant, records, written)
             table.undo(instant)
         else:
-            table.writer().apply(instant, records, written)
+            writer.apply(instant, records, written)
             table.complete(instant)
             content = change.on(content)
         assert table.content() == expected(table, content)
