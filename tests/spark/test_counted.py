@@ -69,3 +69,18 @@ def test_a_bucket_upsert_opens_only_the_files_of_its_buckets(tmp_path: Path):
     opened = {p.rpartition("/")[2].split("_")[0] for c in counting for p in c.opened if p.endswith(".parquet")}
     assert opened == touched
     assert len(touched) <= 3
+
+
+@pytest.mark.parametrize("key", ["name", "id"])
+def test_a_key_that_is_a_text_column_is_not_sent_twice(spark: SparkSession, tmp_path: Path, plans: list[str], key: str):
+    rows = spark.range(100).selectExpr("id", "concat('n', id) name", "id ts")
+    t = lakebed.create(str(tmp_path / "t"), rows, key=key, ordering="ts", index="bucket", buckets=4)
+    t.upsert(rows)
+    sent = re.search(r"MapInArrow partial\(([^)]*)\)", plans[-1])
+    assert sent is not None
+    names = [c.split("#")[0] for c in sent.group(1).split(", ")]
+    assert names == ["_hoodie_record_key"] * (key == "id") + ["_group", "id", "name", "ts"]
+    stored = t.scan(meta=True).to_arrow()
+    assert stored.column("_hoodie_record_key").to_pylist() == [str(v) for v in stored.column(key).to_pylist()]
+    assert set(stored.column("_hoodie_partition_path").to_pylist()) == {""}
+    assert sorted(stored.column("id").to_pylist()) == list(range(100))

@@ -92,10 +92,13 @@ class Engine(Protocol):
         *,
         groups: int | None,
         one_group_per_task: bool,
+        derivable: Mapping[str, RowExpression] | None = None,
     ) -> Rows:
         """One shuffle by (`_hoodie_partition_path`, `_group`); each call of `fn` sees one group whole.
 
         `groups` is how many groups there are at most (None: unknown); `_group` is a non-negative int column.
+        `derivable` are columns of the rows that a task can make anew from the others at next to no cost, so that an
+        engine that sends rows to other processes need not send them.
         """
         ...
 

@@ -91,6 +91,7 @@ class LocalEngine:
         *,
         groups: int | None,
         one_group_per_task: bool,
+        derivable: Mapping[str, RowExpression] | None = None,
     ) -> LocalRows:
         attempt = next(_attempts)
 

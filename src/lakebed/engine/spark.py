@@ -103,17 +103,23 @@ class SparkEngine:
         *,
         groups: int | None,
         one_group_per_task: bool,
+        derivable: Mapping[str, RowExpression] | None = None,
     ) -> DataFrame:
         from pyspark.sql import functions as F
 
+        derived = dict(derivable or {})
+        sent = rows.drop(*derived)
         cores = parallelism(self.spark)
         alone = one_group_per_task and groups is not None and groups <= cores * _GROUPS_PER_CORE
         tasks = groups if alone and groups else max(1, min(cores * _TASKS_PER_CORE, groups or 1 << 30))
-        number = F.col(GROUP) if alone else F.hash(F.col(PARTITION_PATH)) % 65536 + F.col(GROUP)
-        placed = rows.repartitionById(tasks, F.pmod(number, F.lit(tasks)).cast("int"))
+        place = [c for c in (PARTITION_PATH, GROUP) if c not in derived]
+        number = F.col(GROUP)
+        if not alone and PARTITION_PATH in place:
+            number = F.hash(F.col(PARTITION_PATH)) % 65536 + number
+        placed = sent.repartitionById(tasks, F.pmod(number, F.lit(tasks)).cast("int"))
         if not alone:
-            placed = placed.sortWithinPartitions(PARTITION_PATH, GROUP)
-        return placed.mapInArrow(partial(_run_groups, fn), arrow_to_spark_ddl(schema))
+            placed = placed.sortWithinPartitions(*place)
+        return placed.mapInArrow(partial(_run_groups, fn, derived), arrow_to_spark_ddl(schema))
 
     def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, files, columns)
@@ -221,9 +227,18 @@ def _run_map(fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     yield from fn(iter(batches), _task())
 
 
-def _run_groups(fn: GroupFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run_groups(
+    fn: GroupFunction, derived: Mapping[str, RowExpression], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     settle_worker()
-    yield from map_groups(iter(batches), fn, _task())
+    yield from map_groups((_with_derived(b, derived) for b in batches), fn, _task())
+
+
+def _with_derived(batch: pa.RecordBatch, derived: Mapping[str, RowExpression]) -> pa.RecordBatch:
+    if not derived:
+        return batch
+    made = [expression.arrow(batch) for expression in derived.values()]
+    return pa.RecordBatch.from_arrays([*made, *batch.columns], names=[*derived, *batch.schema.names])
 
 
 def _run_read(

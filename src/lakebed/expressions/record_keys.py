@@ -35,7 +35,8 @@ class SingleKey:
         text = self.text.arrow(batch)
         if not self.text.can_be_empty(batch.schema):
             return text
-        return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+        empty = pc.equal(text, "")
+        return pc.if_else(empty, pa.scalar(None, pa.string()), text) if pc.any(empty).as_py() else text
 
 
 @dataclass(frozen=True, slots=True)

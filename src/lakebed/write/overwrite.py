@@ -17,7 +17,7 @@ from lakebed.write.admission import admit, file_groups_in_clustering
 from lakebed.write.assign import assign
 from lakebed.write.context import TableSchema, WriteContext, group_writer, schema_for_write
 from lakebed.write.expressions import NO_LOCATION
-from lakebed.write.prepare import prepare
+from lakebed.write.prepare import derivable, prepare
 from lakebed.write.profile import encode_profile
 from lakebed.write.record_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.write.result import WriteResult
@@ -70,6 +70,7 @@ def _overwrite_buckets(
         STATUS_SCHEMA,
         groups=None if partitioned else index.buckets,
         one_group_per_task=not partitioned,
+        derivable=derivable(context, context.engine.schema(prepared)),
     )
     return checked_statuses(context.engine.collect(written))
 
@@ -95,8 +96,14 @@ def _overwrite_planned(
         writer = group_writer(
             context, snapshot, schema, tx.instant, plan.targets, matching="none", combine=kind.combine
         )
-        groups = max(1, len(plan.groups))
-        written = engine.group_map(routed, writer, STATUS_SCHEMA, groups=groups, one_group_per_task=True)
+        written = engine.group_map(
+            routed,
+            writer,
+            STATUS_SCHEMA,
+            groups=max(1, len(plan.groups)),
+            one_group_per_task=True,
+            derivable=derivable(context, engine.schema(routed)),
+        )
         return checked_statuses(engine.collect(written))
     finally:
         engine.release(located)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lakebed.engine.base import Rows
 from lakebed.expressions.base import RowExpression
+from lakebed.expressions.record_keys import SingleKey
 from lakebed.index.base import GROUP
 from lakebed.index.bucket import BucketIndex
 from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
@@ -21,6 +22,20 @@ def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
     extra = {IS_DELETED_COLUMN, context.config.delete_field}
     keep = [n for n in present.names if n in wanted or n in extra]
     return derive_keys(context, rows, present, keep)
+
+
+def derivable(context: WriteContext, prepared: pa.Schema) -> dict[str, RowExpression]:
+    """What `prepare` put in front that a task makes anew for next to nothing: a key that is the text of one column,
+    and the one partition path of a table without partitions.
+    """
+    made: dict[str, RowExpression] = {}
+    key, fields = context.keys.record_key, context.keys.key_fields
+    texts = {f.name for f in prepared if pa.types.is_string(f.type)}
+    if isinstance(key, SingleKey) and fields[0] in texts:
+        made[RECORD_KEY] = key
+    if not context.keys.partition_fields:
+        made[PARTITION_PATH] = context.keys.partition_path
+    return made
 
 
 def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Sequence[str]) -> Rows:

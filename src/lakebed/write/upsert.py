@@ -29,7 +29,7 @@ from lakebed.write.context import (
 )
 from lakebed.write.expressions import IS_NULL_FILE_ID, NO_LOCATION
 from lakebed.write.plan import WritePlan, plan_of_assignment, plan_of_buckets
-from lakebed.write.prepare import prepare
+from lakebed.write.prepare import derivable, prepare
 from lakebed.write.profile import encode_profile
 from lakebed.write.record_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.write.result import WriteResult
@@ -140,6 +140,7 @@ def write_buckets(
         STATUS_SCHEMA,
         groups=None if partitioned else index.buckets,
         one_group_per_task=not partitioned,
+        derivable=derivable(context, engine.schema(prepared)),
     )
     return checked_statuses(engine.collect(written))
 
@@ -232,7 +233,14 @@ def write_assigned(
         all_deletes=kind.deletes,
         known_partitions=frozenset(g.partition for g in plan.groups if g.target.base is not None),
     )
-    written = engine.group_map(routed, writer, STATUS_SCHEMA, groups=max(1, len(plan.groups)), one_group_per_task=True)
+    written = engine.group_map(
+        routed,
+        writer,
+        STATUS_SCHEMA,
+        groups=max(1, len(plan.groups)),
+        one_group_per_task=True,
+        derivable=derivable(context, engine.schema(routed)),
+    )
     return checked_statuses(engine.collect(written))
 
 
