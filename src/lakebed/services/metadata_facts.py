@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakebed.expressions.base import Column
 from lakebed.format.base_file import read_footer
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.definitions import load_definitions
@@ -115,6 +116,10 @@ class DataFacts:
         definition = self.indexes.secondary[partition]
         return stored_pairs(self.snapshot, indexed_field(definition), definition.version)
 
+    def kind_of(self, partition: str) -> pa.DataType:
+        """The type of a secondary index's field."""
+        return Column(indexed_field(self.indexes.secondary[partition])).type_in(self.snapshot.schema)
+
     def _named(self) -> dict[str, frozenset[str]]:
         """The paths that each commit on the timeline names; what a lost attempt left beside them does not count."""
         timeline = self.snapshot.timeline
@@ -157,7 +162,11 @@ def metadata_facts(metadata: MetadataTable, data: DataFacts, partition: str) -> 
         return joined([_bloom_table(t) for t in live])
     if partition == RECORD_INDEX:
         return joined([place_facts(t, partitioned=data.indexes.partitioned) for t in tables])
-    return joined([pair_facts(t.filter(pc.invert(t["is_deleted"]))) for t in tables])
+    pairs = [t.filter(pc.invert(t["is_deleted"])) for t in tables]
+    kind = data.kind_of(partition)
+    if pt.is_floating(kind):
+        pairs = [_shortest(t, kind, data.of(partition)["key"]) for t in pairs]
+    return joined([pair_facts(t) for t in pairs])
 
 
 def place_facts(places: pa.Table, *, partitioned: bool) -> pa.Table:
@@ -171,6 +180,18 @@ def pair_facts(pairs: pa.Table) -> pa.Table:
     keys = secondary_keys(pairs["value"], pairs["record_key"])
     empty = pa.repeat(pa.scalar(""), len(keys))
     return pa.Table.from_arrays([keys, empty, keys, empty], schema=FACTS)
+
+
+def _shortest(pairs: pa.Table, kind: pa.DataType, known: pa.ChunkedArray) -> pa.Table:
+    """The pairs with the texts that lakebed writes, where those are `known`: Java before version 19 printed some
+    floating numbers with more digits, and that says the same."""
+    texts = to_java_text(pairs["value"].cast(kind))
+    other = pc.fill_null(pc.not_equal(texts, pairs["value"]), False)
+    if not pc.any(other).as_py():
+        return pairs
+    is_known = pc.is_in(secondary_keys(texts, pairs["record_key"]), value_set=known.combine_chunks())
+    texts = pc.if_else(pc.and_(other, is_known), texts, pairs["value"])
+    return pairs.set_column(pairs.column_names.index("value"), "value", texts)
 
 
 def stats_facts(stats: Stats, partitions: Mapping[str, str]) -> pa.Table:

@@ -14,12 +14,14 @@ from lakebed.metadata.key_changes import KeyChanges
 from lakebed.metadata.record_index_updates import GroupChanges, key_records
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import form_of_version
+from lakebed.metadata.secondary_updates import entries
 from lakebed.metadata.updates import NewFile, bloom_records_of, column_stats_records, file_records
 from lakebed.metadata.writer import MetadataWriter
 from lakebed.services.index_verification import verify
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
+from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.timeline.table_config import load_table_config
 from lakebed.timeline.timeline import load_timeline
@@ -27,6 +29,7 @@ from tables_in_memory import in_memory
 from write_tables import rows
 
 Make = Callable[..., Table]
+FLOATS = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 FIRST = [(n, f"c{n % 3}", f"v{n % 4}", 10) for n in range(30)]
 
 
@@ -123,6 +126,23 @@ def test_a_secondary_index_and_partition_statistics(make: Make) -> None:
     assert found.of("secondary_index_v")["key"].to_pylist() == gone.to_pylist()
     assert found.of("partition_stats").num_rows == len(stats)
     assert table.indexes.verify().ok
+
+
+def test_floating_numbers_as_older_java_prints_them() -> None:
+    MemoryStorage.drop("services-floating")
+    table = lakebed.create("memory://services-floating/t", FLOATS, key="id", index="record", indexes=["x"])
+    table.upsert(pa.table({"id": [1, 2, 3], "x": [2.0**60, 1.5, None]}, FLOATS))
+    pairs = pa.table({"value": ["1.15292150460684698E18"], "record_key": ["1"]})
+    shortest = pa.array(["1.152921504606847E18$1"])
+    told(table, {"secondary_index_x": Records(*entries(pairs, form_of_version(9)), shortest)})
+    assert table.indexes.verify().ok, table.indexes.verify()
+    # the same value of a record that does not have it
+    wrong = pa.table({"value": ["1.15292150460684698E18"], "record_key": ["2"]})
+    table.upsert(pa.table({"id": [4], "x": [7.0]}, FLOATS))
+    told(table, {"secondary_index_x": Records(*entries(wrong, form_of_version(9)), pa.array([], pa.string()))})
+    found = table.indexes.repair()
+    assert found.differences["key"].to_pylist() == ["1.15292150460684698E18$2"]
+    assert table.indexes.verify().ok, table.indexes.verify()
 
 
 def test_only_file_groups_that_differ_are_written(make: Make) -> None:
