@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +14,8 @@ from lakebed.index.registry import index_changes, index_of
 from lakebed.services.index_building import create_index, drop_index
 from lakebed.services.index_list import IndexFacts, list_indexes
 from lakebed.services.index_repair import repair
+from lakebed.services.index_resharding import reshard_index
+from lakebed.services.index_skew import shards, summed_up
 from lakebed.services.index_verification import Verification, verify
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
@@ -32,6 +34,20 @@ _SCHEMA = pa.schema(
         ("bytes", pa.int64()),
     ]
 )
+
+
+class SkewView(View):
+    """How evenly record and secondary indexes are spread over their file groups; prints as a table with a row for each
+    index (and partition path of a partitioned one)."""
+
+    def __init__(self, shards: pa.Table) -> None:
+        self.shards = shards
+        """A row for each file group: index, partition_path, file_id, entries, bytes."""
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: index, partition_path, shards, the least, mean and largest of their entries and bytes, and skew: the
+        largest number of entries over the mean."""
+        return summed_up(self.shards)
 
 
 class IndexesView(View):
@@ -71,6 +87,23 @@ class IndexesView(View):
     def drop(self, name: str) -> None:
         """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""
         drop_index(self._storage, name)
+
+    def reshard(self, name: str, file_groups: int | Mapping[str, int]) -> str | None:
+        """Give a record or secondary index another number of file groups, while the table stays in use: one number for
+        a global index, for a partitioned record index one for all partition paths or a number for each that is named.
+
+        All entries are written anew, by a replacecommit on the metadata table's timeline; gives its instant, None where
+        the index has these numbers already. `name` is as for `create`, or as `list` shows it. What outgrows its file
+        groups is re-sharded by itself (`lakebed.metadata.index.max.filegroup.size`).
+
+        Raises `InvalidOption` for other indexes and numbers, `CommitConflict` while a write to the table is pending.
+        """
+        return reshard_index(self._storage, name, file_groups)
+
+    def skew(self, name: str | None = None) -> SkewView:
+        """How evenly the entries of a record or secondary index (None: of all of them) lie in its file groups; entries
+        in log files count as often as they were written. Reads the trailers of the index's files."""
+        return SkewView(shards(self._snapshot(), name))
 
     def verify(self) -> Verification:
         """Compare every index with the files and rows of the table; names each difference. True when there is none."""

@@ -6,12 +6,14 @@ meets every fault on one version, in turn; with `LAKEBED_CRASH=all` on all of th
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from hashlib import md5
 
 import pytest
 
@@ -59,6 +61,16 @@ def grown(table: Maintained, changes: Random, content: Content) -> Content:
         assert any("compaction" in text for text in table.writer().run_services())
         content = committed(table, changes, content, 3)
     return content
+
+
+def with_many_keys(table: Maintained, changes: Random, content: Content) -> Content:
+    """Enough keys that the record index outgrows small file groups, and compaction is due."""
+    content = committed(table, changes, content, 1)
+    assert table.writer().reshard("record_index", 1)
+    content = committed(table, changes, content, 2)
+    change = Change(put={md5(str(n).encode()).hexdigest(): ("a", changes.file_id()) for n in range(1200)})
+    table.commit(change)
+    return committed(table, changes, change.on(content), 1)
 
 
 @cache
@@ -239,6 +251,28 @@ def test_resharding(version: int, mode: Mode) -> None:
         return crash
 
     each_point(strike, 8)
+
+
+@every_case
+def test_resharding_of_an_index_that_has_grown(version: int, mode: Mode) -> None:
+    settings = dataclasses.replace(SETTINGS, shard_max_bytes=6_000, clean_commits=1000, archive_above=1000)
+
+    def strike(at: int) -> Crash:
+        done: list[str] = []
+        with copied(version, 5, with_many_keys) as (table, given):
+            table.settings = settings
+            crash, _ = struck(table, at, mode, lambda t: done.extend(t.writer().run_services()))
+            with telling(crash):
+                assert at or any(text.startswith("re-sharding") for text in done)
+                shards = len(table.opened().slices.file_slices("record_index"))
+                assert shards in (1, 8)
+                assert table.content() == seen(table, given.content)
+                table.settings = SETTINGS
+                go_on(table, given.content, given.changes)
+                assert len(table.opened().slices.file_slices("record_index")) in ({shards} if shards > 1 else {1, 8})
+        return crash
+
+    each_point(strike, 15)
 
 
 @every_case

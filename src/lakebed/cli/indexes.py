@@ -51,6 +51,38 @@ def drop(
 
 
 @app.command()
+def reshard(
+    uri: Uri,
+    name: Annotated[str, typer.Argument(help="record_index, a column with a secondary index, or as list shows it.")],
+    file_groups: Annotated[int, typer.Option(help="File groups; of a partitioned index for each partition path.")] = 0,
+    partition: Annotated[
+        list[str] | None, typer.Option(help="PATH=NUMBER: file groups of one partition path of a partitioned index.")
+    ] = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Give a record or secondary index another number of file groups; shows how its entries lie in them."""
+    if bool(file_groups) == bool(partition):
+        raise typer.BadParameter("give --file-groups or --partition", param_hint="--file-groups")
+    indexes = _open(uri, storage_option).indexes
+    indexes.reshard(name, _numbers(partition) if partition else file_groups)
+    show_rows(indexes.skew(name).to_arrow(), output)
+
+
+@app.command()
+def skew(
+    uri: Uri,
+    name: Annotated[str | None, typer.Argument(help="Only this index.")] = None,
+    shards: Annotated[bool, typer.Option("--shards", help="A row for each file group.")] = False,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """How evenly record and secondary indexes are spread over their file groups."""
+    found = _open(uri, storage_option).indexes.skew(name)
+    show_rows(found.shards if shards else found.to_arrow(), output)
+
+
+@app.command()
 def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """Compare every index with the table's files and rows; the exit code is 1 when they differ."""
     found = _open(uri, storage_option).indexes.verify()
@@ -68,6 +100,17 @@ def repair(
 ) -> None:
     """Verify, and write the records that differ; shows what was wrong."""
     _show(_open(uri, storage_option).indexes.repair(index), output)
+
+
+def _numbers(given: list[str]) -> dict[str, int]:
+    """Numbers by partition path; a path may have `=` in it."""
+    numbers: dict[str, int] = {}
+    for text in given:
+        path, separator, number = text.rpartition("=")
+        if not separator or not number.strip().isdigit():
+            raise typer.BadParameter(f"{text!r} is not PATH=NUMBER", param_hint="--partition")
+        numbers[path] = int(number)
+    return numbers
 
 
 def _show(found: Verification, output: Form) -> None:

@@ -27,7 +27,8 @@ class WriteSettings:
     stay right at no cost; True writes a real one. `tasks` None leaves the number of write tasks to the
     engine. `compression_level` is for zstd. `metadata` False makes no metadata table, True also one for a table that
     has commits already; one that is there is kept in any case. `metadata_indexes` are partitions of it to build, as are
-    those that `record_index`, `partitioned_record_index` and `bloom_filters_index` ask for.
+    those that `record_index`, `partitioned_record_index` and `bloom_filters_index` ask for. `max_filegroup_size` is the
+    mean size of the file groups of a record or secondary index beyond which they are doubled, 0 for never.
     """
 
     small_file_limit: int = 100 * MIB
@@ -66,6 +67,7 @@ class WriteSettings:
     bloom_filters_index: bool = False
     stats_columns: tuple[str, ...] = ()
     stats_most_columns: int = 32
+    max_filegroup_size: int = 512 * MIB
     on_unknown_metadata: Literal["drop", "refuse"] = "drop"
 
 

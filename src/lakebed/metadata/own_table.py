@@ -34,6 +34,8 @@ class MetadataSettings:
     - `archive_above`, `archive_down_to`: with more instants than the first, archival leaves the second.
     - `log_compaction`, `log_compact_after`: whether logs of so many blocks are merged into one between compactions.
     - `sizing`, `partitioned_sizing`: file groups of record and secondary indexes.
+    - `shard_max_bytes`: mean size of an index's file groups beyond which their number is doubled; 0 for never. At a
+      little more than 20 bytes a key it is what Hudi's sizing rules give a file group at most, 22 million keys.
     - `threads`: files that are written side by side.
     """
 
@@ -45,6 +47,7 @@ class MetadataSettings:
     log_compact_after: int = 5
     sizing: GroupSizing = field(default_factory=GroupSizing)
     partitioned_sizing: GroupSizing = PARTITIONED_SIZING
+    shard_max_bytes: int = 512 << 20
     threads: int = 8
 
 

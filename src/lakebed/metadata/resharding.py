@@ -54,7 +54,7 @@ def reshard(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> s
             context={"partition": partition},
         )
     undo_dead_replaces(own)
-    if _is_being_written(own):
+    if is_being_written(own):
         raise CommitConflict(
             f"{partition} cannot be re-sharded while a write to the table is pending",
             hint="Try again when the writers are done.",
@@ -177,7 +177,7 @@ def _sorted(parts: Sequence[Entries]) -> list[Entries]:
     return [sorted_by_key(keys, values)]
 
 
-def _is_being_written(own: OwnTable) -> bool:
+def is_being_written(own: OwnTable) -> bool:
     """Whether somebody may have sent records to the file groups that there are. A service that is planned has not."""
     data = own.data_timeline
     planned = (Action.COMPACTION, Action.LOGCOMPACTION)

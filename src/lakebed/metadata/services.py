@@ -8,12 +8,15 @@ from lakebed.metadata.compaction import finish_compactions, run_compaction
 from lakebed.metadata.log_compaction import run_log_compaction, undo_log_compactions
 from lakebed.metadata.own_table import OwnTable
 from lakebed.metadata.resharding import undo_dead_replaces
+from lakebed.metadata.shard_growth import run_resharding
 
 
 def run_services(own: OwnTable) -> list[str]:
-    """Finish what writers that died left, clean, compact, archive; says what was done."""
+    """Finish what writers that died left, clean, re-shard, compact, archive; says what was done."""
     undo_dead_replaces(own)
     undo_log_compactions(own)
     done = [*finish_compactions(own), *run_cleaning(own)]
+    # a re-sharded index needs no compaction, and version 6 has the instant of this one in front of the other's
+    done += run_resharding(own)
     done += run_compaction(own) or run_log_compaction(own)
     return [*done, *run_archival(own)]

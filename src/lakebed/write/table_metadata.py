@@ -47,7 +47,7 @@ from lakebed.metadata.updates import (
     partition_stats_records,
     stats_of,
 )
-from lakebed.metadata.writer import GroupRecords, MetadataWriter
+from lakebed.metadata.writer import GroupRecords, MetadataSettings, MetadataWriter
 from lakebed.model import CommitMetadata
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import avro_to_arrow
@@ -80,7 +80,8 @@ class TableMetadata:
 
     @property
     def writer(self) -> MetadataWriter:
-        return MetadataWriter(self.storage, self.config, self.timeline)
+        settings = MetadataSettings(shard_max_bytes=self.settings.max_filegroup_size)
+        return MetadataWriter(self.storage, self.config, self.timeline, settings)
 
     def make_ready(self) -> Snapshot:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean

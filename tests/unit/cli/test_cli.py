@@ -154,5 +154,16 @@ def test_indexes(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["index", "repair", uri]) == 0
     capsys.readouterr()
     assert said(capsys, "index", "verify", uri) == []
+    paths = {row["partition_path"] for row in said(capsys, "index", "skew", uri)}
+    resharded = said(capsys, "index", "reshard", uri, "record_index", "--file-groups", "3")
+    assert {row["partition_path"]: row["shards"] for row in resharded} == dict.fromkeys(paths, 3)
+    some = sorted(path for path in paths if path)[0]
+    said(capsys, "index", "reshard", uri, "record_index", "--partition", f"{some}=1")
+    shards = said(capsys, "index", "skew", uri, "record_index", "--shards")
+    assert [row["partition_path"] for row in shards].count(some) == 1
+    assert said(capsys, "index", "verify", uri) == []
+    for wrong in ([], ["--file-groups", "2", "--partition", "a=1"], ["--partition", "a"]):
+        assert invoke(["index", "reshard", uri, "record_index", *wrong]) == 2
+    capsys.readouterr()
     left = said(capsys, "index", "drop", uri, "record_index")
     assert "record_index" not in {row["index"] for row in left}
