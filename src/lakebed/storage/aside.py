@@ -146,8 +146,8 @@ class AsideFile:
         finally:
             self.discard()
 
-    def publish(self) -> None:
-        """Give the file its name, taking it from a file that has it."""
+    def publish(self, *, sync_name: bool = True) -> None:
+        """Give the file its name, taking it from a file that has it; without `sync_name` a power cut may undo that."""
         try:
             self._sync()
             self._unlink(checksum_name(self._name))
@@ -155,7 +155,8 @@ class AsideFile:
                 self._name_nameless()
             else:
                 self._rename()
-            os.fsync(self._folder)
+            if sync_name:
+                os.fsync(self._folder)
         finally:
             self.discard()
 

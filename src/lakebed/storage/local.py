@@ -23,7 +23,8 @@ _WRITE_BUFFER_BYTES = 1 << 20
 
 
 class LocalStorage:
-    """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns.
+    """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns; only
+    what replaces a file by `put_if_match` (a lock changing hands) a power cut may take back, as it ends all holders.
 
     Files appear whole: they are written aside and linked or renamed into place. A file's Hadoop checksum neighbour
     (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
@@ -153,7 +154,7 @@ class LocalStorage:
                 return False
             if _version(current) != version:
                 return False
-            self.write(path, data)
+            self._aside(path, data).publish(sync_name=False)
             return True
 
     @contextlib.contextmanager
