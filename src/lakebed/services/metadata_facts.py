@@ -22,9 +22,11 @@ from lakebed.metadata.key_indexes import KeyIndexes, indexed_field
 from lakebed.metadata.keys import ALL_PARTITIONS, file_keys, partition_identifier, secondary_keys
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.metadata.secondary_updates import indexed_pairs
 from lakebed.metadata.stats_columns import stats_columns
 from lakebed.metadata.stats_lookup import Stats
 from lakebed.metadata.updates import Kinds, NewFile, merged_partition_stats, stats_of
+from lakebed.model import META_COLUMNS
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
@@ -86,14 +88,16 @@ class DataFacts:
 
     @cached_property
     def kinds(self) -> Kinds:
-        """The columns with statistics."""
+        """The columns with statistics; on version 6 without meta columns, which some releases give statistics there and
+        others not."""
         config = self.snapshot.config
         definition = load_definitions(self.snapshot.storage, config).get(COLUMN_STATS)
         if COLUMN_STATS not in config.metadata_partitions:
             return {}
-        return stats_columns(
+        kinds = stats_columns(
             self.snapshot.schema, definition, version=config.version, populate_meta=config.populate_meta_fields
         )
+        return {c: kind for c, kind in kinds.items() if config.version >= 8 or c not in META_COLUMNS}
 
     @cached_property
     def stats(self) -> Stats:
@@ -162,7 +166,10 @@ def metadata_facts(metadata: MetadataTable, data: DataFacts, partition: str) -> 
         return joined([_bloom_table(t) for t in live])
     if partition == RECORD_INDEX:
         return joined([place_facts(t, partitioned=data.indexes.partitioned) for t in tables])
-    pairs = [t.filter(pc.invert(t["is_deleted"])) for t in tables]
+    version = data.indexes.secondary[partition].version
+    live = [t.filter(pc.invert(t["is_deleted"])) for t in tables]
+    # real Hudi adds records without a value to indexes of the first version, which nobody looks up
+    pairs = [indexed_pairs(t["value"], t["record_key"], version) for t in live]
     kind = data.kind_of(partition)
     if pt.is_floating(kind):
         pairs = [_shortest(t, kind, data.of(partition)["key"]) for t in pairs]

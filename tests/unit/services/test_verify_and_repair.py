@@ -145,6 +145,13 @@ def test_floating_numbers_as_older_java_prints_them() -> None:
     assert table.indexes.verify().ok, table.indexes.verify()
 
 
+def test_records_without_a_value_in_an_index_of_version_8(make: Make) -> None:
+    table = filled(make, 8)
+    pairs = pa.table({"value": pa.array([None], pa.string()), "record_key": ["77"]})
+    told(table, {"secondary_index_v": Records(*entries(pairs, form_of_version(8)), pa.array([], pa.string()))})
+    assert table.indexes.verify().ok, table.indexes.verify()
+
+
 def test_only_file_groups_that_differ_are_written(make: Make) -> None:
     table = filled(make, 9)
     told(table, {"record_index": wrong_keys(9, partitioned=False)})
