@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.engine.base import Engine
+from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_changes, index_of
-from lakebed.services.index_building import create_index, drop_index
+from lakebed.services.index_building import Expression, create_index, drop_index
 from lakebed.services.index_list import IndexFacts, list_indexes
 from lakebed.services.index_repair import repair
 from lakebed.services.index_resharding import reshard_index
@@ -72,7 +73,17 @@ class IndexesView(View):
         columns = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(_SCHEMA)]
         return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
-    def create(self, name: str, *, partitioned: bool | None = None, groups: int | None = None) -> None:
+    def create(
+        self,
+        name: str,
+        *,
+        partitioned: bool | None = None,
+        groups: int | None = None,
+        column: str | None = None,
+        function: str | None = None,
+        options: Mapping[str, object] | None = None,
+        kind: str = "column_stats",
+    ) -> None:
         """Build an index in the metadata table from the table's files, and the metadata table where there is none.
 
         `name` is "record_index", "bloom_filters", "column_stats", "partition_stats", or a column for a secondary index
@@ -80,9 +91,28 @@ class IndexesView(View):
         the table's keys are unique within partition paths only). `groups` says how many file groups a record or
         secondary index gets, instead of Hudi's estimate; those of a partitioned one are for each partition path.
 
+        With a `column`, `name` is that of an expression index (version 9): of the results of `function` (Hudi's words:
+        "date_format", "lower", ...; without one the column itself) with Hudi's `options` for it (`format`, `pos`,
+        `len`, `days`, `trimString`), as ranges (`kind` "column_stats") or as bloom filters ("bloom_filters", with
+        `filtertype`, `numentries`, `fpp`, `maxentries`). Times are those of UTC, whatever the session.
+
         Raises `InvalidOption`, `SchemaConflict`, `UnsupportedFeature` or `IndexInconsistent`; nothing changes then.
         """
-        create_index(self._storage, name, partitioned=partitioned, groups=groups, engine=self._engine())
+        expression = None
+        if column is not None:
+            expression = Expression(column, function or "identity", dict(options or {}), kind)
+        elif function is not None or options:
+            raise InvalidOption(
+                f"an expression index {name!r} without a column", hint="Say which column the function is over: column=."
+            )
+        create_index(
+            self._storage,
+            name,
+            expression=expression,
+            partitioned=partitioned,
+            groups=groups,
+            engine=self._engine(),
+        )
 
     def drop(self, name: str) -> None:
         """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""

@@ -59,8 +59,7 @@ def config_of(folder: Path) -> TableConfig:
 
 
 def is_refused(table: GoldenTable) -> bool:
-    indexed_by_expression = any(p.startswith("expr_index_") for p in table.entry["metadata_partitions"])
-    return table.type != "cow" or refusal(table) is not None or indexed_by_expression
+    return table.type != "cow" or refusal(table) is not None
 
 
 @pytest.mark.parametrize("table", golden_tables(is_refused), ids=str)

@@ -11,7 +11,12 @@ from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_ro
 from lakebed.services.index_verification import Verification
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="record_index, bloom_filters, column_stats, partition_stats, or a column.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="record_index, bloom_filters, column_stats, partition_stats, a column, or with --column a new name."
+    ),
+]
 
 
 @app.command("list")
@@ -28,12 +33,25 @@ def create(
         bool | None, typer.Option("--partitioned/--global", help="A record index for each partition path, or one.")
     ] = None,
     groups: Annotated[int, typer.Option(help="File groups of a record or secondary index; 0: Hudi's estimate.")] = 0,
+    column: Annotated[str | None, typer.Option(help="Make an expression index of this name on a column.")] = None,
+    function: Annotated[str | None, typer.Option(help="Its function by Hudi's name: date_format, lower, ...")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the function: format=yyyy-MM-dd.")] = None,
+    kind: Annotated[str, typer.Option(help="Its records: column_stats or bloom_filters.")] = "column_stats",
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Build an index from the table's files."""
     indexes = _open(uri, storage_option).indexes
-    indexes.create(name, partitioned=partitioned, groups=groups or None)
+    given = pairs(option, "--option")
+    indexes.create(
+        name,
+        partitioned=partitioned,
+        groups=groups or None,
+        column=column,
+        function=function,
+        options=given,
+        kind=kind,
+    )
     show_rows(indexes.to_arrow(), output)
 
 

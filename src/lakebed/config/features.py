@@ -107,14 +107,6 @@ def _merge_on_read(p: Properties, _: TableFacts) -> bool:
     return p.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
 
 
-_UNMAINTAINED = ("expr_index_",)
-
-
-def _unmaintained(p: Properties) -> list[str]:
-    kept = f"{p.get('hoodie.table.metadata.partitions', '')},{p.get('hoodie.table.metadata.partitions.inflight', '')}"
-    return [name for name in map(str.strip, kept.split(",")) if name.startswith(_UNMAINTAINED)]
-
-
 _READ_ONLY = "write to it with the engine that made it; lakebed reads it"
 
 FEATURES: tuple[Feature, ...] = (
@@ -155,14 +147,6 @@ FEATURES: tuple[Feature, ...] = (
         lambda p, f: bool(p.get("hoodie.table.metadata.partitions", "").strip()) or f.metadata_table,
         "yes",
         "yes",
-    ),
-    Feature(
-        "indexes that lakebed does not maintain yet",
-        lambda p, _: bool(_unmaintained(p)),
-        "yes",
-        "no",
-        "has an expression index in its metadata table, which lakebed does not maintain yet",
-        "drop the index with the engine that made it, or write with that engine",
     ),
     Feature(
         "change logging (CDC)",

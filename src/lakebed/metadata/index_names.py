@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakebed.errors import InvalidOption
+from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.key_indexes import secondary_index_name
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX
 
@@ -18,8 +19,8 @@ _SECONDARY = "secondary:"
 
 @dataclass(frozen=True, slots=True)
 class IndexName:
-    """One index: its `partition` of the metadata table, the `column` of a secondary index, and whether a record index
-    is `partitioned`: one for each partition path of the data.
+    """One index: its `partition` of the metadata table, the `column` of a secondary index, whether a record index is
+    `partitioned` (one for each partition path of the data), and the definition of an index on an `expression`.
 
     >>> str(IndexName.parse("secondary:city")), IndexName.parse("city").partition
     ('secondary:city', 'secondary_index_city')
@@ -28,6 +29,7 @@ class IndexName:
     partition: str
     column: str | None = None
     partitioned: bool = False
+    expression: IndexDefinition | None = None
 
     @classmethod
     def parse(cls, text: str) -> IndexName:

@@ -66,6 +66,11 @@ def is_known(partition: str) -> bool:
     return partition in _ID_STARTS or partition.startswith((SECONDARY_INDEX, EXPRESSION_INDEX))
 
 
+def is_expression_index(partition: str) -> bool:
+    """Whether this partition holds the results of a function."""
+    return partition.startswith(EXPRESSION_INDEX)
+
+
 def fixed_file_groups(partition: str) -> int | None:
     """How many file groups the partition has from the start; None where that depends on the number of records."""
     return _EXPRESSION_GROUPS if partition.startswith(EXPRESSION_INDEX) else _FIXED_GROUPS.get(partition)

@@ -153,10 +153,15 @@ class MetadataTable:
             return _SECONDARY_FOUND.empty_table()
         return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
 
-    def expression_stats(self, name: str, types: Types | None = None) -> tuple[Stats, Stats]:
+    def expression_stats(
+        self, name: str, types: Types | None = None, partitions: Collection[str] | None = None
+    ) -> tuple[Stats, Stats]:
         """Stats of an expression index of that kind, of files and of partition paths, by source column; `name` is the
-        index's partition."""
-        found = self._stats(name, None, types)
+        index's partition. With `partitions` those of files in these partition paths, of the columns in `types`."""
+        prefixes = None
+        if partitions is not None:
+            prefixes = [column_prefix(column, path) for column in types or {} for path in partitions]
+        found = self._stats(name, prefixes, types)
         of_files = {c: pc.equal(pc.utf8_length(table["key"]), _FILE_KEY_LENGTH) for c, table in found.items()}
         files = {c: table.filter(of_files[c]) for c, table in found.items()}
         return files, {c: table.filter(pc.invert(of_files[c])) for c, table in found.items()}

@@ -14,7 +14,6 @@ from lakebed.format.column_ranges import COUNTS
 from lakebed.metadata import bloom_records, files_records, stats_records
 from lakebed.metadata.keys import (
     ALL_PARTITIONS,
-    column_prefix,
     column_stats_keys,
     file_keys,
     h64,
@@ -145,10 +144,11 @@ def partition_stats_records(
 
 
 def merged_partition_stats(
-    known: Stats, new: Stats, live: Mapping[str, Collection[str]], kinds: Kinds
+    known: Stats, new: Stats, live: Mapping[str, Collection[str]], kinds: Kinds, *, of_expression: bool = False
 ) -> tuple[Stats, list[str]]:
     """Stats of the partition paths in `live`, from those of their files; and the keys of columns and paths that have
-    none, since not every file has a range."""
+    none, since not every file has a range. `of_expression`: they are those of an expression index, in whose stats the
+    nulls are not among the values."""
     paths = sorted(live)
     pairs = [(number, path, name) for number, path in enumerate(paths) for name in sorted(live[path])]
     owners = np.array([number for number, _, _ in pairs], np.int64)
@@ -157,23 +157,26 @@ def merged_partition_stats(
     merged: Stats = {}
     deleted: list[str] = []
     for column, kind in kinds.items():
-        rows = [_bounded(s[column], kind) for s in (known, new) if column in s]
+        rows = [_bounded(s[column], kind, of_expression=of_expression) for s in (known, new) if column in s]
+        stats_keys = partition_stats_keys(column, paths, of_expression=of_expression)
         table, whole = (
-            _by_partition(column, pa.concat_tables(rows), keys, owners, wanted, paths) if rows else (None, [])
+            _by_partition(column, pa.concat_tables(rows), keys, owners, wanted, paths, stats_keys)
+            if rows
+            else (None, [])
         )
         if table is not None and len(table):
             merged[column] = table
-        deleted += [column_prefix(column, path) for number, path in enumerate(paths) if number not in whole]
+        deleted += [stats_keys[number].as_py() for number in range(len(paths)) if number not in whole]
     return merged, deleted
 
 
-def _bounded(stats: pa.Table, kind: pa.DataType) -> pa.Table:
+def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool) -> pa.Table:
     """Stats whose bounds are known, in the column's type of today; of a column of nulls nothing is unknown."""
     for side in ("min", "max"):
         at = stats.schema.get_field_index(side)
         bound = as_type(stats[side].combine_chunks(), kind)
         stats = stats.set_column(at, pa.field(side, kind), bound)
-    all_null = pc.equal(stats["null_count"], stats["value_count"])
+    all_null = pc.equal(pa.scalar(0) if of_expression else stats["null_count"], stats["value_count"])
     known = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
     if pa.types.is_floating(kind):  # 0.0 to 0.0 is what real Hudi says of a file with NaN
         zero = pc.and_(pc.equal(stats["min"], 0.0), pc.equal(stats["max"], 0.0))
@@ -182,11 +185,18 @@ def _bounded(stats: pa.Table, kind: pa.DataType) -> pa.Table:
 
 
 def _by_partition(
-    column: str, stats: pa.Table, keys: pa.Array, owners: Int64s, wanted: Int64s, paths: Sequence[str]
+    column: str,
+    stats: pa.Table,
+    keys: pa.Array,
+    owners: Int64s,
+    wanted: Int64s,
+    paths: Sequence[str],
+    stats_keys: pa.Array,
 ) -> tuple[pa.Table, frozenset[int]]:
     """One row a partition of which every live file has a range, and the numbers of those partitions.
 
-    `keys` are the live files' and `owners` the numbers of their partitions, of which each has `wanted` files.
+    `keys` are the live files' and `owners` the numbers of their partitions, of which each has `wanted` files and one of
+    the `stats_keys`.
     """
     found = pc.index_in(pc.utf8_slice_codeunits(stats["key"], len(h64(column))), value_set=keys)
     rows = stats.filter(found.is_valid())
@@ -201,8 +211,8 @@ def _by_partition(
     partitions = [paths[number] for number in numbers]
     counts = {name: sums[f"{name}_sum"].combine_chunks().cast(pa.int64()) for name in COUNTS}
     bounds = [sums[side].combine_chunks() for side in ("min_min", "max_max")]
-    stats_keys = partition_stats_keys(column, partitions)
-    table = _stats_table(stats_keys, pa.array(partitions, pa.string()), bounds, counts, tight=True)
+    own = stats_keys.take(pa.array(numbers, pa.int64()))
+    table = _stats_table(own, pa.array(partitions, pa.string()), bounds, counts, tight=True)
     return table, frozenset(numbers)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from lakebed.errors import UnsupportedFeature
+from lakebed.expressions.time_patterns import pattern_parts
 from lakebed.read.coercion import cast_literal, common_type
 from lakebed.read.literals import INSTANT, LOCAL_TIME, SparkOnly, number_literal
 from lakebed.read.predicates import Call, Column, Literal, Value
@@ -30,7 +32,7 @@ _DATE_PARTS: dict[type[Expression], str] = {
 }
 _TIME_PARTS: dict[type[Expression], str] = {exp.Hour: "hour", exp.Minute: "minute", exp.Second: "second"}
 _ARITHMETIC: dict[type[Expression], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
-_TEXT_FUNCTIONS: dict[type[Expression], str] = {exp.Lower: "lower", exp.Upper: "upper", exp.Trim: "trim"}
+_TEXT_FUNCTIONS: dict[type[Expression], str] = {exp.Lower: "lower", exp.Upper: "upper"}
 _TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "INT": pa.int32(),
@@ -151,7 +153,11 @@ class ValueReader:
         if isinstance(e, exp.TsOrDsToDate):
             _only(e, "this", "safe")
             return self._cast(self.read(e.this), pa.date32())
-        if isinstance(e, exp.Lower | exp.Upper | exp.Trim):
+        if isinstance(e, exp.TimeToStr | exp.UnixToStr | exp.StrToUnix | exp.TsOrDsAdd):
+            return self._time_function(e)
+        if isinstance(e, exp.Trim):
+            return self._trim(e)
+        if isinstance(e, exp.Lower | exp.Upper):
             _only(e, "this")
             return Call(_TEXT_FUNCTIONS[kind], (self._text(e.this),), pa.string())
         if isinstance(e, exp.Length):
@@ -193,6 +199,66 @@ class ValueReader:
         if pa.types.is_timestamp(value.type) and value.type.tz is not None:
             value = Call("local", (value,), LOCAL_TIME, (self._zone_name,))
         return Call(name, (value,), _INT)
+
+    def _time_function(self, e: Expression) -> Value:
+        """`date_format`, `from_unixtime`, `unix_timestamp`, `date_add` and `date_sub`."""
+        if isinstance(e, exp.TsOrDsAdd):
+            return self._date_add(e)
+        _only(e, "this", "format")
+        inner = e.this.this if isinstance(e.this, exp.TimeStrToTime) else e.this
+        value = self.read(inner)
+        if isinstance(value, Literal):
+            raise SparkOnly(f"{e.sql('spark')}")
+        if isinstance(e, exp.StrToUnix):
+            if value.type != INSTANT:
+                raise SparkOnly(f"unix_timestamp of {value.type}")
+            return Call("unix_timestamp", (value,), pa.int64())
+        pattern = self._pattern(e)
+        if isinstance(e, exp.UnixToStr):
+            if not pa.types.is_integer(value.type):
+                raise SparkOnly(f"from_unixtime of {value.type}")
+            return Call("from_unixtime", (value,), pa.string(), (pattern, self._zone_name))
+        if pa.types.is_timestamp(value.type) and value.type.tz is not None:
+            value = Call("local", (value,), LOCAL_TIME, (self._zone_name,))
+        elif not pa.types.is_date32(value.type):
+            raise SparkOnly(f"date_format of {value.type}")
+        return Call("date_format", (value,), pa.string(), (pattern,))
+
+    def _pattern(self, e: Expression) -> str:
+        format_ = e.args.get("format")
+        value = self.read(format_) if format_ is not None else None
+        if not isinstance(value, Literal) or not isinstance(value.value, str):
+            raise SparkOnly("a pattern that is no constant text")
+        try:
+            pattern_parts(value.value)
+        except UnsupportedFeature as refusal:
+            raise SparkOnly(refusal.message) from None
+        return value.value
+
+    def _date_add(self, e: Expression) -> Value:
+        _only(e, "this", "expression", "unit")
+        value, days = self.read(e.this), e.expression
+        sign = 1
+        if isinstance(days, exp.Mul) and days.expression == exp.Neg(this=exp.Literal.number(1)):
+            days, sign = days.this, -1
+        number = self.read(days)
+        constant = number.value if isinstance(number, Literal) else None
+        unit = str(e.args.get("unit") or "DAY").upper()
+        if not isinstance(constant, int) or isinstance(constant, bool) or unit != "DAY":
+            raise SparkOnly(f"{e.sql('spark')}")
+        if not isinstance(value, Literal) and pa.types.is_timestamp(value.type):
+            value = self._cast(value, pa.date32())
+        if isinstance(value, Literal) or not pa.types.is_date32(value.type):
+            raise SparkOnly(f"date_add on {value.type}")
+        return Call("date_add", (value,), pa.date32(), (sign * constant,))
+
+    def _trim(self, e: exp.Trim) -> Value:
+        _only(e, "this", "position", "expression")
+        characters = self.read(e.expression) if e.args.get("expression") is not None else Literal(" ", pa.string())
+        if not isinstance(characters, Literal) or not isinstance(characters.value, str):
+            raise SparkOnly("trim of characters that are no constant")
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(e.args.get("position") or "").upper(), "trim")
+        return Call(name, (self._text(e.this),), pa.string(), (characters.value,))
 
     def _arithmetic(self, e: Expression) -> Value:
         _only(e, "this", "expression")

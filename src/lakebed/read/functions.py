@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.expressions.time_patterns import printed
+
 Kernel = Callable[[Sequence[pc.Expression], pa.DataType, tuple[Any, ...]], pc.Expression]
 
 
@@ -24,6 +26,16 @@ def _date_of(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any
     value = _local(args, _to, options) if options else args[0]
     # the cast rounds toward zero, so the time of day goes first
     return pc.floor_temporal(value, unit="day").cast(pa.date32())
+
+
+def _from_unixtime(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    pattern, zone = options
+    times = args[0].cast(pa.int64()).cast(pa.timestamp("s")).cast(pa.timestamp("s", tz="UTC"))
+    return printed(pc.local_timestamp(times.cast(pa.timestamp("s", tz=zone))), pattern)
+
+
+def _seconds(times: pc.Expression) -> pc.Expression:
+    return pc.floor_temporal(times, unit="second").cast(pa.timestamp("s", tz="UTC"))
 
 
 def _upper(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
@@ -70,7 +82,13 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
     "length": _kernel(pc.utf8_length),
     "octets": _kernel(pc.binary_length),
     "substring": _substring,
-    "trim": lambda args, _to, _options: pc.utf8_trim(args[0], characters=" "),
+    "trim": lambda args, _to, options: pc.utf8_trim(args[0], characters=options[0]),
+    "ltrim": lambda args, _to, options: pc.utf8_ltrim(args[0], characters=options[0]),
+    "rtrim": lambda args, _to, options: pc.utf8_rtrim(args[0], characters=options[0]),
+    "date_format": lambda args, _to, options: printed(args[0], options[0]),
+    "from_unixtime": _from_unixtime,
+    "unix_timestamp": lambda args, to, _options: _seconds(args[0]).cast(to),
+    "date_add": lambda args, to, options: pc.add(args[0].cast(pa.int32()), pa.scalar(options[0], pa.int32())).cast(to),
     "concat": _concat,
     "year": _kernel(pc.year),
     "quarter": _kernel(pc.quarter),

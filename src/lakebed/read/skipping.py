@@ -16,7 +16,7 @@ from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_INDE
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.metadata.stats_columns import RANGES_OPTION
 from lakebed.model import META_COLUMNS, FileSlice
-from lakebed.read.expression_index import bounds_of_results, demanded_results, indexed_calls
+from lakebed.read.expression_index import bounds_of_results, demanded_results, in_its_zone, indexed_calls
 from lakebed.read.filter_keys import demanded_keys, demanded_values
 from lakebed.read.predicates import Call, Column, Compare, In, IsNull, IsTrue, Like, Predicate, Value, walk
 from lakebed.read.pruning import MAX_KEYS
@@ -24,6 +24,7 @@ from lakebed.read.ranges import Bools, Bounds, Path, may_match
 from lakebed.read.record_index import FoundKeys, find_keys, usable_record_index
 from lakebed.read.schema_history import schema_history
 from lakebed.read.statistics import bounds_of_files, bounds_of_partitions, can_bound, of_slices
+from lakebed.read.writers import written_by_lakebed
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
 
@@ -33,8 +34,6 @@ _FEW_SLICES = 4
 _FEW_PARTITIONS = 32
 # Bloom filters are large: they are asked about the last candidates.
 _FEW_FILTERS = 64
-# What a commit of lakebed has in its metadata.
-_WRITER = "lakebed.writer"
 
 
 def skip_slices(
@@ -129,7 +128,12 @@ class _Skipping:
         for indexed in indexed_calls(self.metadata, list(wanted), BLOOM_FILTERS):
             if not 1 < len(slices) <= _FEW_FILTERS:
                 break
-            filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(slices))
+            based = [s for s in slices if s.base_file is not None]
+            known = in_its_zone(self.snapshot, indexed, [s.base_file.instant for s in based if s.base_file])
+            asked = [s for s, flag in zip(based, known.tolist(), strict=True) if flag]
+            if not asked:
+                continue
+            filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(asked))
             kept = self._may_contain(slices, filters, wanted[indexed.call])
             slices = self._note(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}", slices, kept)
         return slices
@@ -216,7 +220,9 @@ class _Skipping:
         if known:
             prune("column statistics")
         for indexed in indexed_calls(self.metadata, _calls_in(self.predicate), COLUMN_STATS):
-            results[indexed.call] = files.joined(bounds_of_results(self.metadata, indexed, files.names))
+            results[indexed.call] = files.joined(
+                bounds_of_results(self.snapshot, self.metadata, indexed, files.names, files.instants)
+            )
             prune(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}")
         return [slices[at] for at in np.flatnonzero(kept).tolist()]
 
@@ -236,12 +242,7 @@ class _Skipping:
         """Of which files lakebed wrote the records; asked where that matters."""
         if not self._has_exact_ranges or not pa.types.is_floating(kind):
             return np.zeros(len(files.names), np.bool_)
-        by_time = {i.time: i for i in self.snapshot.timeline.commits}
-        ours = {
-            time: time in by_time and _WRITER in self.snapshot.timeline.commit_metadata(by_time[time]).extra
-            for time in set(files.instants)
-        }
-        return np.array([ours[time] for time in files.instants], np.bool_)
+        return written_by_lakebed(self.snapshot.timeline, files.instants)
 
     def _is_merged_unknown(self, file_slice: FileSlice) -> bool:
         """Whether a merge that lakebed does not know may put values into rows that no file has."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
@@ -54,10 +55,16 @@ _TEXT_MATCH: dict[type[Expression], str] = {
 _ODD_ESCAPE = re.compile(r"\\(?![\\'\"%_ntr])|\\\\[%_]")
 
 
+class _Spark(Spark):
+    """Spark's SQL, with the patterns of dates and times as they are written."""
+
+    TIME_MAPPING: ClassVar[dict[str, str]] = {}
+
+
 def parse_condition(text: str, schema: pa.Schema, zone: str) -> Predicate:
     """The predicate of a SQL text; see `parse_filter`."""
     try:
-        tree: Any = sqlglot.parse_one(text, read="spark", into=exp.Condition)
+        tree: Any = sqlglot.parse_one(text, read=_Spark, into=exp.Condition)
     except SqlglotError as error:
         raise InvalidOption(
             f"the filter {text!r} is no SQL condition: {_first_line(error)}",

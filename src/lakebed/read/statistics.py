@@ -60,6 +60,17 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
     return Bounds(low, high, ~(claims_nothing & trusted), ~_flags(pc.equal(nulls, 0), False))
 
 
+def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataType) -> Bounds:
+    """Bounds of a function's results in files, from an expression index: its values are those that are not null."""
+    rows = _rows_of(stats, names)
+    if stats is None or rows is None:
+        return unknown(len(names), kind)
+    found = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
+    low, high = (_readable(_one(found[name])) for name in ("min", "max"))
+    nulls, values = _one(found["null_count"]), _one(found["value_count"])
+    return Bounds(low, high, ~_flags(pc.equal(values, 0), False), ~_flags(pc.equal(nulls, 0), False))
+
+
 def bounds_of_partitions(
     stats: pa.Table | None, partitions: pa.Array, kind: pa.DataType, *, version: int, log_files: bool
 ) -> Bounds:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakebed.metadata.key_indexes import is_partitioned
-from lakebed.metadata.layout import FILES, RECORD_INDEX, SECONDARY_INDEX
+from lakebed.metadata.layout import BLOOM_FILTERS, FILES, RECORD_INDEX, SECONDARY_INDEX
 from lakebed.slices.snapshot import Snapshot
 
 
@@ -36,12 +36,13 @@ def _facts(snapshot: Snapshot, name: str) -> IndexFacts:
     slices = snapshot.metadata.slices.file_slices(name)
     definition = snapshot.metadata.slices.definitions.get(name)
     size = sum(file.size for s in slices for file in (*([s.base_file] if s.base_file else []), *s.log_files))
-    kind = name
+    kind = name.replace("_", " ")
     if name == RECORD_INDEX:
         kind = "record index, one for each partition path" if is_partitioned(definition) else "record index"
     elif name.startswith(SECONDARY_INDEX):
         kind = "secondary index"
     elif definition is not None and definition.function not in ("", name):
-        kind = f"expression index: {definition.function}"
+        filters = ", bloom filters" if definition.type == BLOOM_FILTERS else ""
+        kind = f"expression index: {definition.function}{filters}"
     fields = definition.source_fields if definition is not None else ()
-    return IndexFacts(name, kind.replace("_", " "), fields, len(slices), size)
+    return IndexFacts(name, kind, fields, len(slices), size)

@@ -10,6 +10,8 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index
 from lakebed.index.record import RecordIndex
+from lakebed.metadata.definitions import IndexDefinition
+from lakebed.metadata.expression_indexes import FIRST_VERSION, ExpressionIndex
 from lakebed.metadata.index_names import IndexName
 from lakebed.metadata.key_changes import can_index
 from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
@@ -28,6 +30,8 @@ def check_new_indexes(wanted: Sequence[IndexName], config: TableConfig, schema: 
         elif name.column is not None:
             _check_one_place(config, index, "a secondary index has one value for it")
             _check_secondary_index(name, config, schema, has_record_index=RECORD_INDEX in there)
+        elif name.expression is not None:
+            _check_expression_index(name.expression, config, schema)
         elif name.partition == PARTITION_STATS:
             _check_partition_stats(config, has_stats=COLUMN_STATS in there or config.version >= 9)
 
@@ -74,6 +78,22 @@ def _check_secondary_index(name: IndexName, config: TableConfig, schema: pa.Sche
             hint="Index a text, an integer, a floating number, a date or a timestamp.",
             context={"feature": "secondary index", "column": name.column, "type": str(kind)},
         )
+
+
+def _check_expression_index(definition: IndexDefinition, config: TableConfig, schema: pa.Schema) -> None:
+    if config.version < FIRST_VERSION:
+        raise UnsupportedFeature(
+            f"an expression index on a table of version {config.version}",
+            hint="Upgrade the table to version 9: Hudi 1.2 does not write to an older one that has such an index.",
+            context={"feature": "expression index"},
+        )
+    if not len(schema):
+        raise InvalidOption(
+            f"table {config.name!r} has no columns yet that an expression index could be on",
+            hint="Create it when the table has rows.",
+            context={"index": definition.name},
+        )
+    ExpressionIndex.of(definition, schema)
 
 
 def _check_partition_stats(config: TableConfig, *, has_stats: bool) -> None:

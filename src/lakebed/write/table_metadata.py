@@ -20,6 +20,7 @@ from lakebed.format.base_file import read_footer
 from lakebed.format.column_ranges import from_stream
 from lakebed.metadata.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.metadata.definitions import DEFINITIONS_PATH, IndexDefinition, dump_definitions, load_definitions
+from lakebed.metadata.expression_indexes import ExpressionIndex, reason_not_kept
 from lakebed.metadata.file_ranges import ranges_of_file
 from lakebed.metadata.group_files import WrittenLog
 from lakebed.metadata.index_names import IndexName, remembered_indexes
@@ -32,6 +33,7 @@ from lakebed.metadata.layout import (
     RECORD_INDEX,
     GroupSizing,
     fixed_file_groups,
+    is_expression_index,
     is_known,
     partition_order,
 )
@@ -56,6 +58,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig, update_table_config
 from lakebed.timeline.timeline import Timeline
+from lakebed.write.expression_records import ExpressionRecords, live_after
 from lakebed.write.key_jobs import KeyJobs, is_large
 from lakebed.write.key_records import KeyRecords, key_index_groups
 from lakebed.write.status import WriteStatus
@@ -103,6 +106,7 @@ class TableMetadata:
         snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
         action = _Action(self, snapshot, instant, commit, statuses, writer.partitions)
         said = action.records()
+        said |= self._expressions(snapshot, writer.partitions).of_action(instant, commit)
         keys = KeyRecords(snapshot, KeyIndexes.of(self.storage, self.config).of_partitions(writer.partitions))
         written: list[WrittenLog] = []
         if keys.indexes and self.engine is not None and is_large(statuses, self.engine):
@@ -115,8 +119,29 @@ class TableMetadata:
 
     # what it consists of
 
+    def _expressions(self, snapshot: Snapshot, partitions: Sequence[str]) -> ExpressionRecords:
+        if not any(map(is_expression_index, partitions)):
+            return ExpressionRecords(snapshot, {})
+        return ExpressionRecords.of_partitions(snapshot, load_definitions(self.storage, self.config), partitions)
+
+    def _cannot_keep(self) -> list[str]:
+        """Partitions that lakebed does not know, and expression indexes that it does not compute."""
+        partitions = self.writer.partitions
+        unknown = [p for p in partitions if not is_known(p)]
+        by_expression = [p for p in partitions if is_expression_index(p)]
+        if not by_expression:
+            return unknown
+        definitions = load_definitions(self.storage, self.config)
+        schema = Snapshot(self.storage, self.config, self.timeline, use_metadata=False).schema
+        for name in by_expression:
+            reason = reason_not_kept(definitions.get(name), schema, self.config.version)
+            if reason is not None:
+                _log.warning("%s of the metadata table cannot be kept up to date: %s", name, reason)
+                unknown.append(name)
+        return unknown
+
     def _without_unknown(self) -> TableConfig:
-        unknown = [p for p in self.writer.partitions if not is_known(p)]
+        unknown = self._cannot_keep()
         if not unknown:
             return self.config
         names = ", ".join(unknown)
@@ -189,10 +214,12 @@ class TableMetadata:
         build = _Build(self)
         for partition in partitions:
             name = names.get(partition) or IndexName(partition)
-            made = (
-                key_index_groups(build.snapshot, name, sizing) if is_key_index(partition) else build.groups(partition)
-            )
-            groups, definition = made
+            if is_key_index(partition):
+                groups, definition = key_index_groups(build.snapshot, name, sizing)
+            elif name.expression is not None:
+                groups, definition = build.expression_groups(name.expression)
+            else:
+                groups, definition = build.groups(partition)
             writer.initialise(partition, groups, definition)
         return writer
 
@@ -272,18 +299,12 @@ class _Action:
 
     def _partition_stats(self, files: Sequence[NewFile], new: Stats, index_version: int) -> Records:
         snapshot, kinds = self.snapshot, self.kinds
-        touched = {*self.commit.stats, *self.commit.replaced}
-        gone = {(p, s.file_id) for p, stats in self.commit.stats.items() for s in stats}
-        gone |= {(p, file_id) for p, ids in self.commit.replaced.items() for file_id in ids}
-        live: dict[str, set[str]] = {path: set() for path in touched}
-        for base in snapshot.base_files(touched):
-            if (base.partition, base.file_id) not in gone:
-                live[base.partition].add(base.name)
+        live = live_after(snapshot, self.commit)
+        new_names = {file.name for file in files}
+        old = [path for path, names in live.items() if names - new_names]
         known = {}
-        if any(live.values()) and snapshot.metadata is not None:
-            known = snapshot.metadata.column_stats(list(kinds), [p for p, names in live.items() if names], kinds)
-        for file in files:
-            live[file.partition].add(file.name)
+        if old and snapshot.metadata is not None:
+            known = snapshot.metadata.column_stats(list(kinds), old, kinds)
         form = form_of_version(self.table.config.version)
         return partition_stats_records(known, new, live, kinds, form, index_version)
 
@@ -322,6 +343,12 @@ class _Build:
         ]
         instant = self.snapshot.instant or "0" * 17
         return _grouped(partition, bloom_records_of(with_blooms, instant, form)), None
+
+    def expression_groups(self, definition: IndexDefinition) -> tuple[list[GroupRecords], IndexDefinition]:
+        """The same for an expression index."""
+        index = ExpressionIndex.of(definition, self.snapshot.schema)
+        records = ExpressionRecords(self.snapshot, {}).beginning(index, self.snapshot.instant or "0" * 17)
+        return _grouped(definition.name, records), definition
 
     def _listed(self) -> Records:
         """Every file of a completed action, in folders that are partitions."""

@@ -25,7 +25,6 @@ WITH = [
     ("base files other than Parquet", {"hoodie.table.base.file.format": "ORC"}, NONE),
     ("bootstrap", {"hoodie.bootstrap.base.path": "s3://old"}, NONE),
     ("metadata table", {"hoodie.table.metadata.partitions": "files"}, NONE),
-    ("indexes that lakebed does not maintain yet", {"hoodie.table.metadata.partitions": "files,expr_index_x"}, NONE),
     ("change logging (CDC)", {"hoodie.table.cdc.enabled": "true"}, NONE),
     ("schema history (schema on read)", {}, TableFacts.from_paths([".hoodie/.schema/1_2.schemacommit"])),
     (

@@ -198,7 +198,6 @@ def _set_property(uri: str, key: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "word"),
     [
-        ("hoodie.table.metadata.partitions", "files,expr_index_x", "expression"),
         ("hoodie.table.cdc.enabled", "true", "hange"),
         ("hoodie.table.partial.update.mode", "IGNORE_DEFAULTS", "artial"),
         ("hoodie.record.merge.mode", "CUSTOM", "Java class"),
