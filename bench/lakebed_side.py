@@ -17,6 +17,7 @@ from lakebed.engine.base import Task
 from lakebed.engine.spark import SparkEngine
 from lakebed.write.status import WriteStatus, to_batch
 
+_SORT = "key" if os.environ.get("BENCH_SORT") == "key" else "none"
 _METADATA = os.environ.get("BENCH_METADATA") == "1"
 
 
@@ -61,6 +62,7 @@ class LakebedSide:
             index="bucket",
             buckets=buckets,
             indexes="record_index" if _METADATA else None,
+            sort=_SORT,
             spark=self.spark,
             properties={"hoodie.metadata.enable": _METADATA},
         )

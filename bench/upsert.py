@@ -93,6 +93,7 @@ class Bench:
 def main() -> int:
     arguments = _arguments()
     os.environ["BENCH_METADATA"] = "1" if arguments.metadata else "0"
+    os.environ["BENCH_SORT"] = arguments.sort
     work = Path(tempfile.mkdtemp(prefix="lakebed-bench-", dir=arguments.work))
     sides: list[Side] = []
     floor: Side | None = None
@@ -125,7 +126,8 @@ def _report(bench: Bench, arguments: argparse.Namespace) -> int:
     rows, upserted = bench.inputs.rows, bench.inputs.upsert_rows
     print(
         f"{rows:,} rows x {len(bench.inputs.columns) + 5} columns (5 are Hudi's), {bench.buckets} buckets; upsert of "
-        f"{upserted:,}; zstd, {_metadata(arguments)}, both sides; medians of {arguments.rounds} rounds"
+        f"{upserted:,}; zstd, {_metadata(arguments)}, both sides; sort={arguments.sort}; "
+        f"medians of {arguments.rounds} rounds"
     )
     print(*figures(bench.steps), sep="\n")
     found = bars(bench.steps)
@@ -153,6 +155,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=2, help="rounds before the counted ones")
     parser.add_argument("--small", type=int, default=2, help="upserts of 1,000 rows a round")
     parser.add_argument("--metadata", action="store_true", help="with column stats and record index on both sides")
+    parser.add_argument("--sort", choices=("key", "none"), default="none", help="the order of rows in lakebed's files")
     parser.add_argument("--only", choices=("lakebed", "hudi"), help="run one side only")
     parser.add_argument("--json", metavar="FILE", help="write every figure there as well")
     parser.add_argument("--work", help="where tables go (default: the temporary folder)")

@@ -39,6 +39,7 @@ def create(
     hash_fields: Names = None,
     indexes: Names = None,
     merge: str | None = None,
+    sort: Literal["key", "none"] | None = None,
     table_version: int = 9,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -52,7 +53,8 @@ def create(
     rows with one key is newer. `merge` is `event_time` (the default with an ordering column) or `commit_time`. `index`
     is "auto", "bucket", "simple", "global_simple", "record" or an index object; `buckets` and `hash_fields` belong to
     the bucket index. `indexes` are further indexes that the first write makes in the metadata table (see
-    `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `properties` are Hudi's
+    `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `sort="key"` keeps the rows
+    of each base file in the order of their record keys, which makes lookups by key cheaper. `properties` are Hudi's
     own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
     `hoodie.metadata.enable=false` for a table that is to have no metadata table.
 
@@ -73,6 +75,7 @@ def create(
         partition_fields=_names(partition_by),
         ordering_fields=_names(ordering),
         merge_mode=merge,
+        sort=sort,
     )
     said = options.index
     config = create_table(

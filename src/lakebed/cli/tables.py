@@ -47,6 +47,7 @@ def create(
     buckets: Annotated[int, typer.Option(help="Buckets of each partition, for the bucket index.")] = 0,
     hash_fields: Annotated[str, typer.Option(help="Key fields the bucket follows from; none: all.")] = "",
     merge: Annotated[str | None, typer.Option(help="event_time or commit_time.")] = None,
+    sort: Annotated[str | None, typer.Option(help="key: rows of a file in the order of their keys; or none.")] = None,
     table_version: Annotated[int, typer.Option(help="9, 8 or 6.")] = 9,
     prop: Annotated[
         list[str] | None, typer.Option("--property", help="KEY=VALUE, e.g. hoodie.table.name=trips.")
@@ -65,6 +66,7 @@ def create(
         buckets=buckets or None,
         hash_fields=_fields(hash_fields),
         merge=merge,
+        sort=sort,  # pyright: ignore[reportArgumentType]  # create() checks the word
         table_version=table_version,
         properties=pairs(prop, "--property"),
         storage_options=pairs(storage_option, "--storage-option"),
@@ -86,6 +88,7 @@ def _facts(table: lakebed.Table) -> dict[str, Any]:
         "ordering": said.get("hoodie.table.ordering.fields") or said.get("hoodie.table.precombine.field") or "none",
         "merge": stored_merge_mode(said) or "",
         "index": table.indexes.index.explain(),
+        "sort": said.get("lakebed.sort", "none"),
         "newest instant": last.time if last else "none",
         "file groups": len(files),
         "bytes": pc.sum(files.column("bytes")).as_py() or 0,

@@ -71,6 +71,7 @@ def _table_pairs(said: TableSettings, properties: Mapping[str, str]) -> Iterator
     meta = get("hoodie.populate.meta.fields", "true").lower() == "true"
     yield "hoodie.populate.meta.fields", said.populate_meta_fields, meta
     yield "hoodie.table.timeline.timezone", said.timezone, get("hoodie.table.timeline.timezone", "LOCAL").upper()
+    yield "lakebed.sort", said.sort, get("lakebed.sort", "none")
     for field, key in (("delete_field", "field"), ("delete_marker", "marker")):
         name = f"hoodie.payload.delete.{key}"
         stored = get(f"hoodie.record.merge.property.{name}", get(name))

@@ -100,7 +100,8 @@ class TableSettings:
 
     `type` is `cow` or `mor`, `merge_mode` `event_time` or `commit_time`, `key_generator` one of SIMPLE,
     COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM. `partition_types` goes with CUSTOM, one of SIMPLE and TIMESTAMP
-    for each partition field. `timestamp` holds `hoodie.keygen.timebased.*` keys as they are stored.
+    for each partition field. `timestamp` holds `hoodie.keygen.timebased.*` keys as they are stored. `sort` is `key`
+    where the rows of each base file are to be in the order of their keys, else `none`.
     """
 
     name: str | None = None
@@ -124,3 +125,4 @@ class TableSettings:
     delete_field: str | None = None
     delete_marker: str | None = None
     timestamp: Mapping[str, str] = field(default_factory=_no_text)
+    sort: Literal["key", "none"] | None = None

@@ -34,12 +34,7 @@ class KeyFooter:
     @cached_property
     def ranges(self) -> list[tuple[str, str] | None]:
         """Smallest and greatest record key of each row group; None where the file does not say."""
-        metadata = self.footer.metadata
-        schema = metadata.schema
-        at = next((i for i in range(len(schema)) if schema.column(i).path == RECORD_KEY), None)
-        if at is None:
-            return [None] * metadata.num_row_groups
-        return [_range(metadata.row_group(number).column(at).statistics) for number in range(metadata.num_row_groups)]
+        return key_ranges(self.footer.metadata)
 
     @cached_property
     def bloom(self) -> BloomFilter | None:
@@ -51,6 +46,15 @@ class KeyFooter:
     def nbytes(self) -> int:
         """What it takes in memory, about."""
         return _IN_MEMORY * self.footer.metadata.serialized_size
+
+
+def key_ranges(metadata: Any) -> list[tuple[str, str] | None]:
+    """Smallest and greatest record key of each row group by Parquet's metadata; None where it does not say."""
+    schema = metadata.schema
+    at = next((i for i in range(len(schema)) if schema.column(i).path == RECORD_KEY), None)
+    if at is None:
+        return [None] * metadata.num_row_groups
+    return [_range(metadata.row_group(number).column(at).statistics) for number in range(metadata.num_row_groups)]
 
 
 def _range(statistics: Any) -> tuple[str, str] | None:

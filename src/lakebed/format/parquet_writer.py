@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
@@ -33,10 +34,15 @@ _CODECS = {
     "none": "none",
     "uncompressed": "none",
 }
+ROW_GROUP_ROWS = 131_072
+# Where rows are in the order of their keys a lookup reads one row group; smaller ones yet take longer to write.
+SORTED_ROW_GROUP_ROWS = 16_384
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _MIB = 1 << 20
 _WRITE_BATCH = 16_384
 _SAMPLE_ROWS = 8_192
+# Row groups whose rows are fewer than so many times their dictionary's values get a dictionary of their own.
+_DICTIONARY_SHARE = 8
 _SINK_BYTES = 256 * 1024
 # A row's sequence number and file name are never searched for: their min and max would only fill the footer.
 _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
@@ -50,7 +56,7 @@ class ParquetSettings:
 
     compression: str = "zstd"
     level: int | None = 1
-    row_group_rows: int = 131_072
+    row_group_rows: int = ROW_GROUP_ROWS
     row_group_bytes: int = 64 * _MIB
     page_size: int = _MIB
     max_file_size: int = 120 * _MIB
@@ -162,8 +168,7 @@ class BaseFileWriter:
         if group.num_rows:
             if self._ranges is not None:
                 self._ranges.see(group)
-            # chunks with different dictionaries would make the encoder fall back to plain values
-            self._writer.write_table(group.unify_dictionaries(), row_group_size=rows)
+            self._writer.write_table(_small_dictionaries(group), row_group_size=rows)
         self._flushed_rows += group.num_rows
 
     def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
@@ -263,6 +268,24 @@ def _with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
             for f, g in zip(schema, given, strict=True)
         ]
     )
+
+
+def _small_dictionaries(group: pa.Table) -> pa.Table:
+    """One dictionary a column, since different ones would make the encoder fall back to plain values.
+
+    A large one without the values that only other row groups have: the encoder would put out all of them."""
+    for at, field in enumerate(group.schema):
+        if not pt.is_dictionary(field.type):
+            continue
+        if any(_DICTIONARY_SHARE * len(c.dictionary) > group.num_rows for c in group[at].chunks):
+            group = group.set_column(at, field, pa.chunked_array([_small_dictionary(c) for c in group[at].chunks]))
+    return group.unify_dictionaries()
+
+
+def _small_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    used = column.indices.drop_null().unique()
+    codes = pc.index_in(column.indices, value_set=used).cast(column.indices.type)
+    return pa.DictionaryArray.from_arrays(codes, column.dictionary.take(used))
 
 
 def _to_field(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

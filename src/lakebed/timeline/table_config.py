@@ -26,6 +26,7 @@ from lakebed.timeline.merge_config import MergeMode, merge_mode_of
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
 BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
 INDEX_PREFIX = "lakebed.index."
+SORT = "lakebed.sort"
 # Where a version 6 table of ours keeps them: Hudi has no place for them there.
 PARTITION_TYPES = "lakebed.partition.types"
 MERGE_PROPERTY_PREFIX = "hoodie.record.merge.property."
@@ -189,6 +190,11 @@ class TableConfig:
     def index_settings(self) -> dict[str, str]:
         """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
         return {k.removeprefix(INDEX_PREFIX): v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX)}
+
+    @property
+    def sorts_by_key(self) -> bool:
+        """Whether lakebed keeps the rows of each base file in the order of their keys."""
+        return self._text(SORT) == "key"
 
     @property
     def merge_properties(self) -> dict[str, str]:

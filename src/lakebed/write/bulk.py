@@ -67,6 +67,8 @@ def write_unplanned(
 ) -> list[WriteStatus]:
     """Each task writes what it has, one open file a partition path."""
     engine, mode = context.engine, context.settings.sort_mode
+    if mode == "NONE" and context.config.sorts_by_key:
+        mode = "PARTITION_SORT"
     if combine:
         prepared = combine_by_key(engine, prepared, context.rules)
     if mode != "NONE":

@@ -230,6 +230,7 @@ def group_writer(
         context.config.populate_meta_fields,
         tuple(columns_with_stats(snapshot.storage, snapshot.config, schema.data, settings)),
         indexes.fields if indexes else None,
+        context.config.sorts_by_key,
     )
     storage = context.storage if context.engine.name == "local" else context.storage.spec
     return GroupWriter(

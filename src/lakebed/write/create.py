@@ -18,7 +18,7 @@ from lakebed.schema.avro import arrow_to_avro
 from lakebed.slices.keys import key_generator_spec
 from lakebed.storage.base import Storage
 from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import TableConfig, create_table
+from lakebed.timeline.table_config import SORT, TableConfig, create_table
 from lakebed.write.context import incoming_schema
 from lakebed.write.index_rules import check_new_indexes
 
@@ -71,7 +71,13 @@ def create(
         create_schema=arrow_to_avro(columns, name) if len(columns) else "",
         timezone=settings.timezone or "UTC",
         index_settings=chosen.settings(),
-        extra={**settings.timestamp, **_key_options(settings), **remembered_property(wanted), **properties},
+        extra={
+            **settings.timestamp,
+            **_key_options(settings),
+            **remembered_property(wanted),
+            **_sort(settings),
+            **properties,
+        },
     )
     config = TableConfig(created)
     _check_config(config)
@@ -84,10 +90,21 @@ def _key_options(settings: TableSettings) -> dict[str, str]:
     return {prefix: "true"} if settings.consistent_logical_timestamp else {}
 
 
+def _sort(settings: TableSettings) -> dict[str, str]:
+    """Files can be sorted by stored keys alone."""
+    if settings.sort == "key" and (not settings.key_fields or settings.populate_meta_fields is False):
+        raise InvalidOption(
+            "sort='key' on a table without " + ("meta fields" if settings.key_fields else "a record key"),
+            hint="name a key and keep the meta fields, or leave the sort out",
+        )
+    return {} if settings.sort is None else {SORT: settings.sort}
+
+
 def _check_words(settings: TableSettings, buckets: int | None) -> None:
     for what, said, known in (
         ("type", settings.type, ("cow", "mor")),
         ("merge", settings.merge_mode, ("event_time", "commit_time")),
+        ("sort", settings.sort, ("key", "none")),
     ):
         if said is not None and said not in known:
             raise InvalidOption(f"{what}={said!r} is unknown", hint=f"use {' or '.join(map(repr, known))}")

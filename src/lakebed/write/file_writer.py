@@ -18,6 +18,7 @@ from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.column_ranges import ColumnRanges, as_stream
 from lakebed.format.file_names import base_file_name
 from lakebed.format.key_range import KeyRange
+from lakebed.format.parquet_writer import ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
 from lakebed.format.properties import dump_properties
 from lakebed.metadata.key_changes import KeyChanges
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
@@ -33,7 +34,7 @@ class FileFormat:
     """How base files of this table are written: columns and Avro schema with meta, Parquet and bloom settings.
 
     `range_columns` are those whose ranges are told. `change_fields` asks for the keys that come and go, with these
-    fields of them (None: nobody asks).
+    fields of them (None: nobody asks). `sort` keeps the rows of a file in the order of their keys.
     """
 
     schema: pa.Schema
@@ -42,11 +43,13 @@ class FileFormat:
     populate_meta: bool = True
     range_columns: tuple[str, ...] = ()
     change_fields: tuple[str, ...] | None = None
+    sort: bool = False
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
         level = s.compression_level if s.compression_codec.lower() == "zstd" else None
-        return ParquetSettings(compression=s.compression_codec, level=level)
+        rows = SORTED_ROW_GROUP_ROWS if self.sort else ROW_GROUP_ROWS
+        return ParquetSettings(compression=s.compression_codec, level=level, row_group_rows=rows)
 
     def bloom(self) -> BloomFilter | None:
         """An empty filter to fill, or None where the one-byte filter that holds every key is written."""

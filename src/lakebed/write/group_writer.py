@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from lakebed.timeline.markers import MarkerKind
 from lakebed.write.file_writer import FileFormat, FileWriter, with_meta, write_partition_metadata
 from lakebed.write.incoming import Incoming, Intake
 from lakebed.write.merge_file import FileMerge, Matching
+from lakebed.write.sorted_merge import SortedMerge
 from lakebed.write.status import WriteStatus, to_batch
 from lakebed.write.targets import Target, Targets
 
@@ -57,6 +59,8 @@ class GroupWriter:
         target = self.targets.of(partition, group)
         with Spill(self.intake.memory) as spill:
             incoming = self.intake.collect(batches, spill, task)
+            if self.format.sort:
+                incoming = incoming.by_key()
             files = _Files(self, storage, partition, group, target, task)
             if target.base is None:
                 return files.create(incoming)
@@ -102,23 +106,18 @@ class _Files:
     def merge(self, incoming: Incoming, base: BaseFile) -> list[WriteStatus]:
         footer = read_footer(self._storage, base.path, base.size)
         encodings = encodings_of(footer.metadata)
-        merge = FileMerge(
-            self._storage,
-            base,
-            incoming,
-            self._to.intake.rules,
-            self._to.format,
-            self._to.instant,
-            self._task,
-            matching=self._to.matching,
-            encodings=encodings,
-        )
+        merge = self._merge_of(incoming, base, footer, encodings)
         if not merge.changes_anything():
             return [WriteStatus(self._partition, base.file_id, rows_in=incoming.received, num_unchanged=incoming.rows)]
         writer = self._writer(base.file_id, "MERGE", *self._known_keys(base, footer), encodings)
         try:
-            rest = merge.run(writer)
-            self._add(rest, writer)
+            merge.run(writer)
+            if isinstance(merge, SortedMerge) and writer.rows:
+                # what found no place in the order of this file goes to another
+                self._finish(writer, merge.counts.inserts)
+                self._add(merge.rest(), None)
+            else:
+                self._add(merge.rest(), writer)
         except BaseException:
             writer.abort()
             raise
@@ -135,6 +134,24 @@ class _Files:
             num_unchanged=counts.unchanged,
         )
         return self._done
+
+    def _merge_of(self, incoming: Incoming, base: BaseFile, footer: Footer, encodings: Mapping[str, str]) -> FileMerge:
+        to = self._to
+        common: tuple[Any, ...] = (
+            self._storage,
+            base,
+            incoming,
+            to.intake.rules,
+            to.format,
+            to.instant,
+            self._task,
+            to.matching,
+            encodings,
+        )
+        if not to.format.sort:
+            return FileMerge(*common)
+        room = int((self._limit - base.size) * footer.rows / max(1, base.size)) if self._target.capped else None
+        return SortedMerge(*common, footer=footer.metadata, room=room, memory=to.intake.memory)
 
     def _add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None) -> None:
         """Write new rows, going on to a further file group whenever the file is full."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import InvalidRecord
+from lakebed.format.key_order import key_order
 from lakebed.index.base import DELETE
 from lakebed.merge.rules import MergeRules, winners
 from lakebed.model import PARTITION_PATH, RECORD_KEY
@@ -51,6 +52,19 @@ class Incoming:
     @property
     def columns(self) -> list[str]:
         return self._data.column_names
+
+    def by_key(self) -> Incoming:
+        """The same rows in the order of their keys; the data stays where it is."""
+        order = key_order(self.keys)
+        if order is None:
+            return self
+        return replace(
+            self,
+            keys=self.keys.take(pa.array(order)),
+            deletes=self.deletes[order],
+            forced=self.forced[order],
+            _places=order if self._places is None else self._places[order],
+        )
 
     def take(self, rows: Positions, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The data of these rows, in their order."""

@@ -92,16 +92,19 @@ class FileMerge:
             self._refuse_known(seen)
         return bool((~seen & ~self.incoming.deletes).any())
 
-    def run(self, writer: FileWriter) -> Iterator[pa.RecordBatch]:
-        """Write the merged old rows; yields the incoming rows that matched none, in the file's schema, to be added."""
+    def run(self, writer: FileWriter) -> None:
+        """Write the merged old rows."""
         self._changes = writer.changes
         for batch in self._read(None):
             stored = self._as_stored(batch)
             match = self._match(stored)
             self.counts.unchanged += match.lost
             writer.write(self._replace(stored, match), new_keys=stored.column(RECORD_KEY).slice(0, 0))
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """The incoming rows that are not in the file after `run`, in the file's schema, to be added."""
         fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
-        self.counts.inserts = len(fresh)
+        self.counts.inserts += len(fresh)
         for keys, data in self.incoming.batches(fresh):
             yield with_meta(data, keys, self.format, self.instant, self.base.partition, self.task)
 
@@ -133,15 +136,16 @@ class FileMerge:
     def data_schema(self) -> pa.Schema:
         return pa.schema([f for f in self.format.schema if f.name not in META_COLUMNS])
 
-    def _positions(self, batch: pa.RecordBatch) -> Positions:
-        """For each old row the incoming row with its key, -1 for none."""
-        found = pc.index_in(batch.column(RECORD_KEY), value_set=self.incoming.keys)
-        return pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    def _positions(self, batch: pa.RecordBatch, start: int = 0, end: int | None = None) -> Positions:
+        """For each old row the incoming row (of a part of them) with its key, -1 for none."""
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=self.incoming.keys[start:end])
+        positions = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return np.where(positions < 0, -1, positions + start) if start else positions
 
-    def _match(self, batch: pa.RecordBatch) -> Match:
+    def _match(self, batch: pa.RecordBatch, start: int = 0, end: int | None = None) -> Match:
         if self.matching == "none":
             return _NO_MATCH
-        positions = self._positions(batch)
+        positions = self._positions(batch, start, end)
         if self.matching == "keys":
             return self._winners(batch, positions)
         known = positions[positions >= 0]
