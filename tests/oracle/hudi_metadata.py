@@ -8,6 +8,8 @@ all records of the partition, and one by one by key, as Hudi's own readers look 
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import os
 import struct
@@ -69,20 +71,11 @@ class HudiMetadata:
         return found
 
     def records(self, partition) -> list:
-        """All merged records of a metadata partition, as dictionaries."""
-        # All columns, then kept: Hudi 1.2.0 fails on a projection where slices have log files only.
-        frame = self.spark.read.format("hudi").load(f"{self.folder}/.hoodie/metadata/{partition}").persist()
-        try:
-            names = [c for c in frame.columns if not c.startswith("_hoodie_")]
-            return [row.asDict(recursive=True) for row in frame.select(*names).collect()]
-        except (
-            Exception
-        ):  # and on some of those slices in any case, where its own reader of the metadata table does not
-            return self._records_by_reader(partition)
-        finally:
-            frame.unpersist()
+        """All merged records of a metadata partition, as dictionaries.
 
-    def _records_by_reader(self, partition) -> list:
+        Not by the data source: it fails on some slices that have log files only, and every later write of Hudi's to a
+        metadata table in the same process with it.
+        """
         every = self.jvm.java.util.ArrayList()
         every.add(self.jvm.org.apache.hudi.metadata.RecordIndexRawKey(""))
         keys = self.jvm.org.apache.hudi.common.data.HoodieListData.eager(every)
@@ -91,7 +84,7 @@ class HudiMetadata:
             for record in self.reader.getRecordsByKeyPrefixes(keys, partition, True).collectAsList()
         ]
         texts = [value.get().toString() for value in values if value.isPresent()]
-        return [json.loads(text, strict=False, object_hook=with_bytes) for text in texts]
+        return [json.loads(text, strict=False) for text in texts]
 
     def pairs(self, files):
         """(partition path, file name) pairs as Java wants them."""
@@ -110,11 +103,6 @@ def file_slice(view_slice) -> dict:
         "base_file": base.get().getFileName() if base.isPresent() else None,
         "log_files": logs[::-1],  # merge order: the interface gives the newest first
     }
-
-
-def with_bytes(member) -> object:
-    """Avro writes bytes as JSON in Latin-1."""
-    return member["bytes"].encode("latin-1") if member.keys() == {"bytes"} else member
 
 
 class Validation:
@@ -230,11 +218,11 @@ class Validation:
         if None in told:
             if there[f"known{at}"]:
                 self.problem("partition_stats", "no range, but values", **where)
-        elif low is not None and (before(low, told[0]) or before(told[1], high)):
+        elif low is not None and (outside(low, told) or outside(high, told)):
             self.problem("partition_stats", "values outside the range", **where)
 
     def check_bloom_filters(self) -> None:
-        told = {bytes(r["bloomFilter"]) for r in self.alive("bloom_filters", "BloomFilterMetadata")}
+        told = {r["bloomFilter"].encode("latin-1") for r in self.alive("bloom_filters", "BloomFilterMetadata")}
         having = []
         for name, path in self.base_files.items():
             stored = pq.ParquetFile(self.path_of(name)).metadata.metadata or {}
@@ -339,8 +327,6 @@ def unwrapped(wrapper):
 
 def plain(value):
     """Values as statistics hold them: days, microseconds and bytes."""
-    import datetime
-
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, datetime.datetime):
@@ -352,31 +338,32 @@ def plain(value):
 
 
 def same(told, there) -> bool:
-    """Equal across the kinds that wrappers and files have for one value."""
-    import decimal
-
-    told, there = plain(told), plain(there)
-    if isinstance(told, str) and isinstance(there, float):
-        told = float(told)  # as JSON: "NaN"
-    if told == there or (told != told and there != there):
-        return True
-    if isinstance(told, bytes) and isinstance(there, decimal.Decimal):
-        return int.from_bytes(told, "big", signed=True) == int(there.scaleb(-there.as_tuple().exponent))
-    if isinstance(told, float) or isinstance(there, float):  # FloatWrapper holds 32 bits
-        return struct.pack("f", told) == struct.pack("f", there)
+    """Whether a file's value is the one told as JSON: bytes as Latin-1, NaN and infinities as text."""
+    there = plain(there)
+    if isinstance(there, float):  # FloatWrapper holds 32 bits
+        told = float(told)
+        return told == there or (told != told and there != there) or struct.pack("f", told) == struct.pack("f", there)
+    if isinstance(there, bytes):
+        return told.encode("latin-1") == there
+    if isinstance(there, decimal.Decimal):
+        unscaled = decimal.Decimal(int.from_bytes(told.encode("latin-1"), "big", signed=True))
+        # before version 9 always of scale 15
+        return any(unscaled.scaleb(exponent) == there for exponent in (there.as_tuple().exponent, -15))
     if isinstance(told, int) and isinstance(there, int):
-        return told in (there * 1000, there // 1000)  # milliseconds
-    return str(told) == str(there)
+        return told in (there, there * 1000, there // 1000)  # milliseconds
+    return told == there
 
 
-def before(left, right) -> bool:
-    left, right = plain(left), plain(right)
-    if left != left or right != right:
-        return right != right and left == left
-    kinds = [bytes if isinstance(v, bytes) else str if isinstance(v, str) else float for v in (left, right)]
-    if kinds[0] is not kinds[1]:  # decimals as bytes, infinities as text
+def outside(value, told) -> bool:
+    """Whether a value is not between the two bounds; never for decimals, whose bytes have no order."""
+    value = plain(value)
+    if isinstance(value, decimal.Decimal):
         return False
-    return left < right and not same(left, right)
+    if isinstance(value, bytes):
+        told = [bound.encode("latin-1") for bound in told]
+    if isinstance(value, float):
+        told = [float(bound) for bound in told]
+    return not (told[0] <= value <= told[1] or same(told[0], value) or same(told[1], value))
 
 
 def shown(value, kind):
