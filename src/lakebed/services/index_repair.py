@@ -12,7 +12,14 @@ from lakebed.errors import CommitConflict, LakebedError
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata import stats_records
 from lakebed.metadata.keys import ALL_PARTITIONS, partition_of
-from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from lakebed.metadata.layout import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    is_expression_index,
+)
 from lakebed.metadata.record_index_updates import encoded_places
 from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.routing import Records
@@ -23,6 +30,7 @@ from lakebed.metadata.stats_columns import index_version_of
 from lakebed.metadata.stats_lookup import Stats
 from lakebed.metadata.updates import NewFile, bloom_records_of, file_records
 from lakebed.metadata.writer import MetadataWriter
+from lakebed.services.expression_facts import ExpressionFacts
 from lakebed.services.index_verification import DIFFERENCES, Verification, verify_partitions
 from lakebed.services.metadata_facts import DataFacts
 from lakebed.slices.snapshot import Snapshot
@@ -72,6 +80,7 @@ class _Repair:
     def __init__(self, snapshot: Snapshot, found: Verification) -> None:
         self._found = found
         self._data = DataFacts(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+        self._expressions = ExpressionFacts(self._data)
         self._form = form_of_version(snapshot.config.version)
         self._version = index_version_of(snapshot.config.version)
         self._instant = snapshot.instant
@@ -120,6 +129,8 @@ class _Repair:
             return bloom_records_of(files, self._instant, self._form)
         if partition == RECORD_INDEX:
             return self._places(rows)
+        if is_expression_index(partition):
+            return self._expressions.records(partition, keys, self._instant)
         pairs = self._data.pairs(partition)
         whole = entries(pairs, self._form)
         chosen = pc.is_in(whole[0], value_set=keys)

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.metadata.layout import EXPRESSION_INDEX, PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX
+from lakebed.metadata.layout import PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX, is_expression_index
 from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.services.expression_facts import ExpressionFacts
 from lakebed.services.metadata_facts import FACTS, DataFacts, joined, metadata_facts
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
@@ -59,7 +60,8 @@ class Verification:
 def verify(storage: Storage) -> Verification:
     """Compare all partitions of the table's metadata table with its files and rows, as they are now.
 
-    Reads the listing, the footers, and for record and secondary indexes the key (and indexed) columns of all files.
+    Reads the listing, the footers, for record and secondary indexes the key (and indexed) columns of all files, and for
+    expression indexes their columns.
     """
     snapshot = open_snapshot(storage)
     if snapshot.metadata is None:
@@ -70,11 +72,19 @@ def verify(storage: Storage) -> Verification:
 def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
     """The same for some partitions and a snapshot that is there already."""
     data = DataFacts(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
-    unknown: tuple[str, ...] = (EXPRESSION_INDEX,)
+    expressions = ExpressionFacts(data)
+    unknown: tuple[str, ...] = ()
     if any(file_slice.log_files for file_slice in data.snapshot.file_slices()):
         unknown += (PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX)  # rows in log files are not looked at
-    known = tuple(p for p in partitions if not p.startswith(unknown))
-    found = [compare(p, data.of(p), metadata_facts(metadata, data, p)) for p in known]
+    kept = [p for p in partitions if not is_expression_index(p) or p in expressions.indexes]
+    known = tuple(p for p in kept if not p.startswith(unknown))
+
+    def both(partition: str) -> tuple[pa.Table, pa.Table]:
+        if is_expression_index(partition):
+            return expressions.compared(metadata, partition)
+        return data.of(partition), metadata_facts(metadata, data, partition)
+
+    found = [compare(p, *both(p)) for p in known]
     differences = pa.concat_tables([DIFFERENCES.empty_table(), *found])
     return Verification(differences, known, tuple(p for p in partitions if p not in known))
 
