@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from serve import Commands, local_session, serve
+from serve import Commands, local_session, serve, shuffled_bytes
 
 # Packages that Hudi's Kryo reaches into and JDK 17 keeps shut.
 _OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "math", "net", "nio", "text", "time", "util", "util.concurrent")
@@ -59,6 +59,49 @@ class HudiSide:
         }
         self.spark.read.parquet(data).write.format("hudi").options(**options).mode(mode).save(table)
 
+    def upsert_by(self, table: str, data: str, index: str, buckets: int) -> dict[str, float]:
+        """Upsert into a table partitioned by `day` under this index; gives the bytes shuffled."""
+        before = shuffled_bytes(self.spark)
+        indexes = {
+            "record": {"hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX"},
+            "global_simple": {
+                "hoodie.index.type": "GLOBAL_SIMPLE",
+                "hoodie.simple.index.update.partition.path": "false",
+            },
+            "bucket": {
+                "hoodie.index.type": "BUCKET",
+                "hoodie.index.bucket.engine": "SIMPLE",
+                "hoodie.bucket.index.num.buckets": str(buckets),
+                "hoodie.bucket.index.hash.field": "id",
+            },
+        }
+        options = {
+            "hoodie.table.name": "wide",
+            _WRITE + "operation": "upsert",
+            _WRITE + "recordkey.field": "id",
+            _WRITE + "partitionpath.field": "day",
+            _WRITE + "precombine.field": "ts",
+            _WRITE + "keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+            **indexes[index],
+            "hoodie.metadata.enable": "true",
+            "hoodie.metadata.index.column.stats.enable": "true",
+            "hoodie.metadata.index.column.stats.column.list": "ts",
+            "hoodie.metadata.global.record.level.index.enable": str(index == "record").lower(),
+            "hoodie.parquet.small.file.limit": "0",
+            "hoodie.parquet.compression.codec": "zstd",
+            "hoodie.upsert.shuffle.parallelism": "8",
+            "hoodie.clean.automatic": "false",
+            "hoodie.archive.automatic": "false",
+        }
+        self.spark.read.parquet(data).write.format("hudi").options(**options).mode("append").save(table)
+        return {"shuffled": shuffled_bytes(self.spark) - before}
+
+    def point_query(self, table: str, key: str) -> list[Any]:
+        """The row of a key through the record index."""
+        options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
+        rows = self.spark.read.format("hudi").options(**options).load(table).where(f"id = '{key}'")
+        return [list(row) for row in rows.select("id", "ts").collect()]
+
     def sums(self, table: str) -> list[Any]:
         rows = self.spark.read.format("hudi").load(table)
         return list(rows.selectExpr("count(*)", "sum(ts)", "count(distinct id)").collect()[0])
@@ -66,7 +109,8 @@ class HudiSide:
 
 def _start() -> Commands:
     side = HudiSide()
-    return {"load": side.load, "upsert": side.upsert, "sums": side.sums}
+    names = ("load", "upsert", "sums", "upsert_by", "point_query")
+    return {name: getattr(side, name) for name in names}
 
 
 if __name__ == "__main__":

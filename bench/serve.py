@@ -51,3 +51,9 @@ def local_session(settings: Mapping[str, str]) -> Any:
     for key, value in {**common, **settings}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def shuffled_bytes(spark: Any) -> int:
+    """Bytes that the session's tasks have written for shuffles so far."""
+    summary = spark._jsc.sc().statusStore().executorSummary("driver")
+    return int(summary.totalShuffleWrite())
