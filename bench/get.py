@@ -23,6 +23,7 @@ import pyarrow as pa
 import lakebed
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hfile_cache import BLOCKS
+from lakebed.format.key_positions import POSITIONS
 
 FILE_GROUPS = 8
 BARS = {"sorted": 50.0, "unsorted": 150.0}
@@ -50,11 +51,11 @@ def made_table(folder: Path, rows: pa.Table, *, order: str, indexes: list[str]) 
     path = folder / f"{order}-{'-'.join(indexes) or 'plain'}-{len(rows)}"
     if (path / ".hoodie").exists():
         return str(path)
-    table = lakebed.create(str(path), rows.schema, key="id", index="simple", indexes=indexes)
+    sort = "key" if order == "sorted" else "none"
+    table = lakebed.create(str(path), rows.schema, key="id", index="simple", indexes=indexes, sort=sort)
     size = -(-len(rows) // FILE_GROUPS)
     for number in range(FILE_GROUPS):
-        part = rows.slice(number * size, size)
-        table.bulk_insert(part.sort_by("id") if order == "sorted" else part)
+        table.bulk_insert(rows.slice(number * size, size))
     return str(path)
 
 
@@ -64,7 +65,7 @@ def measured(path: str, rows: pa.Table, rounds: int) -> dict[str, float]:
     table = lakebed.open(path)
     wall: list[float] = []
     cpu: list[float] = []
-    for cache in (FOOTERS, BLOCKS):
+    for cache in (FOOTERS, BLOCKS, POSITIONS):
         cache.clear()
     for number in range(rounds + 1):
         keys = rows["id"].take(pa.array(dice.integers(0, len(rows), 10)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakebed.format.base_file import Footer, read_footer
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.model import RECORD_KEY
 
 if TYPE_CHECKING:
@@ -64,42 +63,20 @@ def _range(statistics: Any) -> tuple[str, str] | None:
     return (low, high) if isinstance(low, str) and isinstance(high, str) else None
 
 
-class FooterCache:
+class FooterCache(BoundedCache[KeyFooter]):
     """Keeps the footers used last, up to `max_bytes` of memory, by URL and size. Safe to use from several threads."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._footers: OrderedDict[tuple[str, int], KeyFooter] = OrderedDict()
-        self._lock = threading.Lock()
+        super().__init__(max_bytes)
 
     def read(self, storage: Storage, path: str, size: int) -> KeyFooter:
         """The footer of a base file, from the file where it is not held. `CorruptFile` if it is no Parquet file."""
         key = storage.url(path), size
-        with self._lock:
-            known = self._footers.get(key)
-            if known is not None:
-                self._footers.move_to_end(key)
-                return known
-        found = KeyFooter(read_footer(storage, path, size))
-        self._put(key, found)
+        found = self.get(key)
+        if found is None:
+            found = KeyFooter(read_footer(storage, path, size))
+            self.put(key, found)
         return found
-
-    def clear(self) -> None:
-        """Forget every footer."""
-        with self._lock:
-            self._footers.clear()
-            self._bytes = 0
-
-    def _put(self, key: tuple[str, int], footer: KeyFooter) -> None:
-        with self._lock:
-            if key in self._footers or footer.nbytes > self._max_bytes:
-                return
-            self._footers[key] = footer
-            self._bytes += footer.nbytes
-            while self._bytes > self._max_bytes:
-                _, dropped = self._footers.popitem(last=False)
-                self._bytes -= dropped.nbytes
 
 
 FOOTERS = FooterCache()

@@ -10,16 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.base_file import read_base_file, read_footer
-from lakebed.model import BaseFile
+from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
 from lakebed.storage.base import Storage
 
 BATCH_ROWS = 65_536
+# A lookup decodes so many rows at a time, and none behind the last that it wants.
+_TAKE_ROWS = 8_192
 # Batches that one file may have waiting for the reader of the results.
 _WAITING = 4
 _DONE = object()
@@ -41,7 +45,7 @@ class FileReader:
         """The matching rows of the file (or of some of its row groups) in the table's types."""
         stored = [s.stored for s in self.sources if s.stored is not None]
         if not stored:
-            stored = ["_hoodie_record_key"]
+            stored = [RECORD_KEY]
         columns = list(dict.fromkeys(stored))
         for batch in read_base_file(
             storage, file.path, file.size, columns, batch_rows=BATCH_ROWS, row_groups=row_groups
@@ -49,25 +53,22 @@ class FileReader:
             yield from self._shape(batch, file)
 
     def take(
-        self,
-        parquet: Any,
-        row_group: int,
-        rows: pa.Array,
-        file: BaseFile,
-        known: Mapping[str, pa.Array],
-        *,
-        threads: bool = True,
+        self, parquet: Any, row_group: int, rows: npt.NDArray[np.int64], file: BaseFile, keys: pa.Array
     ) -> list[pa.RecordBatch]:
-        """Some rows (by number) of one row group of an open Parquet file, in the table's types; `known` are columns of
-        these rows that were read before."""
-        stored = dict.fromkeys(s.stored for s in self.sources if s.stored is not None)
-        wanted = [name for name in stored if name not in known]
-        columns: dict[str, Any] = {name: known[name] for name in stored if name in known}
-        if wanted:
-            read = parquet.read_row_group(row_group, columns=wanted, use_threads=threads)
-            taken = read.take(rows).combine_chunks()
-            columns |= dict(zip(taken.column_names, taken.columns, strict=True))
-        return [s for batch in pa.table(columns).to_batches() for s in self._shape(batch, file)]
+        """The rows (ascending numbers) of one row group of an open Parquet file that have one of the keys, in the
+        table's types. Rows behind the last of them are not decoded."""
+        wanted = list(dict.fromkeys([RECORD_KEY, *(s.stored for s in self.sources if s.stored is not None)]))
+        found: list[pa.RecordBatch] = []
+        start = 0
+        for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=wanted, use_threads=False):
+            first, end = np.searchsorted(rows, [start, start + batch.num_rows])
+            if end > first:
+                some = batch.take(pa.array(rows[first:end] - start))
+                found.append(some.filter(pc.is_in(some.column(RECORD_KEY), value_set=keys)))
+            start += batch.num_rows
+            if end == len(rows):
+                break
+        return [shaped for batch in found for shaped in self._shape(batch, file)]
 
     def _shape(self, batch: pa.RecordBatch, file: BaseFile) -> Iterator[pa.RecordBatch]:
         arrays: list[pa.Array] = []

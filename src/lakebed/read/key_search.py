@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
+from lakebed.format.key_positions import POSITIONS, KeyPositions
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.arrow_scan import FileReader
 from lakebed.read.asked_keys import WantedKeys, plain_texts
@@ -28,7 +29,6 @@ from lakebed.slices.snapshot import Snapshot
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
-_FEW_KEYS = 4
 # Reading the footers of so many files costs less than asking the metadata table for their key ranges.
 _FEW_FILES = 16
 
@@ -158,23 +158,30 @@ class KeySearch:
     def _from_row_groups(
         self, file: BaseFile, reader: FileReader, footer: KeyFooter, wanted: Mapping[int, pa.Array]
     ) -> list[pa.RecordBatch]:
-        """The key column of the row groups whose range fits, then the other columns of those that hold a key."""
+        """Rows of the row groups whose range fits, with only those read that hold a key."""
         batches: list[pa.RecordBatch] = []
         metadata = footer.metadata
-        source = self.snapshot.storage.open_input(file.path, file.size)
+        storage = self.snapshot.storage
+        place = storage.url(file.path), file.size
+        maybe = {number: POSITIONS.get((*place, number)) for number in wanted}
+        rows = {number: held.rows(wanted[number]) for number, held in maybe.items() if held is not None}
+        if all(number in rows and not len(rows[number]) for number in wanted):
+            return []
         options: dict[str, Any] = {"metadata": metadata, "coerce_int96_timestamp_unit": "us"}
+        source = storage.open_input(file.path, file.size)
         with source, pq.ParquetFile(source, **options) as parquet:
             for number, keys in wanted.items():
                 if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
                     batches += self._from_all(file, reader, keys, [number])
                     continue
-                stored = plain_texts(parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False).column(0))
-                hits = pc.indices_nonzero(_is_one_of(stored, keys))
+                hits = rows.get(number)
+                if hits is None:
+                    stored = plain_texts(parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False)[0])
+                    held = KeyPositions.of(stored)
+                    POSITIONS.put((*place, number), held)
+                    hits = held.rows(keys)
                 if len(hits):
-                    known = {RECORD_KEY: stored.take(hits)}
-                    # files are read side by side already where there are several
-                    alone = len(self.plan.files) == 1
-                    batches += reader.take(parquet, number, hits, file, known, threads=alone)
+                    batches += reader.take(parquet, number, hits, file, keys)
         return batches
 
 
@@ -187,16 +194,6 @@ def wanted_row_groups(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]:
         start, end = (0, len(keys)) if held is None else (bisect_left(ordered, held[0]), bisect_right(ordered, held[1]))
         if start < end:
             found[number] = keys.slice(start, end - start)
-    return found
-
-
-def _is_one_of(texts: pa.Array, keys: pa.Array) -> pa.BooleanArray:
-    """Whether each text is a key; a few keys are compared one by one, which is faster than hashing the texts."""
-    if len(keys) > _FEW_KEYS:
-        return pc.is_in(texts, value_set=keys)
-    found = pc.equal(texts, keys[0])
-    for key in keys[1:]:
-        found = pc.or_(found, pc.equal(texts, key))
     return found
 
 

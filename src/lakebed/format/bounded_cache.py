@@ -1,0 +1,62 @@
+"""What is worth to be kept of files that were read: bounded in bytes, what was used last stays."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+
+
+class Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+T = TypeVar("T", bound=Sized)
+
+
+class BoundedCache(Generic[T]):
+    """Keeps what was used last, up to `max_bytes` of memory. Safe to use from several threads.
+
+    >>> cache = BoundedCache[memoryview](max_bytes=5)
+    >>> for name in "ab":
+    ...     cache.put(name, memoryview(b"123"))
+    >>> cache.get("a") is None, cache.nbytes
+    (True, 3)
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._held: OrderedDict[Hashable, T] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """What is held in memory."""
+        return self._bytes
+
+    def get(self, key: Hashable) -> T | None:
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+            return found
+
+    def put(self, key: Hashable, value: T) -> None:
+        """Remember something; what is larger than the whole cache is not kept."""
+        with self._lock:
+            if key in self._held or value.nbytes > self._max_bytes:
+                return
+            self._held[key] = value
+            self._bytes += value.nbytes
+            while self._bytes > self._max_bytes:
+                _, dropped = self._held.popitem(last=False)
+                self._bytes -= dropped.nbytes
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._held.clear()
+            self._bytes = 0
