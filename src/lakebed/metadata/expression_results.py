@@ -57,6 +57,18 @@ def results_of_file(
     return {index: results for index, results in found.items() if results is not None}
 
 
+def result_texts(
+    storage: Storage, file: tuple[str, str, int], index: ExpressionIndex, schema: pa.Schema
+) -> Iterator[pa.Array]:
+    """The results over a base file as bloom filters take them, batch by batch; unknown ones are left out."""
+    partition, name, size = file
+    path = f"{partition}/{name}" if partition else name
+    for batch in read_base_file(storage, path, size, [index.column]):
+        found = index.function.apply(_column(batch, index.column, schema))
+        if found is not None:
+            yield _texts(found)
+
+
 def stats_of_results(index: ExpressionIndex, results: Sequence[FileResults]) -> pa.Table:
     """A stats table as Hudi 1.2 fills it: values are those that are not null, sizes the file's and twice the file's."""
     kind = index.function.result
@@ -116,7 +128,7 @@ class _Collected:
         self.nulls += found.null_count
         if self.index.has_filters:
             self.bloom = self.bloom or new_filter(self.index.definition)
-            self.bloom.add(found if pt.is_string(found.type) else found.cast(pa.string()))
+            self.bloom.add(_texts(found))
             return
         extremes = pc.min_max(found)
         if extremes["min"].is_valid:
@@ -134,6 +146,10 @@ def _column(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.Array:
     kind = schema.field(name).type
     at = batch.schema.get_field_index(name)
     return pa.nulls(batch.num_rows, kind) if at < 0 else cast_column(batch.column(at), kind)
+
+
+def _texts(found: pa.Array) -> pa.Array:
+    return found if pt.is_string(found.type) else found.cast(pa.string())
 
 
 def _scalars(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:

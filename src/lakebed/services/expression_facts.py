@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.format.bloom import BloomFilter
 from lakebed.metadata import stats_records
 from lakebed.metadata.definitions import load_definitions
-from lakebed.metadata.expression_indexes import FIRST_VERSION, ExpressionIndex, kept_indexes, new_filter
+from lakebed.metadata.expression_indexes import FIRST_VERSION, ExpressionIndex, kept_indexes
 from lakebed.metadata.expression_results import (
     FileResults,
     by_index,
     filter_records_of,
+    result_texts,
     stats_of_results,
     stats_records_of,
 )
@@ -107,7 +110,7 @@ class ExpressionFacts:
     def _filters(self, index: ExpressionIndex) -> pa.Table:
         found = [(r, r.bloom) for r in self._results.get(index.partition, []) if r.bloom is not None]
         keys = file_keys([r.partition for r, _ in found], [r.name for r, _ in found]).to_pylist()
-        texts = [f"{bloom.type_code} {bloom.to_text()}" for _, bloom in found]
+        texts = [_filter_text(results) for results, _ in found]
         return facts(keys, [""] * len(found), [_label(r) for r, _ in found], texts)
 
     # by the index
@@ -117,18 +120,23 @@ class ExpressionFacts:
         return joined([stats_facts(of_files, {}), stats_facts(of_paths, {})])
 
     def _found_filters(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
-        """Those of files with more values than fit into a filter at once depend on the order that rows were taken in:
-        they are taken for right."""
+        """Another writer may have other sizes of filters and another order of rows: a filter that may hold every result
+        is right, and told as the one that lakebed makes."""
         results = {(r.partition, r.name): r for r in self._results.get(index.partition, [])}
         found = metadata.expression_bloom_filters(index.partition, list(results)).to_pylist()  # one a file
-        room = int(index.definition.options.get("numentries", 60_000))
         texts: list[str] = []
         for row in found:
-            own = results[row["partition"], row["file_name"]].bloom or new_filter(index.definition)
-            many = results[row["partition"], row["file_name"]].values > room
-            texts.append(f"{own.type_code} {own.to_text()}" if many else f"{row['type']} {row['bloom'].decode()}")
+            own = results[row["partition"], row["file_name"]]
+            text, mine = f"{row['type']} {row['bloom'].decode()}", _filter_text(own)
+            texts.append(mine if text == mine or self._holds_all(index, own, row) else text)
         keys = file_keys([r["partition"] for r in found], [r["file_name"] for r in found]).to_pylist()
         return facts(keys, [""] * len(found), [str(r["file_name"]) for r in found], texts)
+
+    def _holds_all(self, index: ExpressionIndex, results: FileResults, row: Mapping[str, Any]) -> bool:
+        found = BloomFilter.from_text(row["bloom"].decode(), row["type"])
+        file = (results.partition, results.name, results.size)
+        texts = result_texts(self._snapshot.storage, file, index, self._snapshot.schema)
+        return all(pc.all(found.might_contain(some.drop_null())).as_py() is not False for some in texts)
 
     def _optional_keys(self, index: ExpressionIndex) -> pa.Array:
         """The keys of files that are not the latest any more."""
@@ -139,6 +147,10 @@ class ExpressionFacts:
         if not index.has_filters:
             return stats_of_results(index, list(results))["key"].combine_chunks().cast(pa.string())
         return file_keys([r.partition for r in results], [r.name for r in results])
+
+
+def _filter_text(results: FileResults) -> str:
+    return "" if results.bloom is None else f"{results.bloom.type_code} {results.bloom.to_text()}"
 
 
 def _label(results: FileResults) -> str:
