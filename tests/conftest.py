@@ -63,11 +63,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 @pytest.fixture(scope="session")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """Real Hudi 1.2.0: one process for the whole run (`oracle.client.HudiOracle`)."""
+    from oracle.environment import RELEASE
+
+    yield from _hudi(RELEASE, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def older_oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """Real Hudi of the release that a test names by `indirect=True`: one process for all its tests in a module."""
+    yield from _hudi(request.param, tmp_path_factory)
+
+
+def _hudi(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from oracle.client import HudiOracle
     from oracle.environment import Unavailable, oracle_environment
 
     try:
-        hudi = HudiOracle(oracle_environment(), tmp_path_factory.mktemp("oracle") / "oracle.log")
+        hudi = HudiOracle(oracle_environment(release), tmp_path_factory.mktemp("oracle") / "oracle.log")
     except Unavailable as reason:
         unavailable(str(reason))
         return

@@ -15,7 +15,6 @@ import json
 import sys
 import tempfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from golden_tables import GoldenTable, golden
-from oracle import environment
 from oracle.client import HudiOracle, OracleError
+from oracle.environment import RELEASE, oracle_environment
 
 WRITES = ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table", "delete_partition")
 # What every recorded step had besides its own options.
@@ -104,13 +103,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--dest", type=Path, required=True)
-    parser.add_argument("--hudi", default="1.2.0", help="the release of the bundle")
+    parser.add_argument("--hudi", default=RELEASE, help="the release of the bundle")
     given = parser.parse_args()
     given.dest.mkdir(parents=True, exist_ok=True)
-    found = environment.oracle_environment()
-    if given.hudi != "1.2.0":
-        environment.BUNDLE = environment.BUNDLE.replace("1.2.0", given.hudi)
-        found = replace(found, bundle=None)
+    found = oracle_environment(given.hudi)
     entries: list[dict[str, Any]] = []
     oracle = HudiOracle(found, given.dest / "oracle.log")
     try:

@@ -3,7 +3,7 @@
     python tests/oracle/environment.py        fetches it and prints where it is
 
 LAKEBED_TEST_CACHE names the cache (default `~/.cache/lakebed-tests`). HUDI_BUNDLE_JAR and LAKEBED_ORACLE_PYTHON name
-a bundle and an interpreter that are there already.
+a bundle (of the release tested most) and an interpreter that are there already.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+RELEASE = "1.2.0"
+OLDER_RELEASES = ("1.0.2", "0.15.0")
+BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:{release}"
 PACKAGES = ("pyspark==3.5.9", "pyarrow>=18,<28", "numpy>=1.26,<3", "setuptools<82")
 
 
@@ -34,6 +36,7 @@ class OracleEnvironment:
     python: Path
     bundle: Path | None
     ivy: Path
+    release: str = RELEASE
 
     def starting(self) -> AbstractContextManager[None]:
         """Held while a process starts: Spark's package resolution cannot share its folder."""
@@ -41,7 +44,8 @@ class OracleEnvironment:
 
     def command(self) -> list[str]:
         script = Path(__file__).with_name("hudi_oracle.py")
-        bundle = ["--bundle", str(self.bundle)] if self.bundle else ["--packages", BUNDLE, "--ivy", str(self.ivy)]
+        package = BUNDLE.format(release=self.release)
+        bundle = ["--bundle", str(self.bundle)] if self.bundle else ["--packages", package, "--ivy", str(self.ivy)]
         return [str(self.python), str(script), *bundle]
 
 
@@ -49,14 +53,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("LAKEBED_TEST_CACHE") or Path.home() / ".cache" / "lakebed-tests")
 
 
-def oracle_environment() -> OracleEnvironment:
-    """The environment, fetched where it is not there yet. Raises Unavailable with the reason."""
+def oracle_environment(release: str = RELEASE) -> OracleEnvironment:
+    """The environment with a release of Hudi, fetched where it is not there yet. Raises Unavailable with the reason."""
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise Unavailable("no Java on this machine")
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     with alone(cache):
-        return OracleEnvironment(_python(cache), _bundle(cache), cache / "ivy")
+        return OracleEnvironment(_python(cache), _bundle(cache, release), cache / "ivy", release)
 
 
 @contextmanager
@@ -83,11 +87,12 @@ def _python(cache: Path) -> Path:
     return python
 
 
-def _bundle(cache: Path) -> Path | None:
+def _bundle(cache: Path, release: str) -> Path | None:
     named = os.environ.get("HUDI_BUNDLE_JAR")
-    if named:
+    if named and release == RELEASE:
         return Path(named)
-    _, artifact, version = BUNDLE.split(":")
+    package = BUNDLE.format(release=release)
+    _, artifact, version = package.split(":")
     jar = cache / "jars" / f"{artifact}-{version}.jar"
     if jar.exists():
         return jar
@@ -96,7 +101,7 @@ def _bundle(cache: Path) -> Path | None:
         return None
     # A folder of its own until it is whole: a broken download must not be taken for the jar.
     part = cache / f"jars.part.{os.getpid()}"
-    copy = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={BUNDLE}", f"-DoutputDirectory={part}"]
+    copy = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={package}", f"-DoutputDirectory={part}"]
     _run(copy, "mvn cannot fetch the Hudi bundle")
     jar.parent.mkdir(exist_ok=True)
     (part / jar.name).replace(jar)
@@ -113,6 +118,7 @@ def _run(command: list[str], what: str) -> None:
 
 if __name__ == "__main__":
     try:
-        print(*oracle_environment().command())
+        for wanted in (RELEASE, *OLDER_RELEASES):
+            print(*oracle_environment(wanted).command())
     except Unavailable as reason:
         sys.exit(str(reason))

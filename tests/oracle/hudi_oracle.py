@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Real Apache Hudi as a test oracle: one JSON object a line on standard input, one answer a line on standard output.
 
-It runs in an environment of its own (PySpark 3.5 and the Hudi Spark bundle) and imports nothing of lakebed.
+It runs in an environment of its own (PySpark 3.5 and the Hudi Spark bundle) and imports nothing of lakebed. With the
+bundles of 1.0.2 and 0.15.0 it answers read, incremental, write, sql, properties and timeline.
 
     hudi_oracle.py [--bundle JAR | --packages COORDINATES] [--ivy FOLDER] [--memory 2g] [--tz UTC]
 
@@ -35,6 +36,7 @@ import uuid
 from contextlib import contextmanager
 
 from hudi_metadata import HudiMetadata, Validation
+from py4j.protocol import Py4JError
 
 DEFAULT_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 # Hudi's use of Kryo reaches into these packages, which JDK 17 keeps shut.
@@ -136,7 +138,10 @@ class Oracle:
     # ---- commands
 
     def do_ready(self) -> dict:
-        return {"hudi": self.jvm.org.apache.hudi.HoodieVersion.get()}
+        # releases before 1.2 tell it in the bundle's manifest alone
+        loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        some = "org.apache.hudi.common.table.HoodieTableMetaClient"
+        return {"hudi": self.jvm.java.lang.Class.forName(some, True, loader).getPackage().getImplementationVersion()}
 
     def do_read(self, table, out=None, query_type="snapshot", as_of=None, where=None, option=None) -> dict:
         options = {**(option or {}), "hoodie.datasource.query.type": query_type}
@@ -310,8 +315,7 @@ class Oracle:
             timelines.insert(0, ("archived", client.getArchivedTimeline()))
         return [
             {
-                "instant": i.requestedTime(),
-                "completion": i.getCompletionTime(),
+                **times_of(i),
                 "action": i.getAction(),
                 "state": str(i.getState()),
                 "timeline": name,
@@ -319,6 +323,14 @@ class Oracle:
             for name, timeline in timelines
             for i in timeline.getInstants()
         ]
+
+
+def times_of(instant) -> dict:
+    """When it was requested and completed: releases before 1.0 tell the first alone, by another name."""
+    try:
+        return {"instant": instant.requestedTime(), "completion": instant.getCompletionTime()}
+    except Py4JError:
+        return {"instant": instant.getTimestamp(), "completion": None}
 
 
 def repeat(settings: dict, stored: dict) -> None:
