@@ -31,7 +31,7 @@ from sides import Cost, Side, hudi_side, lakebed_side
 from tagging import Tagging, tag
 
 import lakebed
-from lakebed.index.costs import Batch, crossover, global_simple_cost, record_cost
+from lakebed.index.costs import Batch, crossover, record_cost, simple_cost
 
 COLUMNS = 16
 ROWS_A_FILE = 100
@@ -213,7 +213,7 @@ def _crossover(bench: Bench) -> str:
         measured = {i: bench.tagging[i, "cold", keys][0].cpu for i in ("record", "global_simple")}
         lines.append(
             f"  {keys:>9,} keys: record {record_cost(batch):.3f} ({measured['record']:.3f}), global simple"
-            f" {global_simple_cost(batch):.3f} ({measured['global_simple']:.3f})"
+            f" {simple_cost(batch):.3f} ({measured['global_simple']:.3f})"
         )
     at = crossover(Batch(0, bench.wide.files, bench.wide.rows, shards=10, index_bytes=size))
     lines.append(

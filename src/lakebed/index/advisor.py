@@ -8,6 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from lakebed.index.costs import Batch, record_cost, simple_cost
+
 MIB = 1 << 20
 # A table of this size is one or two base files: there is nothing to find.
 _SMALL = 128 * MIB
@@ -26,13 +28,16 @@ class TableProfile:
 
     `rows` and `row_bytes` (bytes of a row in a base file) describe the expected size; `partitions` is the number of
     partition paths (0: not partitioned); `keys_grow` says that new keys are greater than old ones and old ones are
-    seldom written again (event ids, time-ordered ids).
+    seldom written again (event ids, time-ordered ids); `unique_keys` that a key exists once in the whole table;
+    `batch` is the usual number of rows of an upsert.
     """
 
     rows: int | None = None
     row_bytes: float | None = None
     partitions: int | None = None
     keys_grow: bool = False
+    unique_keys: bool = False
+    batch: int | None = None
     has_key: bool = True
     table_type: Literal["cow", "mor"] = "cow"
 
@@ -65,7 +70,9 @@ def advise(profile: TableProfile) -> Advice:
     if size <= _SMALL:
         return Advice("simple", f"simple: about {_text(size)} in all, which is a base file or two to look through")
     if share <= _SMALL:
-        return Advice(
+        return _for_small_partitions(
+            profile.batch if profile.unique_keys else None, profile.rows, partitions
+        ) or Advice(
             "simple",
             f"simple: about {_text(share)} in each of {partitions} partitions, too little to split into buckets",
         )
@@ -81,6 +88,23 @@ def advise(profile: TableProfile) -> Advice:
         f"bucket: about {_text(share)} {place} make {buckets} buckets of {_text(share / buckets)}, with room to grow to"
         " a gigabyte each, and no write has to look keys up",
         {"buckets": buckets},
+    )
+
+
+def _for_small_partitions(batch: int | None, rows: int, partitions: int) -> Advice | None:
+    """The record index, where keys are unique in the table and it finds those of a batch in half the time or less that
+    looking through the partitions takes which as many rows can touch."""
+    if batch is None:
+        return None
+    touched = min(batch, partitions)
+    by_record = record_cost(Batch(batch, partitions, rows))
+    by_simple = simple_cost(Batch(batch, touched, round(rows * touched / partitions)))
+    if by_record > by_simple / 2:
+        return None
+    return Advice(
+        "record",
+        f"record: upserts of {batch:,} rows may touch {touched:,} of {partitions:,} partitions, and the record index"
+        f" finds their keys {by_simple / by_record:.0f} times as fast as reading those of the files there",
     )
 
 

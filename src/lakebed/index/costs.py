@@ -2,65 +2,115 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-# Seconds of one process, measured by bench/record_index.py, which prints the model's answers beside its own figures.
-# What opening a view of the index costs before a key is looked up.
-_RECORD_START = 0.01
-# A shard that is touched: its file's trailer, index and log blocks.
-_SHARD = 0.003
-# Bytes of shards: inflated where so many keys are asked for that every block is touched.
-_INDEX_BYTE = 1.6e-8
+# CPU seconds of one process. bench/record_index.py prints the model's answers beside what it measures: on thousands of
+# files of 100 rows, and on a million rows in 8 files.
+# A view of the table, before a key is looked up.
+_START = 0.02
+# A base file whose key column is read (open, footer, one column chunk), and a base or log file of the record index.
+_FILE = 1.5e-3
+_INDEX_FILE = 1.9e-3
+# A stored key that is read and joined, and a key of the batch in that join.
+_STORED_KEY = 8.5e-7
+_JOINED_KEY = 1.1e-6
+# A key that is looked up in the record index, and a byte of its blocks that is inflated; blocks hold a mebibyte.
+_INDEX_KEY = 3.0e-6
+_INDEX_BYTE = 1.3e-8
 _INDEX_BLOCK = 1 << 20
-# A key that is looked up, routed and joined.
-_INDEX_KEY = 2.0e-6
-# A base file whose key column is read: open, footer, one column chunk.
-_FILE = 0.0025
-# A stored key that is read and joined.
-_STORED_KEY = 2.5e-7
-# A key of the batch in the join.
-_JOINED_KEY = 4.0e-7
+# What a record index takes for a key, roughly.
+_KEY_BYTES = 21
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Keys to be found in a table: its base files and stored rows (those that a simple index would read), the file
-    groups of its record index and their bytes (None: what so many rows would have)."""
+    """Keys to be found in a table: the base files and stored rows that a simple index would read, and the file groups
+    (shards), files and bytes of the record index, as it is or (0) as one over these rows would be."""
 
     keys: int
     files: int
     rows: int
     shards: int = 10
-    index_bytes: int | None = None
+    index_files: int = 0
+    index_bytes: int = 0
 
 
 def record_cost(batch: Batch) -> float:
-    """Seconds that tagging by the record index takes.
+    """CPU seconds that tagging by the record index takes, nothing of it in memory.
 
     >>> few = Batch(keys=500, files=5_000, rows=500_000)
-    >>> record_cost(few) < 0.28 * global_simple_cost(few)
+    >>> record_cost(few) < 0.28 * simple_cost(few)
     True
     """
-    size = 22 * batch.rows if batch.index_bytes is None else batch.index_bytes
-    blocks = max(1, size // _INDEX_BLOCK)
-    touched = min(1.0, batch.keys / blocks)
-    shards = min(batch.shards, batch.keys)
-    return _RECORD_START + shards * _SHARD + touched * size * _INDEX_BYTE + batch.keys * _INDEX_KEY
+    size = batch.index_bytes or _KEY_BYTES * batch.rows
+    inflated = min(size, batch.keys * _INDEX_BLOCK)
+    share = min(1.0, batch.keys / batch.shards)
+    files = (batch.index_files or batch.shards) * share
+    return _START + files * _INDEX_FILE + inflated * _INDEX_BYTE + batch.keys * _INDEX_KEY
 
 
-def global_simple_cost(batch: Batch) -> float:
-    """Seconds that tagging by a simple index takes that reads these files."""
-    return batch.files * _FILE + batch.rows * _STORED_KEY + batch.keys * _JOINED_KEY
+def simple_cost(batch: Batch) -> float:
+    """CPU seconds that tagging by a simple index takes, which reads the keys of all these files."""
+    return _START + batch.files * _FILE + batch.rows * _STORED_KEY + batch.keys * _JOINED_KEY
 
 
 def crossover(batch: Batch) -> int | None:
-    """The number of keys from which on reading the base files is the cheaper way; None where it never is."""
+    """The number of keys from which on reading the base files is the cheaper way; None where it is not for as many keys
+    as there are rows.
+
+    >>> crossover(Batch(keys=0, files=5_000, rows=500_000)) is None
+    True
+    >>> crossover(Batch(keys=0, files=8, rows=1_000_000))
+    300781
+    """
     most = max(1, batch.rows)
-    if record_cost(replace(batch, keys=most)) <= global_simple_cost(replace(batch, keys=most)):
+    if _is_cheaper_by_record(batch, most):
         return None
     low, high = 0, most
     while high - low > max(1, low // 100):
         middle = (low + high) // 2
-        there = replace(batch, keys=middle)
-        low, high = (middle, high) if record_cost(there) <= global_simple_cost(there) else (low, middle)
+        low, high = (middle, high) if _is_cheaper_by_record(batch, middle) else (low, middle)
     return high
+
+
+def _is_cheaper_by_record(batch: Batch, keys: int) -> bool:
+    there = replace(batch, keys=keys)
+    return record_cost(there) <= simple_cost(there)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggingCosts:
+    """What tagging one batch costs, in seconds of CPU: by the table's own index (`used`, its name) and by the others
+    that would find the same keys. `crossover` is the number of keys from which on the simple index is cheaper than the
+    record index."""
+
+    used: str
+    seconds: dict[str, float]
+    crossover: int | None
+
+    @classmethod
+    def of(cls, used: str, batch: Batch, *, simple: str) -> TaggingCosts:
+        """Those of the record index and the simple one of this name."""
+        return cls(used, {"record": record_cost(batch), simple: simple_cost(batch), "bucket": 0.0}, crossover(batch))
+
+    @property
+    def cheaper(self) -> str | None:
+        """An index that looks keys up and would be cheaper by a quarter or more; None where the table's own will do."""
+        looking = {name: cost for name, cost in self.seconds.items() if cost}
+        best = min(looking, key=lambda name: looking[name])
+        return best if self.used in looking and looking[best] < 0.75 * looking[self.used] else None
+
+    def lines(self) -> Sequence[str]:
+        """For people."""
+        said = ", ".join(f"{name} {_text(cost)}" for name, cost in self.seconds.items() if cost)
+        where = "for any batch" if self.crossover is None else f"for fewer than {self.crossover:,} keys"
+        what = "tagging: nothing is looked up; otherwise " if self.used == "bucket" else "tagging: "
+        lines = [f"{what}{said} (CPU, estimated); the record index is the cheaper one {where}"]
+        if self.cheaper is not None:
+            lines.append(f"for this batch the {self.cheaper} index would be cheaper than {self.used}")
+        return lines
+
+
+def _text(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:,.0f} s"

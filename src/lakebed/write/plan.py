@@ -9,10 +9,12 @@ from typing import Any
 from lakebed.engine.base import Rows
 from lakebed.index.base import GROUP
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.costs import TaggingCosts
 from lakebed.model import PARTITION_PATH, BaseFile
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write.assign import Assignment
 from lakebed.write.context import WriteContext
+from lakebed.write.tagging_costs import tagging_costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,15 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten."""
+    """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` says what
+    finding the keys costs (None: there is nothing to look through yet)."""
 
     operation: str
     index: str
     engine: str
     files: tuple[PlannedFile, ...]
     note: str = ""
+    tagging: TaggingCosts | None = None
 
     @property
     def rows(self) -> int:
@@ -59,6 +63,8 @@ class WritePlan:
             "file_groups_rewritten": self.rewritten,
             "bytes_rewritten": sum(f.bytes_rewritten for f in self.files),
             "note": self.note,
+            "tagging_seconds": dict(self.tagging.seconds) if self.tagging else {},
+            "cheaper_index": self.tagging.cheaper if self.tagging else None,
             "files": [
                 {
                     "partition": f.partition,
@@ -81,6 +87,7 @@ class WritePlan:
         ]
         if self.note:
             lines.append(f"  {self.note}")
+        lines += [f"  {line}" for line in (self.tagging.lines() if self.tagging else ())]
         for f in self.files[:10]:
             split = "" if f.updates is None else f" ({f.updates:,} updates, {f.inserts:,} inserts)"
             where = f.partition or "(no partition)"
@@ -105,7 +112,8 @@ def plan_of_assignment(context: WriteContext, snapshot: Snapshot, assignment: As
         )
         for g in assignment.groups
     )
-    return WritePlan(operation, context.index.explain(), context.engine.name, files)
+    tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
+    return WritePlan(operation, context.index.explain(), context.engine.name, files, tagging=tagging)
 
 
 def plan_of_buckets(context: WriteContext, snapshot: Snapshot, prepared: Rows, operation: str) -> WritePlan:
@@ -116,7 +124,8 @@ def plan_of_buckets(context: WriteContext, snapshot: Snapshot, prepared: Rows, o
     counted = context.engine.aggregate(prepared, [PARTITION_PATH, GROUP])
     files = tuple(_bucket_files(counted.to_pylist(), existing))
     note = "file groups are found while the write runs; no data file is read to tag"
-    return WritePlan(operation, index.explain(), context.engine.name, files, note)
+    tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
+    return WritePlan(operation, index.explain(), context.engine.name, files, note, tagging)
 
 
 def _bucket_files(

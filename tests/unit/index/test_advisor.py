@@ -21,6 +21,16 @@ def _profile(gigabytes: float, **more: object) -> TableProfile:
         (_profile(10, partitions=10), "bucket", 4, "1.0 GB in each of 10 partitions make 4 buckets of 256 MB"),
         (_profile(10, partitions=1000), "simple", None, "too little to split"),
         (_profile(10, partitions=10, keys_grow=True), "simple", None, "only through the few partitions"),
+        (_profile(10, partitions=1000, unique_keys=True), "simple", None, "too little to split"),
+        (_profile(10, partitions=1000, unique_keys=True, batch=2), "simple", None, "too little to split"),
+        (
+            _profile(10, partitions=1000, unique_keys=True, batch=900),
+            "record",
+            None,
+            "may touch 900 of 1,000 partitions",
+        ),
+        (_profile(10, partitions=1000, batch=900), "simple", None, "too little to split"),
+        (_profile(10, partitions=10, unique_keys=True, batch=900), "bucket", 4, "no write has to look keys up"),
         (_profile(10, keys_grow=True), "bucket", 64, "no write has to look keys up"),
     ],
 )
