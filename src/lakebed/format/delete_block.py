@@ -18,6 +18,11 @@ from lakebed.format.avro_wrappers import BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT,
 from lakebed.format.hashes import plain_strings
 
 _VERSION = 3
+# The Java objects of format versions 1 and 2, an array without elements: what creates a file group.
+_OLD_AND_EMPTY = {
+    version: b"\x01\x00[Lorg.apache.hudi.common.model." + name + b"\xbb\x01\x01"
+    for version, name in ((1, b"HoodieKey"), (2, b"DeleteRecord"))
+}
 _HEAD = struct.Struct(">ii")
 _BRANCHES = 13
 # In place of a local date, a list of wrapped values: several ordering fields.
@@ -53,13 +58,15 @@ class Deletes:
 
 def decode_deletes(content: bytes | memoryview, path: str = "") -> Deletes:
     """The deletes in a block's content. Raises `CorruptFile`, and `UnsupportedFeature` for the Java objects that
-    old releases wrote (format versions 1 and 2)."""
+    releases before 0.14 wrote (format versions 1 and 2), but for empty lists."""
     data = bytes(content)
     where = path or "a delete block"
     if len(data) < _HEAD.size:
         raise CorruptFile(f"{where}: a delete block of {len(data)} bytes", context={"path": path})
     version, length = _HEAD.unpack_from(data)
-    if version in (1, 2):
+    if version in _OLD_AND_EMPTY:
+        if data[_HEAD.size : _HEAD.size + length] == _OLD_AND_EMPTY[version]:
+            return _decode(b"\x00", where)
         raise UnsupportedFeature(
             f"{where}: a delete block of format version {version}",
             hint="Compact the table with the release of Hudi that wrote it.",

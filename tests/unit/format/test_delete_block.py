@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import zipfile
 from datetime import date
 from typing import Any
@@ -83,6 +84,14 @@ def test_the_block_that_creates_a_file_group() -> None:
     data = block_bytes(delete_block(encode_deletes(None), "00000000000000000"))
     assert len(data) == 80
     assert len(decode_deletes(read_blocks(data)[0].content)) == 0
+
+
+@pytest.mark.parametrize(("version", "name"), [(1, "HoodieKey"), (2, "DeleteRecord")])
+def test_empty_lists_of_old_versions(version: int, name: str) -> None:
+    # as Hudi's serializer writes an array without elements
+    body = b"\x01\x00[Lorg.apache.hudi.common.model." + name.encode() + bytes([ord(";") | 0x80, 1, 1])
+    deletes = decode_deletes(struct.pack(">ii", version, len(body)) + body)
+    assert (len(deletes), deletes.fields) == (0, ())
 
 
 def test_old_versions_are_refused_by_name() -> None:
