@@ -167,8 +167,13 @@ class KeySearch:
         rows = {number: held.rows(wanted[number]) for number, held in maybe.items() if held is not None}
         if all(number in rows and not len(rows[number]) for number in wanted):
             return []
-        options: dict[str, Any] = {"metadata": metadata, "coerce_int96_timestamp_unit": "us"}
         source = storage.open_input(file.path, file.size)
+        options: dict[str, Any] = {
+            "metadata": metadata,
+            "coerce_int96_timestamp_unit": "us",
+            # a remote file's columns in one request; on a local disk or in memory that costs more than it saves
+            "pre_buffer": isinstance(source, pa.PythonFile),
+        }
         with source, pq.ParquetFile(source, **options) as parquet:
             for number, keys in wanted.items():
                 if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:

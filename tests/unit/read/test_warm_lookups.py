@@ -1,0 +1,150 @@
+"""What a lookup asks of a file: few requests at first, fewer once it is known where keys are; never a wrong row."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.footer_cache import FOOTERS
+from lakebed.format.key_positions import POSITIONS, KeyPositions
+from lakebed.model import HOODIE
+from lakebed.read.lookup import exists, get
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage.memory import MemoryStorage
+from lakebed.storage.ranges import RangeFile
+from lakebed.table import Table
+
+ROWS = 40_000
+INDEXES = pytest.mark.parametrize("indexes", [["record_index"], []], ids=["record_index", "plain"])
+SORTS = pytest.mark.parametrize("sort", ["key", "none"])
+
+
+class RemoteStorage(MemoryStorage):
+    """Files are read by ranges, as from an object store; each request is counted by its path."""
+
+    requests: Counter[str]
+
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        data = self.read(path)
+
+        def fetch(offset: int, length: int) -> bytes:
+            self.requests[path] += 1
+            return data[offset : offset + length]
+
+        return pa.PythonFile(RangeFile(fetch, len(data), block=1 << 16), mode="r")
+
+
+@pytest.fixture
+def place() -> Iterator[str]:
+    name = f"warm-{uuid.uuid4().hex}"
+    yield name
+    MemoryStorage.drop(name)
+
+
+def rows_of(count: int) -> pa.Table:
+    dice = np.random.default_rng(3)
+    numbers = dice.permutation(count)
+    columns = {f"c{n}": dice.integers(0, 10**9, count) for n in range(6)}
+    return pa.table({"id": [f"key-{n:06d}" for n in numbers.tolist()], "n": numbers, **columns})
+
+
+def made(place: str, sort: str, indexes: list[str]) -> tuple[Table, RemoteStorage]:
+    rows = rows_of(ROWS)
+    table = lakebed.create(f"memory://{place}", rows.schema, key="id", index="simple", sort=sort, indexes=indexes)  # pyright: ignore[reportArgumentType]
+    table.bulk_insert(rows[: ROWS // 2])
+    table.bulk_insert(rows[ROWS // 2 :])
+    storage = RemoteStorage(place)
+    storage.requests = Counter()
+    return table, storage
+
+
+def of_data(storage: RemoteStorage) -> list[int]:
+    return [count for path, count in storage.requests.items() if not path.startswith(HOODIE)]
+
+
+@SORTS
+@INDEXES
+def test_a_touched_file_takes_at_most_two_requests(place: str, sort: str, indexes: list[str]) -> None:
+    _, storage = made(place, sort, indexes)
+    snapshot = open_snapshot(storage)
+    for file in snapshot.base_files():
+        FOOTERS.read(storage, file.path, file.size)
+    for number in range(3, ROWS, 3_333):
+        storage.requests.clear()
+        assert get(snapshot, [f"key-{number:06d}"])["n"].to_pylist() == [number]
+        assert max(of_data(storage)) <= 2
+        storage.requests.clear()
+        assert get(snapshot, [f"key-{number:06d}"])["n"].to_pylist() == [number]
+        assert of_data(storage) == [1]  # the file that holds the row, and no other
+    storage.requests.clear()
+    assert exists(snapshot, ["key-000003", "nobody"]).to_pylist() == [True, False]
+    assert of_data(storage) == ([] if indexes else [1])
+
+
+@SORTS
+@INDEXES
+def test_every_row_is_found_cold_and_warm(place: str, sort: str, indexes: list[str]) -> None:
+    table, _ = made(place, sort, indexes)
+    expected = {row["id"]: row for row in rows_of(ROWS).to_pylist()}
+    dice = np.random.default_rng(4)
+    for count in (1, 10, 500):
+        for _ in range(3):
+            numbers = dice.choice(ROWS, count, replace=False).tolist()
+            keys = [f"key-{n:06d}" for n in numbers]
+            found = {row["id"]: row for row in table.get([*keys, "key-x", "a", "z"]).to_pylist()}
+            assert found == {key: expected[key] for key in keys}
+            POSITIONS.clear()
+
+
+def test_keys_of_one_hash_are_told_apart(place: str) -> None:
+    """ "Aa" and "BB" have one hash in Java."""
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    table = lakebed.create(f"memory://{place}", schema, key="id", index="simple")
+    table.bulk_insert(pa.table({"id": ["AaAa", "x", "BBBB"], "n": [1, 2, 3]}))
+    for _ in range(2):
+        assert table.get(["AaAa"]).to_pylist() == [{"id": "AaAa", "n": 1}]
+        assert table.get(["AaBB"]).num_rows == 0
+        assert table.exists(["BBBB", "BBAa"]).to_pylist() == [True, False]
+
+
+def test_a_rewritten_file_is_another_one(place: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    table = lakebed.create(f"memory://{place}", schema, key="id", index="bucket", buckets=1)
+    for step in range(4):
+        table.upsert(pa.table({"id": ["a", "b", f"c{step}"], "n": [step] * 3}))
+        assert table.get(["b"])["n"].to_pylist() == [step]
+        assert table.get([f"c{step}"])["n"].to_pylist() == [step]
+    table.delete(["b"])
+    assert table.get(["b"]).num_rows == 0
+
+
+def test_positions_are_those_of_the_keys() -> None:
+    keys = pa.array(["b", "a", "", "b", "é", "BB", "Aa"])
+    held = KeyPositions.of(keys)
+    assert held.rows(pa.array(["b"])).tolist() == [0, 3]
+    assert held.rows(pa.array(["é", "", "nobody"])).tolist() == [2, 4]
+    assert held.rows(pa.array(["Aa"])).tolist() == [5, 6]
+    assert held.rows(pa.array([], pa.string())).tolist() == []
+    assert held.nbytes == 8 * len(keys)
+    assert KeyPositions.of(pa.array([], pa.string())).rows(keys).tolist() == []
+
+
+def test_what_is_kept_is_bounded() -> None:
+    cache = BoundedCache[KeyPositions](max_bytes=100)
+    for number in range(5):
+        cache.put(("file", number, 0), KeyPositions.of(pa.array(["a"] * 5)))
+        assert cache.get(("file", 0, 0)) is not None
+    assert cache.nbytes == 80
+    assert [cache.get(("file", n, 0)) is not None for n in range(5)] == [True, False, False, False, True]
+    cache.put("large", KeyPositions.of(pa.array(["a"] * 13)))
+    assert cache.get("large") is None
+    cache.clear()
+    assert cache.nbytes == 0
+    assert FOOTERS.nbytes <= 64 << 20
