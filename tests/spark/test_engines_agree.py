@@ -98,3 +98,37 @@ def test_same_history_same_table(spark: SparkSession, tmp_path: Path, index: str
         assert rows_of(distributed.scan().to_spark().toArrow()) == stored, f"step {n}"
     for what in ([3, 5, 8], "v = 'v1'"):
         assert local.delete(what).deleted == distributed.delete(what).deleted
+
+
+@pytest.mark.parametrize("java", [True, False], ids=["java", "no java"])
+@pytest.mark.parametrize("index", ["bucket", "record_index", "simple"])
+def test_text_keys_of_every_kind_are_placed_alike(
+    spark: SparkSession, tmp_path: Path, index: str, java: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Also keys that Hudi's parser takes for lists of fields, and where the platform lets SQL call no Java."""
+    from lakebed.engine import spark_hash
+
+    monkeypatch.setitem(spark_hash._allowed, spark, java)
+    keys = [f"k{n}" for n in range(40)] + ["id:1,id:2", "a,b:c", "x:1,id:7,id:8", ",:", "é,id:ü", "😀:,id:😀"]
+    rows = pa.table({"id": keys, "n": range(len(keys)), "ts": [1] * len(keys)})
+    again = rows.set_column(1, "n", pa.array(range(100, 100 + len(keys)))).slice(30)
+    placed: list[list[tuple[Any, ...]]] = []
+    for name, session in (("spark", spark), ("local", None)):
+        t = lakebed.create(
+            str(tmp_path / name),
+            rows,
+            key="id",
+            ordering="ts",
+            index=index,
+            indexes=["record_index"] if index == "record_index" else [],
+            buckets=4 if index == "bucket" else None,
+        )
+        for data in (rows, again):
+            t = lakebed.open(str(tmp_path / name), spark=session)
+            t.upsert(data if session is None else session.createDataFrame(data))
+        stored = t.scan(meta=True).to_arrow().sort_by("id")
+        buckets = [n[:8] if index == "bucket" else "" for n in stored.column("_hoodie_file_name").to_pylist()]
+        placed.append(list(zip(stored.column("id").to_pylist(), stored.column("n").to_pylist(), buckets, strict=True)))
+    assert placed[0] == placed[1]
+    expected = dict(zip(keys, range(len(keys)), strict=True)) | dict(zip(keys[30:], range(130, 146), strict=True))
+    assert {row[0]: row[1] for row in placed[0]} == expected

@@ -103,7 +103,7 @@ def test_where_hadoop_has_no_file_system(tmp_path: Path, spark: Any, monkeypatch
         frame = scan.to_spark()
     assert_same_rows(frame.toArrow(), scan.to_arrow())
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         scan.to_spark()
     assert "through Python: Spark's Hadoop has no file system for file://" in scan.explain()
 

@@ -17,10 +17,9 @@ INSTANT = "_instant"
 _SPREAD = 2654435761
 _RANGE = 1 << 32
 
-SHARE_SQL = (
-    f"pmod(cast(java_method('java.util.Objects', 'hashCode', `{RECORD_KEY}`) as bigint) * {_SPREAD}L, {_RANGE}L)"
-    f" / {_RANGE}D"
-)
+KEY_HASH = "_key_hash"
+SHARE_SQL = f"pmod(cast(`{KEY_HASH}` as bigint) * {_SPREAD}L, {_RANGE}L) / {_RANGE}D"
+"""A row's share from the Java hash of its record key."""
 
 
 def insert_share(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -11,12 +11,14 @@ import pyarrow as pa
 
 from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
 from lakebed.engine.groups import GROUP, map_groups
-from lakebed.engine.routing import FILE_ID, INSTANT, SHARE_SQL
+from lakebed.engine.routing import FILE_ID, INSTANT, KEY_HASH, SHARE_SQL
+from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import parallelism, require_spark
 from lakebed.engine.spark_worker import settle_worker
-from lakebed.expressions.base import RowExpression
+from lakebed.expressions.base import Column, RowExpression
+from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.format.base_file import read_base_file
-from lakebed.model import PARTITION_PATH, BaseFile
+from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.schema.arrow import normalise_batch
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 from lakebed.storage import open_storage_spec
@@ -32,6 +34,10 @@ _GROUPS_PER_CORE = 8
 # A task that finds little to do is still dear: few of them, each with several groups.
 _TASKS_PER_CORE = 2
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+# Rows that the driver holds are projected while the query is planned; on Spark 4.3 that fails on a `java_method` inside
+# a lambda function, which a bucket's expression may hold.
+_EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+_FOLDING_RULE = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 _SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
@@ -74,8 +80,15 @@ class SparkEngine:
 
         schema = self.schema(rows)
         kept = [n for n in (rows.columns if keep is None else keep) if n not in columns]
-        derived = [F.expr(e.sql(schema)).alias(name) for name, e in columns.items()]
+        derived = [self._column(e, schema).alias(name) for name, e in columns.items()]
         return rows.select(*derived, *[F.col(quoted(n)) for n in kept])
+
+    def _column(self, expression: RowExpression, schema: pa.Schema) -> Any:
+        from pyspark.sql import functions as F
+
+        if isinstance(expression, TextHash):
+            return hash_column(self.spark, expression, schema)
+        return F.expr(expression.sql(schema))
 
     def filter(self, rows: DataFrame, predicate: RowExpression) -> DataFrame:
         return rows.filter(predicate.sql(self.schema(rows)))
@@ -167,7 +180,8 @@ class SparkEngine:
             routed = routed.join(F.broadcast(known), [PARTITION_PATH, FILE_ID], "left")
             group = F.col("_known_group")
         if inserts.num_rows:
-            routed = routed.withColumn("_share", F.expr(SHARE_SQL))
+            hashed = hash_column(self.spark, JavaHash(Column(RECORD_KEY)), self.schema(rows))
+            routed = routed.withColumn(KEY_HASH, hashed).withColumn("_share", F.expr(SHARE_SQL))
             routed = routed.join(F.broadcast(self.from_arrow(inserts)), [PARTITION_PATH], "left")
             at = F.expr("least(size(filter(bounds, b -> b <= _share)), size(groups) - 1) + 1")
             group = F.coalesce(group, F.element_at(F.col("groups"), at))
@@ -194,7 +208,9 @@ class SparkEngine:
         before: dict[str, str | None] = {}
         rows = int(self.spark.conf.get(_BATCH_ROWS, None) or 0)
         smaller = rows if 0 < rows < ARROW_BATCH_ROWS else ARROW_BATCH_ROWS
-        for key, value in {**_SETTINGS, _BATCH_ROWS: str(smaller)}.items():
+        excluded = self.spark.conf.get(_EXCLUDED_RULES, None)
+        rules = f"{excluded},{_FOLDING_RULE}" if excluded else _FOLDING_RULE
+        for key, value in {**_SETTINGS, _BATCH_ROWS: str(smaller), _EXCLUDED_RULES: rules}.items():
             with suppress(Exception):
                 before[key] = self.spark.conf.get(key, None)
                 self.spark.conf.set(key, value)

@@ -8,6 +8,7 @@ parsed in SQL as well, by a branch that costs the other rows nothing but a searc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,20 @@ def java_hash_sql(text: str) -> str:
     return f"CAST(java_method('java.util.Objects', 'hashCode', {text}) AS BIGINT)"
 
 
+@runtime_checkable
+class TextHash(RowExpression, Protocol):
+    """An expression that is a hash of one text, so that where SQL may not call Java only that text goes to Python."""
+
+    @property
+    def hashed(self) -> RowExpression:
+        """The text."""
+        ...
+
+    def of_texts(self, texts: pa.Array) -> pa.Array:
+        """The expression's values (int32) for these texts."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class JavaHash:
     """Java's `String.hashCode` of a text column or expression, int32; null gives 0."""
@@ -46,7 +61,14 @@ class JavaHash:
         return f"CAST({java_hash_sql(self.text.sql(schema))} AS INT)"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        return pa.array(java_hash(self.text.arrow(batch)))
+        return self.of_texts(self.text.arrow(batch))
+
+    @property
+    def hashed(self) -> RowExpression:
+        return self.text
+
+    def of_texts(self, texts: pa.Array) -> pa.Array:
+        return pa.array(java_hash(texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +151,7 @@ class Bucket:
         key = self.keys.record_key
         texts = _texts_of(key)
         if not isinstance(key, CompositeKey) or len(texts) == 1 or not _are_plain_names(texts):
-            return self.exact_arrow(key.arrow(batch))
+            return self.of_texts(key.arrow(batch))
         values = [text.arrow(batch) for text in texts]
         hashed = [_value_hash(v) for t, v in zip(texts, values, strict=True) if t.column in self.hash_fields]
         found = bucket_of_hash(java_list_hash(hashed), self.buckets)
@@ -139,9 +161,13 @@ class Bucket:
             found[rows] = bucket_ids(key.arrow(batch.take(odd)), self.hash_fields, self.buckets)
         return pa.array(found)
 
-    def exact_arrow(self, keys: pa.Array) -> pa.Array:
+    @property
+    def hashed(self) -> RowExpression:
+        return self.keys.record_key
+
+    def of_texts(self, texts: pa.Array) -> pa.Array:
         """The buckets of record key texts."""
-        return pa.array(bucket_ids(keys, self.hash_fields, self.buckets))
+        return pa.array(bucket_ids(texts, self.hash_fields, self.buckets))
 
 
 def exact_hash_sql(key: str, hash_fields: tuple[str, ...]) -> str:

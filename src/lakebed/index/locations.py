@@ -142,7 +142,14 @@ class ShardOf:
         return f"CAST(abs({java_hash_sql(Column(self.column).sql(schema))}) % {self.shards} AS INT)"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        return pa.array(record_index_shard(batch.column(self.column), self.shards))
+        return self.of_texts(batch.column(self.column))
+
+    @property
+    def hashed(self) -> RowExpression:
+        return Column(self.column)
+
+    def of_texts(self, texts: pa.Array) -> pa.Array:
+        return pa.array(record_index_shard(texts, self.shards))
 
 
 @dataclass(frozen=True, slots=True)

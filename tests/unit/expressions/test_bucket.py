@@ -93,7 +93,7 @@ def test_field_values_give_the_bucket_of_the_text_hudi_parses(
             bucket = Bucket(keys_of("COMPLEX", *names), fields, 1009)
             keys = bucket.keys.record_key.arrow(batch)
             ours = bucket.arrow(batch).filter(keys.is_valid())
-            assert ours.equals(bucket.exact_arrow(keys.filter(keys.is_valid())))
+            assert ours.equals(bucket.of_texts(keys.filter(keys.is_valid())))
 
 
 def test_java_hash_of_text_and_null() -> None:

@@ -1,5 +1,5 @@
 """Hash expressions as Spark columns: native SQL, or, where the platform forbids `java_method`, one Arrow UDF on the
-key.
+hashed text.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from lakebed.expressions.bucket import Bucket, JavaHash, java_hash_sql
-from lakebed.format.hashes import java_hash
+from lakebed.expressions.bucket import TextHash, java_hash_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -32,20 +31,19 @@ def can_call_java(spark: SparkSession) -> bool:
     return known
 
 
-def spark_bucket_column(spark: SparkSession, expression: Bucket | JavaHash, schema: pa.Schema) -> Column:
+def hash_column(spark: SparkSession, expression: TextHash, schema: pa.Schema) -> Column:
     """The expression's column (int) over a DataFrame of this Arrow schema.
 
-    Native code, keys that need parsing included, so no row crosses to Python; else the key text alone crosses.
+    Native code, keys that need parsing included, so no row crosses to Python; else the hashed text alone crosses.
     """
     from pyspark.sql import functions as F
 
     if can_call_java(spark):
         return F.expr(expression.sql(schema))
-    text = expression.keys.record_key if isinstance(expression, Bucket) else expression.text
 
     def hashes(texts: pa.Array) -> pa.Array:
-        return expression.exact_arrow(texts) if isinstance(expression, Bucket) else pa.array(java_hash(texts))
+        return expression.of_texts(texts)
 
     # its declared overloads know no functions over pyarrow
     arrow_udf: Any = F.arrow_udf
-    return arrow_udf(hashes, "int")(F.expr(text.sql(schema)))
+    return arrow_udf(hashes, "int")(F.expr(expression.hashed.sql(schema)))
