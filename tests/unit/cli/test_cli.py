@@ -49,6 +49,7 @@ def test_describe(capsys: pytest.CaptureFixture[str], uri: str):
     facts = said(capsys, "table", "describe", uri)
     assert (facts["table"], facts["version"], facts["key"], facts["partitions"]) == ("trips", "9", "id", "city")
     assert facts["index"].startswith("bucket")
+    assert facts["sort"] == "none"
     assert facts["file groups"] > 0
     assert [feature["feature"] for feature in facts["features"]] == ["metadata table"]
     assert facts["properties"]["lakebed.index.bucket.count"] == "2"
@@ -134,6 +135,18 @@ def test_a_file_of_unknown_kind(capsys: pytest.CaptureFixture[str], uri: str, tm
     (tmp_path / "rows.xml").touch()
     assert invoke(["upsert", uri, str(tmp_path / "rows.xml")]) == 8
     assert ".parquet" in capsys.readouterr().err
+
+
+def test_expression_indexes(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["index", "create", uri, "by_city", "--column", "city", "--function", "substring"]
+    made = said(capsys, *words, "--option", "pos=1", "--option", "len=2", "--kind", "bloom_filters")
+    assert [row["kind"] for row in made if row["index"] == "expr_index_by_city"] == [
+        "expression index: substring, bloom filters"
+    ]
+    assert said(capsys, "index", "verify", uri) == []
+    left = said(capsys, "index", "drop", uri, "by_city")
+    assert "expr_index_by_city" not in {row["index"] for row in left}
+    assert invoke([*words[:-1], "soundex"]) == lakebed.UnsupportedFeature.exit_code
 
 
 def test_indexes(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
