@@ -61,8 +61,9 @@ class History(RuleBasedStateMachine):
         partitioned=st.booleans(),
         event_time=st.booleans(),
         buckets=st.integers(1, 5),
+        sort=st.sampled_from(["key", "none"]),
     )
-    def create(self, index: str, version: int, partitioned: bool, event_time: bool, buckets: int) -> None:
+    def create(self, index: str, version: int, partitioned: bool, event_time: bool, buckets: int, sort: str) -> None:
         if index == "record_level_index" and version < 9:
             index = "record"  # only version 9 has one for each partition path
         is_global = index.startswith("global") or index in ("record", "record_move")
@@ -82,7 +83,7 @@ class History(RuleBasedStateMachine):
             indexes=["bloom_filters", *(["v"] if index.startswith("record") and is_global and version > 6 else [])],
             buckets=buckets if index == "bucket" else None,
             table_version=version,
-            properties=options,
+            properties=options | {"lakebed.sort": sort},
         )
         self.is_global = is_global
         self.stays = index in ("global_simple_stay", "record") and partitioned
@@ -163,6 +164,15 @@ class History(RuleBasedStateMachine):
         assert self.table.exists(ids).to_pylist() == [i in held for i in ids]
         wanted = [as_tuple(r) for p, r in self.model.rows.items() if p[1] in ids]
         assert sorted(map(as_tuple, self.table.get(ids).to_pylist())) == sorted(wanted)
+
+    @invariant()
+    def files_are_sorted(self) -> None:
+        if self.table.properties["lakebed.sort"] == "none":
+            return
+        rows = self.table.scan(columns=["_hoodie_file_name", "_hoodie_record_key"]).to_arrow().to_pylist()
+        for _, held in itertools.groupby(rows, lambda row: row["_hoodie_file_name"]):
+            keys = [row["_hoodie_record_key"] for row in held]
+            assert keys == sorted(keys)
 
     @invariant()
     def indexes_agree(self) -> None:
