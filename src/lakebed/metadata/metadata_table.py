@@ -55,6 +55,8 @@ _SECONDARY_FOUND = pa.schema(list(secondary_records.SCHEMA)[:2])
 # A key of column stats: column, partition and file; without the file it is a partition's.
 _FILE_KEY_LENGTH = 48
 _DECODED_TOGETHER = 1 << 18
+# The files of up to so many partition paths are looked up; for more of them all are read.
+_FEW_PARTITIONS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,8 @@ class MetadataTable:
         """`partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all.
         Those of replaced file groups are among them until they are cleaned away. On version 6 a size of 1 is no size:
         releases before 1.0 note the log files of a rollback with it."""
-        rows = self._all_files
+        few = partitions is not None and len(partitions) <= _FEW_PARTITIONS and "_all_files" not in self.__dict__
+        rows = self._files_of(partitions) if few and partitions is not None else self._all_files
         rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
         if partitions is not None:
             wanted = pa.array([partition_identifier(p) for p in partitions], pa.string())
@@ -184,6 +187,17 @@ class MetadataTable:
     @cached_property
     def _all_files(self) -> pa.Table:
         found = list(self.entries(FILES))
+        return pa.concat_tables(found).combine_chunks() if found else files_records.SCHEMA.empty_table()
+
+    def _files_of(self, partitions: Collection[str]) -> pa.Table:
+        """The records of some partition paths alone: of a table with many files most are not decoded."""
+        keys = pa.array(sorted({partition_identifier(p) for p in partitions}), pa.string())
+        found: list[pa.Table] = []
+        for file_slice in self._file_slices(FILES):
+            rows = alive(slice_by_keys(self.slices, file_slice, keys))
+            if rows is not None:
+                tables = decoded(rows.filter(pc.is_in(rows["key"], value_set=keys)), files_records.decode)
+                found += [newest_files(pa.concat_tables(tables))] if tables else []
         return pa.concat_tables(found).combine_chunks() if found else files_records.SCHEMA.empty_table()
 
     @staticmethod

@@ -20,7 +20,8 @@ _NO_SIZE = 1
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What lies under the table folder, by kind; nothing is judged yet."""
+    """What lies under the table folder, by kind; nothing is judged yet. Of a listing of some partition paths,
+    `partitions` are those that were found."""
 
     base_files: tuple[BaseFile, ...]
     log_files: tuple[LogFile, ...]
@@ -72,8 +73,8 @@ def list_metadata(
             base.append(b)
         elif log := parse_log_file(folder, name, size if size > _NO_SIZE else _size(storage, folder, name)):
             logs.append(log)
-    known = metadata.partitions()
-    return Listing(tuple(base), tuple(logs), known if partitions is None else _some(known, partitions))
+    paths = metadata.partitions() if partitions is None else tuple(sorted({f.partition for f in (*base, *logs)}))
+    return Listing(tuple(base), tuple(logs), paths)
 
 
 def _file_ids(names: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -83,8 +84,3 @@ def _file_ids(names: pa.ChunkedArray) -> pa.ChunkedArray:
 def _size(storage: Storage, folder: str, name: str) -> int:
     info = storage.head(f"{folder}/{name}" if folder else name)
     return info.size if info is not None else 0
-
-
-def _some(known: tuple[str, ...], wanted: Collection[str]) -> tuple[str, ...]:
-    chosen = frozenset(wanted)
-    return tuple(p for p in known if p in chosen)

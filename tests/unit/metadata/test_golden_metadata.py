@@ -308,3 +308,15 @@ def test_a_partition_that_is_lost_is_no_empty_index(partition: str) -> None:
     }
     with pytest.raises(CorruptFile, match="has no file groups"):
         ask[partition]()
+
+
+@every_table
+def test_the_files_of_one_partition_path_are_looked_up(name: str) -> None:
+    table = opened(name)
+    whole = table.metadata.files()
+    for path in (*table.metadata.partitions(), "no such path"):
+        alone = open_metadata(table.storage, table.config, table.timeline)
+        assert alone is not None
+        expected = whole.filter(pc.equal(whole["partition"], path)).to_pylist()
+        assert sorted(map(str, alone.files([path]).to_pylist())) == sorted(map(str, expected))
+        assert "_all_files" not in alone.__dict__
