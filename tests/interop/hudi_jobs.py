@@ -52,7 +52,13 @@ def hudi_job(table: Table) -> dict[str, str]:
 
 def index_job(settings: Mapping[str, str]) -> dict[str, str]:
     options = {"hoodie.index.type": settings["type"].upper()}
-    if settings["type"] == "bucket":
+    if settings["type"] == "record":
+        partitioned = settings.get("partitioned") == "true"
+        options = {
+            "hoodie.index.type": "RECORD_LEVEL_INDEX" if partitioned else "GLOBAL_RECORD_LEVEL_INDEX",
+            "hoodie.record.index.update.partition.path": settings.get("update_partition", "false"),
+        }
+    elif settings["type"] == "bucket":
         options |= {
             "hoodie.index.bucket.engine": "SIMPLE",
             "hoodie.bucket.index.num.buckets": settings["bucket.count"],

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakebed.config.settings import WriteSettings
+from lakebed.metadata.own_table import MetadataSettings
+from lakebed.metadata.writer import MetadataWriter
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.table_config import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.write.table_metadata import TableMetadata
+from oracle.client import HudiOracle
 
 # Options of a job, but for the partitions of the metadata table, which the oracle names as the table has them.
 KEEP_METADATA = {
@@ -30,3 +33,16 @@ def with_indexes(table: Table, indexes: Sequence[str]) -> None:
     config = load_table_config(storage)
     settings = WriteSettings(metadata=True, metadata_indexes=tuple(indexes))
     TableMetadata(storage, config, load_timeline(storage, config), settings).make_ready()
+
+
+def run_own_services(table: Table, settings: MetadataSettings) -> list[str]:
+    """Run the metadata table's own services, by these settings; says what they did."""
+    storage = open_storage(table.uri)
+    config = load_table_config(storage)
+    return MetadataWriter(storage, config, load_timeline(storage, config), settings).run_services()
+
+
+def own_actions(oracle: HudiOracle, table: Table) -> set[str]:
+    """The actions that the metadata table's own timeline and archive have completed."""
+    instants = oracle.ask("timeline", table=f"{table.uri}/.hoodie/metadata")["instants"]
+    return {i["action"] for i in instants if i["state"] == "COMPLETED"}
