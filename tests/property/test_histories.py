@@ -85,6 +85,11 @@ class History(RuleBasedStateMachine):
             table_version=version,
             properties=options | {"lakebed.sort": sort},
         )
+        if version == 9:
+            self.table.indexes.create("city_length", column="city", function="length")
+            few = {"numentries": 20, "fpp": 0.01}
+            self.table.indexes.create("unix", column="ts", function="from_unixtime", options=few, kind="bloom_filters")
+            self.table = lakebed.open(self.table.uri)
         self.is_global = is_global
         self.stays = index in ("global_simple_stay", "record") and partitioned
         self.model = DictTable(
