@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import tempfile
 import time
@@ -47,10 +48,12 @@ def rows_of(count: int, seed: int = 1) -> pa.Table:
 
 
 def made_table(folder: Path, rows: pa.Table, *, order: str, indexes: list[str]) -> str:
-    """The table's path; made where it is not there."""
+    """The table's path; made where it is not there, or not whole."""
     path = folder / f"{order}-{'-'.join(indexes) or 'plain'}-{len(rows)}"
     if (path / ".hoodie").exists():
-        return str(path)
+        if lakebed.open(str(path)).count() == len(rows):
+            return str(path)
+        shutil.rmtree(path)  # left behind by a run that was stopped
     sort = "key" if order == "sorted" else "none"
     table = lakebed.create(str(path), rows.schema, key="id", index="simple", indexes=indexes, sort=sort)
     size = -(-len(rows) // FILE_GROUPS)
