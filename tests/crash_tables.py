@@ -58,6 +58,10 @@ def put(model: Model, *given: tuple[int, str, str, int]) -> Model:
     return model | {key: (city, text, order) for key, city, text, order in given}
 
 
+# Bloom filters of few values.
+_SMALL = {"numentries": 20, "fpp": 0.01}
+
+
 @cache
 def prepared(index: str, version: int) -> tuple[Mapping[str, bytes], Model]:
     """The files of a table with two partitions and two commits, and its rows."""
@@ -68,6 +72,9 @@ def prepared(index: str, version: int) -> tuple[Mapping[str, bytes], Model]:
     create(uri, index, version)
     table = lakebed.open(uri)
     table.upsert(rows(*first), options=OPTIONS)
+    if index == "simple" and version == 9:
+        table.indexes.create("v_upper", column="v", function="upper")
+        table.indexes.create("v_lower", column="v", function="lower", options=_SMALL, kind="bloom_filters")
     table.upsert(rows(*second), options=OPTIONS)
     storage = open_storage(uri)
     files = {info.path: storage.read(info.path) for info in storage.list()}
