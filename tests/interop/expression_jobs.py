@@ -93,11 +93,6 @@ STATS = (
     Index("m", "day", "month"),
     Index("d", "at", "day"),
     Index("h", "at", "hour"),
-    Index("same", "paid", "identity"),
-    Index("same_n", "n", "identity"),
-    Index("same_price", "price", "identity"),
-    Index("same_ok", "ok", "identity"),
-    Index("same_at", "at", "identity"),
 )
 FILTERS = (
     Index("f_low", "city", "lower", kind="bloom_filters"),

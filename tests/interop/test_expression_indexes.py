@@ -42,7 +42,7 @@ def test_lakebed_builds_what_real_hudi_builds(partitioned: bool, tmp_path: Path,
     table = make(str(tmp_path / "same"), partitioned=partitioned)
     for seed in (3, 4):
         table.upsert(data_of(rows(random.Random(seed))))
-    for index in STATS + FILTERS if partitioned else STATS[::9] + FILTERS[:1]:
+    for index in STATS + FILTERS if partitioned else STATS[::6] + FILTERS[:1]:
         build_by_hudi(oracle, table, index)
         snapshot = open_snapshot(open_storage(table.uri))
         assert snapshot.metadata is not None
