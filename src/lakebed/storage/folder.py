@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -38,7 +37,7 @@ class FolderStorage:
         return self._path(path)
 
     def _own(self, info: FileInfo) -> FileInfo:
-        return replace(info, path=info.path[len(self._folder) + 1 :])
+        return FileInfo(info.path[len(self._folder) + 1 :], info.size, info.modified)
 
     @property
     def spec(self) -> StorageSpec:

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from lakebed.errors import (
@@ -63,7 +64,7 @@ class TableConfig:
     def database(self) -> str:
         return self._text("hoodie.database.name")
 
-    @property
+    @cached_property
     def version(self) -> int:
         return int(self._text("hoodie.table.version") or CURRENT_VERSION)
 
@@ -363,7 +364,7 @@ def _is_valid(body: bytes) -> bool:
 
 def _valid_properties(body: bytes, path: str) -> dict[str, str]:
     """The parsed file, refused as corrupt where it names no table or its checksum is another table's."""
-    props = parse_properties(body)
+    props = dict(_parsed(body))
     name = props.get("hoodie.table.name", "")
     stored = props.get("hoodie.table.checksum")
     expected = table_checksum(name, props.get("hoodie.database.name", ""))
@@ -375,6 +376,11 @@ def _valid_properties(body: bytes, path: str) -> dict[str, str]:
         hint="Restore the file from a copy; hoodie.table.name and hoodie.database.name must be those of the table.",
         context={"path": path},
     )
+
+
+@lru_cache(maxsize=64)  # a commit reads the two tables' files several times, and they rarely change
+def _parsed(body: bytes) -> Mapping[str, str]:
+    return parse_properties(body)
 
 
 def _checked(storage: Storage, props: Mapping[str, str]) -> TableConfig:
