@@ -38,18 +38,19 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """What happens at the `at`-th mutation (from 1; 0 never fires):
+    """What happens at the `at`-th mutation (from 1; 0 never fires), or at the first one of which `at` says so:
 
     `fail`: `StorageError`, nothing done, the writer lives on. `kill`: dead before it. `torn`: dead in the middle, and
     the storage keeps what it would keep after a power cut. `unacknowledged`: done, then dead. `doubtful`: done, but
     the writer gets a `StorageError` with `{"doubtful": True}`. `lost`: the same error, but nothing was done.
     """
 
-    at: int = 0
+    at: int | Callable[[Mutation], bool] = 0
     mode: Mode = "kill"
 
     def __str__(self) -> str:
-        return f"{self.mode} at mutation {self.at}" if self.at else "no fault"
+        where = "a chosen mutation" if callable(self.at) else f"mutation {self.at}"
+        return f"{self.mode} at {where}" if self.at else "no fault"
 
 
 class Crash:
@@ -59,16 +60,17 @@ class Crash:
         self.plan = plan
         self.mutations: list[Mutation] = []
         self.dead = False
+        self._struck = 0
         self._lock = threading.Lock()
 
     @property
     def fired(self) -> bool:
-        return 0 < self.plan.at <= len(self.mutations)
+        return self._struck > 0
 
     def __str__(self) -> str:
         lines = [f"{self.plan}; {len(self.mutations)} mutations"]
         for number, mutation in enumerate(self.mutations, 1):
-            lines.append(f"{'->' if number == self.plan.at else '  '} {number}. {mutation}")
+            lines.append(f"{'->' if number == self._struck else '  '} {number}. {mutation}")
         return "\n".join(lines)
 
     def check_alive(self) -> None:
@@ -80,9 +82,14 @@ class Crash:
         with self._lock:
             self.check_alive()
             self.mutations.append(mutation)
-            if len(self.mutations) != self.plan.at:
+            if self._struck or not self._is_planned(mutation):
                 return act()
+            self._struck = len(self.mutations)
             return self._strike(mutation, act, tear)
+
+    def _is_planned(self, mutation: Mutation) -> bool:
+        at = self.plan.at
+        return at(mutation) if callable(at) else len(self.mutations) == at
 
     def _strike(self, mutation: Mutation, act: Callable[[], _T], tear: Callable[[], None]) -> _T:
         mode = self.plan.mode
@@ -228,8 +235,9 @@ class FaultyUpload(StreamUpload):
 
 
 @contextlib.contextmanager
-def crash_at(at: int, mode: Mode = "kill") -> Generator[Crash]:
-    """Every storage opened in the block belongs to one process on which the fault strikes at its `at`-th mutation.
+def crash_at(at: int | Callable[[Mutation], bool], mode: Mode = "kill") -> Generator[Crash]:
+    """Every storage opened in the block belongs to one process on which the fault strikes at its `at`-th mutation,
+    or at the first one of which `at` says so.
 
     With 0 nothing strikes: a run that counts the mutations, so that a test can try each of them.
     """
