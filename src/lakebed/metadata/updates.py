@@ -144,11 +144,17 @@ def partition_stats_records(
 
 
 def merged_partition_stats(
-    known: Stats, new: Stats, live: Mapping[str, Collection[str]], kinds: Kinds, *, of_expression: bool = False
+    known: Stats,
+    new: Stats,
+    live: Mapping[str, Collection[str]],
+    kinds: Kinds,
+    *,
+    of_expression: bool = False,
+    zero_tells: bool = False,
 ) -> tuple[Stats, list[str]]:
     """Stats of the partition paths in `live`, from those of their files; and the keys of columns and paths that have
     none, since not every file has a range. `of_expression`: they are those of an expression index, in whose stats the
-    nulls are not among the values."""
+    nulls are not among the values. `zero_tells`: a range of floating numbers from 0.0 to 0.0 counts as one."""
     paths = sorted(live)
     pairs = [(number, path, name) for number, path in enumerate(paths) for name in sorted(live[path])]
     owners = np.array([number for number, _, _ in pairs], np.int64)
@@ -157,7 +163,11 @@ def merged_partition_stats(
     merged: Stats = {}
     deleted: list[str] = []
     for column, kind in kinds.items():
-        rows = [_bounded(s[column], kind, of_expression=of_expression) for s in (known, new) if column in s]
+        rows = [
+            _bounded(s[column], kind, of_expression=of_expression, zero_tells=zero_tells)
+            for s in (known, new)
+            if column in s
+        ]
         stats_keys = partition_stats_keys(column, paths, of_expression=of_expression)
         table, whole = (
             _by_partition(column, pa.concat_tables(rows), keys, owners, wanted, paths, stats_keys)
@@ -170,7 +180,7 @@ def merged_partition_stats(
     return merged, deleted
 
 
-def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool) -> pa.Table:
+def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_tells: bool) -> pa.Table:
     """Stats whose bounds are known, in the column's type of today; of a column of nulls nothing is unknown."""
     for side in ("min", "max"):
         at = stats.schema.get_field_index(side)
@@ -180,7 +190,8 @@ def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool) -> pa.T
     known = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
     if pa.types.is_floating(kind):  # 0.0 to 0.0 is what real Hudi says of a file with NaN
         zero = pc.and_(pc.equal(stats["min"], 0.0), pc.equal(stats["max"], 0.0))
-        known = pc.and_not(known, pc.or_(pc.fill_null(zero, False), _has_nan(stats)))
+        unsure = _has_nan(stats) if zero_tells else pc.or_(pc.fill_null(zero, False), _has_nan(stats))
+        known = pc.and_not(known, unsure)
     return stats.filter(pc.or_(known, pc.fill_null(all_null, False)))
 
 
