@@ -113,7 +113,7 @@ def test_turns(partitioned: bool, tmp_path: Path, oracle: HudiOracle) -> None:
             batch = [row | {"id": 1000 * (turn + 1) + n} for n, row in enumerate(batch)]
         gone = chance.sample(sorted({p[1] for p in model.rows}), min(7, len(model.rows)))
         take_turn(oracle if turn % 2 else None, table, kind, batch, gone, options)
-        follow(model, kind, batch, gone)
+        model.follow(kind, batch, gone, dropped="oslo")
         check(oracle, lakebed.open(table.uri), model, turn)
     kept = set(open_snapshot(open_storage(table.uri)).config.metadata_partitions)
     assert {index.partition for index in KEPT} <= kept
@@ -139,20 +139,6 @@ def take_turn(
     if kind == "delete":
         data = table.scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
     oracle.write(table.uri, data, operation=kind, options=options)
-
-
-def follow(model: DictTable, kind: str, batch: list[dict[str, Any]], gone: list[int]) -> None:
-    match kind:
-        case "upsert":
-            model.upsert(batch)
-        case "insert":
-            model.insert_new(batch)
-        case "insert_overwrite":
-            model.overwrite(batch, whole=False)
-        case "delete":
-            model.delete_ids(gone)
-        case _:
-            model.drop_partition("oslo")
 
 
 def check(oracle: HudiOracle, table: Table, model: DictTable, turn: int) -> None:

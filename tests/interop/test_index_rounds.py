@@ -109,7 +109,7 @@ def test_turns(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
                 said += run_own_services(table, case.services)
         else:
             theirs(oracle, table, kind, rows, gone, options)
-        follow(model, kind, rows, gone)
+        model.follow(kind, rows, gone)
         check(oracle, table, model, turn)
     found_by_index(oracle, table, model)
     kept(oracle, table, case)
@@ -157,20 +157,6 @@ def theirs(
     if kind == "delete":
         data = table.scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
     oracle.write(table.uri, data, operation=kind, options=options)
-
-
-def follow(model: DictTable, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
-    match kind:
-        case "upsert":
-            model.upsert(rows)
-        case "insert":
-            model.insert_new(rows)
-        case "insert_overwrite":
-            model.overwrite(rows, whole=False)
-        case "delete":
-            model.delete_ids(gone)
-        case _:
-            raise AssertionError(kind)
 
 
 def check(oracle: HudiOracle, table: Table, model: DictTable, turn: int) -> None:

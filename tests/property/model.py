@@ -75,6 +75,22 @@ class DictTable:
     def drop_partition(self, city: str) -> None:
         self.rows = {p: r for p, r in self.rows.items() if p[0] != city}
 
+    def follow(self, kind: str, rows: list[Row], gone: list[int], dropped: str = "") -> None:
+        """What an operation by Hudi's name does with these rows, keys or partition path."""
+        match kind:
+            case "upsert":
+                self.upsert(rows)
+            case "insert":
+                self.insert_new(rows)
+            case "insert_overwrite":
+                self.overwrite(rows, whole=False)
+            case "delete":
+                self.delete_ids(gone)
+            case "delete_partition":
+                self.drop_partition(dropped)
+            case _:
+                raise AssertionError(kind)
+
     def state(self) -> list[tuple[Any, ...]]:
         return sorted(as_tuple(r) for r in self.rows.values())
 

@@ -47,12 +47,10 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
 
     `exact` says of each file whether lakebed wrote its record.
     """
-    rows = _rows_of(stats, names)
-    if stats is None or rows is None:
+    found = _found_in(stats, names)
+    if found is None:
         return unknown(len(names), kind)
-    found = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
-    low, high = (_readable(_one(found[name])) for name in ("min", "max"))
-    nulls, values = _one(found["null_count"]), _one(found["value_count"])
+    low, high, nulls, values = found
     claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, 0)), False)
     trusted = exact | is_told_by_every_footer(kind)
     if pa.types.is_floating(kind):
@@ -62,12 +60,10 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
 
 def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataType) -> Bounds:
     """Bounds of a function's results in files, from an expression index: its values are those that are not null."""
-    rows = _rows_of(stats, names)
-    if stats is None or rows is None:
+    found = _found_in(stats, names)
+    if found is None:
         return unknown(len(names), kind)
-    found = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
-    low, high = (_readable(_one(found[name])) for name in ("min", "max"))
-    nulls, values = _one(found["null_count"]), _one(found["value_count"])
+    low, high, nulls, values = found
     return Bounds(low, high, ~_flags(pc.equal(values, 0), False), ~_flags(pc.equal(nulls, 0), False))
 
 
@@ -130,6 +126,16 @@ def unknown(units: int, kind: pa.DataType) -> Bounds:
     """Bounds that say nothing."""
     everything = np.ones(units, np.bool_)
     return Bounds(pa.nulls(units, kind), pa.nulls(units, kind), everything, everything)
+
+
+def _found_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array] | None:
+    """Least and greatest value, nulls and values of each file, null where it has no record; None where none has."""
+    rows = _rows_of(stats, names)
+    if stats is None or rows is None:
+        return None
+    found = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
+    low, high = (_readable(_one(found[name])) for name in ("min", "max"))
+    return low, high, _one(found["null_count"]), _one(found["value_count"])
 
 
 def _rows_of(stats: pa.Table | None, names: pa.Array) -> pa.Array | None:

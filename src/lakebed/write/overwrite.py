@@ -17,14 +17,14 @@ from lakebed.write.admission import admit, file_groups_in_clustering
 from lakebed.write.assign import assign
 from lakebed.write.context import TableSchema, WriteContext, group_writer, schema_for_write
 from lakebed.write.expressions import NO_LOCATION
-from lakebed.write.prepare import derivable, prepare
+from lakebed.write.prepare import prepare
 from lakebed.write.profile import encode_profile
 from lakebed.write.record_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.write.result import WriteResult
-from lakebed.write.status import STATUS_SCHEMA, WriteStatus
+from lakebed.write.status import WriteStatus
 from lakebed.write.targets import BucketTargets
 from lakebed.write.transaction import StageTimes, Transaction
-from lakebed.write.upsert import KeyedWrite, admitted_rows, checked_statuses, finish, transaction
+from lakebed.write.upsert import KeyedWrite, admitted_rows, finish, groups_of_buckets, run_writer, transaction
 
 Scope = Literal["partitions", "table"]
 
@@ -63,16 +63,7 @@ def _overwrite_buckets(
     writer = group_writer(
         context, snapshot, schema, instant, BucketTargets(instant, {}), matching="none", combine=kind.combine
     )
-    partitioned = bool(context.keys.partition_fields)
-    written = context.engine.group_map(
-        prepared,
-        writer,
-        STATUS_SCHEMA,
-        groups=None if partitioned else index.buckets,
-        one_group_per_task=not partitioned,
-        derivable=derivable(context, context.engine.schema(prepared)),
-    )
-    return checked_statuses(context.engine.collect(written))
+    return run_writer(context, prepared, writer, groups=groups_of_buckets(context, index))
 
 
 def _overwrite_planned(
@@ -96,15 +87,7 @@ def _overwrite_planned(
         writer = group_writer(
             context, snapshot, schema, tx.instant, plan.targets, matching="none", combine=kind.combine
         )
-        written = engine.group_map(
-            routed,
-            writer,
-            STATUS_SCHEMA,
-            groups=max(1, len(plan.groups)),
-            one_group_per_task=True,
-            derivable=derivable(context, engine.schema(routed)),
-        )
-        return checked_statuses(engine.collect(written))
+        return run_writer(context, routed, writer, groups=max(1, len(plan.groups)))
     finally:
         engine.release(located)
 

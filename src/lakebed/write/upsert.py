@@ -28,6 +28,7 @@ from lakebed.write.context import (
     schema_for_write,
 )
 from lakebed.write.expressions import IS_NULL_FILE_ID, NO_LOCATION
+from lakebed.write.group_writer import GroupWriter
 from lakebed.write.plan import WritePlan, plan_of_assignment, plan_of_buckets
 from lakebed.write.prepare import derivable, prepare
 from lakebed.write.profile import encode_profile
@@ -132,17 +133,7 @@ def write_buckets(
         combine=kind.combine,
         all_deletes=kind.deletes,
     )
-    partitioned = bool(context.keys.partition_fields)
-    engine = context.engine
-    written = engine.group_map(
-        prepared,
-        writer,
-        STATUS_SCHEMA,
-        groups=None if partitioned else index.buckets,
-        one_group_per_task=not partitioned,
-        derivable=derivable(context, engine.schema(prepared)),
-    )
-    return checked_statuses(engine.collect(written))
+    return run_writer(context, prepared, writer, groups=groups_of_buckets(context, index))
 
 
 def write_located(
@@ -233,15 +224,7 @@ def write_assigned(
         all_deletes=kind.deletes,
         known_partitions=frozenset(g.partition for g in plan.groups if g.target.base is not None),
     )
-    written = engine.group_map(
-        routed,
-        writer,
-        STATUS_SCHEMA,
-        groups=max(1, len(plan.groups)),
-        one_group_per_task=True,
-        derivable=derivable(context, engine.schema(routed)),
-    )
-    return checked_statuses(engine.collect(written))
+    return run_writer(context, routed, writer, groups=max(1, len(plan.groups)))
 
 
 def plan_keyed_write(
@@ -267,6 +250,25 @@ def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
 def transaction(context: WriteContext, operation: str, action: Action = Action.COMMIT) -> Transaction:
     by_bucket = isinstance(context.index, BucketIndex)
     return Transaction(context.storage, context.config, action, operation, context.settings, by_bucket, context.engine)
+
+
+def groups_of_buckets(context: WriteContext, index: BucketIndex) -> int | None:
+    """How many groups a write by buckets has; None where each of an unknown number of partition paths has them."""
+    return None if context.keys.partition_fields else index.buckets
+
+
+def run_writer(context: WriteContext, rows: Rows, writer: GroupWriter, *, groups: int | None) -> list[WriteStatus]:
+    """One shuffle by group, and the writer on each; a group is a task of its own where their number is known."""
+    engine = context.engine
+    written = engine.group_map(
+        rows,
+        writer,
+        STATUS_SCHEMA,
+        groups=groups,
+        one_group_per_task=groups is not None,
+        derivable=derivable(context, engine.schema(rows)),
+    )
+    return checked_statuses(engine.collect(written))
 
 
 def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
