@@ -31,6 +31,8 @@ from lakebed.write.meta_columns import constant, sequence_numbers
 DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 # Rows that are read at a time only to see whether anything changes: the first of them mostly tell.
 _PROBED_ROWS = 16_384
+# Texts that are compared first to see whether a column changes.
+_PROBED_TEXTS = 32
 Positions = npt.NDArray[np.int64]
 Matching = Literal["keys", "none", "skip", "fail"]
 """A stored row of the same key is: replaced by the merge rules; not looked for (duplicates stay); kept while the
@@ -234,16 +236,37 @@ def put(old: pa.Array, at: Positions, places: pa.Array, new: pa.Array) -> pa.Arr
     """`old` with its rows `at` replaced by `new`, in order; `places` are the result's rows in `old` followed by `new`.
 
     One take of both together: a third of what Arrow's `replace_with_mask` costs on texts, and good for every type.
+    Numbers are set in a copy, and a text column that does not change, as the key's, is not copied at all.
     """
     if pa.types.is_dictionary(old.type):
         return _put_dictionary(old, at, new if pa.types.is_dictionary(new.type) else new.dictionary_encode())
     if pa.types.is_dictionary(new.type):
         new = new.dictionary_decode()
+    if not old.null_count and not new.null_count and new.type.equals(old.type):
+        if pa.types.is_primitive(old.type) and not pa.types.is_boolean(old.type):
+            return _put_numbers(old, at, new)
+        if pa.types.is_string(old.type) and _is_same(old, at, new):
+            return old
     return pa.concat_arrays([old, new]).take(places)
+
+
+def _put_numbers(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
+    plain = f"u{old.type.bit_width // 8}"
+    width = np.dtype(plain).itemsize
+    values = np.frombuffer(old.buffers()[1], plain, len(old), old.offset * width).copy()
+    values[at] = np.frombuffer(new.buffers()[1], plain, len(new), new.offset * width)
+    return pa.Array.from_buffers(old.type, len(values), [None, pa.py_buffer(values)])
+
+
+def _is_same(old: pa.Array, at: Positions, new: pa.Array) -> bool:
+    """Whether the rows `at` have the values already; a few of them mostly tell."""
+    few = min(len(at), _PROBED_TEXTS)
+    return old.take(pa.array(at[:few])).equals(new.slice(0, few)) and old.take(pa.array(at)).equals(new)
 
 
 def _put_dictionary(old: pa.DictionaryArray, at: Positions, new: pa.DictionaryArray) -> pa.DictionaryArray:
     both = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
-    codes = pc.fill_null(both.chunk(0).indices, -1).to_numpy(zero_copy_only=False).copy()
-    codes[at] = both.chunk(1).indices.to_numpy(zero_copy_only=False)
+    codes, others = (pc.fill_null(chunk.indices, -1).to_numpy(zero_copy_only=False) for chunk in both.chunks)
+    codes = codes.copy()
+    codes[at] = others
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), both.chunk(0).dictionary)
