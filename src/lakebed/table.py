@@ -55,6 +55,8 @@ class Table:
         self._config = config
         self._spark = spark
         self._reads = reads or ReadSettings()
+        # the view of the last read: what it has listed and looked up holds until a timeline changes
+        self._known: Snapshot | None = None
 
     # -- what it is
 
@@ -215,7 +217,11 @@ class Table:
     def _snapshot(self, as_of: str | None = None) -> Snapshot:
         # what the metadata table has may have changed since: an index that was dropped must not be asked
         self._config = load_table_config(self._storage)
-        return open_snapshot(self._storage, self._config, as_of, use_metadata=self._reads.use_metadata)
+        fresh = open_snapshot(self._storage, self._config, as_of, use_metadata=self._reads.use_metadata)
+        known = self._known
+        if known is None or not known.shows_same(fresh):
+            self._known = known = fresh
+        return known
 
     def _context(self, data: Any, options: Mapping[str, Any] | None) -> WriteContext:
         self._config = load_table_config(self._storage)

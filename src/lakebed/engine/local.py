@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, TypeVar
@@ -21,6 +20,7 @@ from lakebed.expressions.base import RowExpression
 from lakebed.format.base_file import read_base_file
 from lakebed.model import PARTITION_PATH, BaseFile
 from lakebed.schema.arrow import normalise, normalise_batch
+from lakebed.storage.side_by_side import side_by_side
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -169,10 +169,7 @@ class LocalEngine:
         return None
 
     def _parallel(self, fn: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        if len(items) <= 1 or self._threads == 1:
-            return [fn(item) for item in items]
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="lakebed") as pool:
-            return list(pool.map(fn, items))
+        return side_by_side(fn, items, self._threads)
 
 
 def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:

@@ -45,9 +45,12 @@ class BoundedCache(Generic[T]):
             return found
 
     def put(self, key: Hashable, value: T) -> None:
-        """Remember something; what is larger than the whole cache is not kept."""
+        """Remember something, in place of what was known; what is larger than the whole cache is not kept."""
         with self._lock:
-            if key in self._held or value.nbytes > self._max_bytes:
+            before = self._held.pop(key, None)
+            if before is not None:
+                self._bytes -= before.nbytes
+            if value.nbytes > self._max_bytes:
                 return
             self._held[key] = value
             self._bytes += value.nbytes

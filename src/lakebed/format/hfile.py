@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +23,7 @@ from lakebed.format.hfile_route import Route
 from lakebed.format.hfile_search import Queries, exact, with_prefix
 from lakebed.format.hfile_source import BytesSource, ReadRange
 from lakebed.format.hfile_spans import Int64s
+from lakebed.storage.side_by_side import side_by_side
 
 # Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
 _WHOLE_BYTES: Final = 256 << 10
@@ -160,8 +160,7 @@ class HFileReader:
 
             threads = min(_MOST_THREADS, os.cpu_count() or 1, len(missing))
             if threads > 1 and sum(handle.size for handle in handles) > _POOL_FROM_BYTES:
-                with ThreadPoolExecutor(threads, thread_name_prefix="lakebed-hfile") as pool:
-                    yield from pool.map(make, wave)
+                yield from side_by_side(make, wave, threads)
             else:
                 yield from map(make, wave)
 

@@ -6,7 +6,6 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.format.hashes import plain_strings, value_buffer
 from lakebed.format.hfile_blocks import KEY_TAIL, BlockHandle
 from lakebed.format.hfile_spans import Int64s
+from lakebed.storage.side_by_side import side_by_side
 
 Codec = Literal["gzip", "none"]
 Write = Callable[[bytes], Any]
@@ -191,8 +191,7 @@ class HFileWriter:
         if threads < 2 or self._codec == blocks.NONE:
             yield from map(self._deflate, payloads)
             return
-        with ThreadPoolExecutor(threads, thread_name_prefix="lakebed-hfile") as pool:
-            yield from pool.map(self._deflate, payloads)
+        yield from side_by_side(self._deflate, payloads, threads)
 
     def _deflate(self, payload: bytes | memoryview) -> bytes | memoryview:
         return isal_zlib.compress(payload, _GZIP_LEVEL, 31) if self._codec == blocks.GZIP else payload

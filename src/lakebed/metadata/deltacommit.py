@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from lakebed.metadata.own_table import OwnTable
 from lakebed.metadata.rollback import finish_rollbacks, roll_back
 from lakebed.metadata.routing import Records, split_by_group
 from lakebed.model import Action, State
+from lakebed.storage.side_by_side import in_background
 from lakebed.timeline.commit_metadata import PartitionProfile, encode_inflight
 
 OPERATION = "UPSERT_PREPPED"
@@ -66,15 +66,15 @@ def apply_delta(own: OwnTable, instant: str, records: Mapping[str, Records], wri
         _take_back(own, instant)
     new_groups = [group for part, given in records.items() for group in _missing_groups(own, part, given)]
     logs = [log for part, given in records.items() for log in _logs(own, part, given, new_groups)]
-    with ThreadPoolExecutor(own.settings.threads, thread_name_prefix="lakebed-metadata") as pool:
-        begun = None if written else pool.submit(_start, own, instant, [(log.group, log.count) for log in logs])
+    touched = [(log.group, log.count) for log in logs]
+    begun = in_background(lambda: None if written else _start(own, instant, touched))
+    try:
         encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
-        if begun is not None:
-            begun.result()  # no file before it
-        done = list(written)
-        list(pool.map(lambda group: write_creation_log(own.data_storage, group, instant), new_groups))
-        done += pool.map(lambda log: put_log(own.data_storage, log), encoded)
-    own.complete(Action.DELTACOMMIT, instant, OPERATION, [log.stat() for log in done])
+    finally:
+        begun()  # no file before it
+    own.side_by_side(lambda group: write_creation_log(own.data_storage, group, instant), new_groups)
+    put = own.side_by_side(lambda log: put_log(own.data_storage, log), encoded)
+    own.complete(Action.DELTACOMMIT, instant, OPERATION, [log.stat() for log in (*written, *put)])
 
 
 def _take_back(own: OwnTable, instant: str) -> None:

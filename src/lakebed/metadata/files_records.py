@@ -25,8 +25,8 @@ from lakebed.metadata.schemas import RecordForm
 SCHEMA = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64()), ("is_deleted", pa.bool_())])
 
 _FIELD = SubRecord.FILES
-# Records with fewer entries than this are read side by side, longer ones one after the other.
-_SIDE_BY_SIDE = 64
+# So many records that still have entries are read side by side, fewer one after the other: that costs less then.
+_SIDE_BY_SIDE = 32
 Int64s = npt.NDArray[np.int64]
 
 
@@ -101,8 +101,7 @@ def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.
     left = _block_counts(cursors)
     rows = rows[left > 0]
     left = left[rows]
-    rounds = 0
-    while len(rows) and rounds < _SIDE_BY_SIDE:
+    while len(rows) >= _SIDE_BY_SIDE:
         part = cursors.part(rows)
         starts = part.skip_bytes()
         ends = part.at
@@ -115,7 +114,6 @@ def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.
             part.rejoin(done, again)
         cursors.rejoin(rows, part)
         rows, left = rows[left > 0], left[left > 0]
-        rounds += 1
     for row, count in zip(rows.tolist(), left.tolist(), strict=True):
         found.append(_one_by_one(cursors, row, count))
     if not found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -57,6 +57,8 @@ _FILE_KEY_LENGTH = 48
 _DECODED_TOGETHER = 1 << 18
 # The files of up to so many partition paths are looked up; for more of them all are read.
 _FEW_PARTITIONS = 16
+# Answers for different partition paths that are kept.
+_KEPT_LISTINGS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +71,7 @@ class MetadataTable:
     """
 
     slices: MetadataSlices
+    _listed: dict[frozenset[str], pa.Table] = field(default_factory=dict[frozenset[str], pa.Table], repr=False)
 
     def has(self, partition: str) -> bool:
         """Whether the metadata table has this partition, complete."""
@@ -191,6 +194,9 @@ class MetadataTable:
 
     def _files_of(self, partitions: Collection[str]) -> pa.Table:
         """The records of some partition paths alone: of a table with many files most are not decoded."""
+        known = self._listed.get(frozenset(partitions))
+        if known is not None:
+            return known
         keys = pa.array(sorted({partition_identifier(p) for p in partitions}), pa.string())
         found: list[pa.Table] = []
         for file_slice in self._file_slices(FILES):
@@ -198,7 +204,11 @@ class MetadataTable:
             if rows is not None:
                 tables = decoded(rows.filter(pc.is_in(rows["key"], value_set=keys)), files_records.decode)
                 found += [newest_files(pa.concat_tables(tables))] if tables else []
-        return pa.concat_tables(found).combine_chunks() if found else files_records.SCHEMA.empty_table()
+        rows = pa.concat_tables(found).combine_chunks() if found else files_records.SCHEMA.empty_table()
+        if len(self._listed) >= _KEPT_LISTINGS:
+            self._listed.clear()
+        self._listed[frozenset(partitions)] = rows
+        return rows
 
     @staticmethod
     def _is_live(rows: pa.Table) -> pa.ChunkedArray:

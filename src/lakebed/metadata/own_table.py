@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from lakebed.metadata.slices import MetadataSlices
 from lakebed.model import Action, FileSlice, Instant
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
+from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import commit_from_record, encode_commit
 from lakebed.timeline.table_config import TableConfig, load_table_config
@@ -174,10 +174,7 @@ class OwnTable:
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """The work's result for each item, by several threads: most of it is waiting for storage."""
-        if len(items) < 2:
-            return [work(item) for item in items]
-        with ThreadPoolExecutor(min(self.settings.threads, len(items)), thread_name_prefix="lakebed-metadata") as pool:
-            return list(pool.map(work, items))
+        return side_by_side(work, items, self.settings.threads)
 
     def _load(self) -> MetadataSlices:
         try:

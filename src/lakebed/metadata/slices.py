@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -20,11 +19,11 @@ from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, par
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
+from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
 from lakebed.timeline.table_config import TableConfig, load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 
-_READERS = 8
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -56,6 +55,11 @@ class MetadataSlices:
     def definitions(self) -> Mapping[str, IndexDefinition]:
         """The table's index definitions by partition name, read when first asked for."""
         return load_definitions(self.data_storage, self.data_config)
+
+    def shows_same(self, other: MetadataSlices) -> bool:
+        """Whether settings and timeline of the two are the same, the metadata table's own and the table's."""
+        own = self.config == other.config and self.timeline.files == other.timeline.files
+        return own and self.data_config == other.data_config and self.data_timeline.files == other.data_timeline.files
 
     def is_valid(self, instant: str) -> bool:
         """Whether what a deltacommit of this instant logged is visible: it is committed here, and the data table's
@@ -97,10 +101,7 @@ class MetadataSlices:
 
     def each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """The work's result for each item, side by side: most of it is waiting for storage."""
-        if len(items) < 2:
-            return [work(item) for item in items]
-        with ThreadPoolExecutor(min(_READERS, len(items)), thread_name_prefix="lakebed-metadata") as pool:
-            return list(pool.map(work, items))
+        return side_by_side(work, items)
 
     def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange]) -> HFileReader:
         known = self._hfiles.get(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +25,7 @@ from lakebed.read.record_index import FoundKeys, Group, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.side_by_side import side_by_side
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
@@ -112,11 +112,7 @@ class KeySearch:
             file, group = job
             return file, self._rows(file, readers[id(group)])
 
-        if len(jobs) < 2:
-            yield from map(search, jobs)
-            return
-        with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1), len(jobs))) as pool:
-            yield from pool.map(search, jobs)
+        yield from side_by_side(search, jobs, min(8, 2 * (os.cpu_count() or 1)))
 
     def _rows(self, file: BaseFile, reader: FileReader) -> pa.Table:
         keys = self._keys_in(file)

@@ -29,8 +29,8 @@ from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.table_config import TableConfig
-from lakebed.write.changed_keys import side_by_side
 
 # Rows of a table from which on a job reads its keys.
 LARGE_ROWS = 4_000_000

@@ -30,7 +30,7 @@ from lakebed.model import META_COLUMNS
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
-from lakebed.write.changed_keys import side_by_side
+from lakebed.storage.side_by_side import side_by_side
 from lakebed.write.key_records import stored_pairs, stored_places
 
 _BASE = ".parquet"

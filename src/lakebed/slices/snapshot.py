@@ -23,6 +23,8 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 
 # Operations whose commits carry a schema that is not the table's word on it.
 _NO_SCHEMA_CHANGE = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}
+# Listings of different partition paths that are kept.
+_KEPT_LISTINGS = 16
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,16 @@ class Snapshot:
         if "metadata" in self.__dict__:
             twin.__dict__["metadata"] = self.__dict__["metadata"]
         return twin
+
+    def shows_same(self, other: Snapshot) -> bool:
+        """Whether the other view, which was just opened, shows nothing new: its settings, its timeline and that of its
+        metadata table are those of this one."""
+        same = (self.as_of, self.use_metadata) == (other.as_of, other.use_metadata)
+        if not same or self.config != other.config or self.timeline.files != other.timeline.files:
+            return False
+        if "metadata" not in self.__dict__ or self.metadata is None:
+            return True
+        return other.metadata is not None and self.metadata.slices.shows_same(other.metadata.slices)
 
     def seeing(self, metadata: MetadataTable) -> Snapshot:
         """This view with a metadata table that was read at its moment: it is not read again."""
@@ -166,6 +178,8 @@ class Snapshot:
                 return known
         if known is None:
             known = list_table(self.storage, partitions)
+        if len(self._listings) >= _KEPT_LISTINGS:
+            self._listings.clear()
         self._listings[partitions] = known
         return known if file_ids is None else known.of_file_ids(file_ids)
 

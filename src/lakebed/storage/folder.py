@@ -37,7 +37,8 @@ class FolderStorage:
         return self._path(path)
 
     def _own(self, info: FileInfo) -> FileInfo:
-        return FileInfo(info.path[len(self._folder) + 1 :], info.size, info.modified)
+        path, size, modified = info
+        return FileInfo(path[len(self._folder) + 1 :], size, modified)
 
     @property
     def spec(self) -> StorageSpec:

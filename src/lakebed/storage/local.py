@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -86,7 +87,7 @@ class LocalStorage:
         with self._translated("list", folder):
             try:
                 with os.scandir(os.path.join(self._root, folder)) as entries:
-                    return sorted(entries, key=lambda e: e.name)
+                    return sorted(entries, key=attrgetter("name"))
             except (FileNotFoundError, NotADirectoryError):
                 return []
 

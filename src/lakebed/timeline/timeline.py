@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.storage.base import FileInfo, Storage
+from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_groups, decode_action
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.commit_metadata import decode_commit
@@ -18,7 +19,8 @@ from lakebed.timeline.metadata_cache import COMMIT_BODIES
 from lakebed.timeline.table_config import TableConfig
 
 _COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
-_READERS = 16
+_BYTES_A_FILE = 1_000
+_LISTED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +107,7 @@ class Timeline:
 
     def commits_metadata(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """The bodies of several commits in the given order, read side by side."""
-        wanted = list(instants)
-        if len(wanted) < 2:
-            return [self.commit_metadata(i) for i in wanted]
-        with ThreadPoolExecutor(min(_READERS, len(wanted)), thread_name_prefix="lakebed-timeline") as pool:
-            return list(pool.map(self.commit_metadata, wanted))
+        return side_by_side(self.commit_metadata, list(instants))
 
     def plan(self, instant: Instant) -> dict[str, Any]:
         """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing."""
@@ -190,23 +188,52 @@ class Timeline:
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     """The active timeline: one listing, no file is read."""
-    files: dict[str, FileInfo] = {}
-    requested: dict[tuple[str, Action], str] = {}
-    highest: dict[tuple[str, Action], Instant] = {}
-    for info in storage.list(config.timeline_path, recursive=False):
-        name = info.path.rpartition("/")[2]
-        instant = parse_instant_file(name, config.version)
-        if instant is None:
-            continue
-        files[name] = info
-        key = instant.time, completes_as(instant.action)
-        if instant.state is State.REQUESTED:
-            requested[key] = name
-        known = highest.get(key)
-        if known is None or known.state < instant.state:
-            highest[key] = _with_completion_time(instant, info, config)
-    ordered = sorted(highest, key=lambda key: (key[0], key[1].value))
-    return Timeline(storage, config, tuple(highest[key] for key in ordered), files, requested)
+    listed = storage.list(config.timeline_path, recursive=False)
+    files = {info.path.rpartition("/")[2]: info for info in listed}
+    place = storage.url(config.timeline_path), config.version, config.timezone
+    known = _LISTED.get(place)
+    if known is None or known.files != files:
+        known = _Listed.of(files, config)
+        _LISTED.put(place, known)
+    return Timeline(storage, config, known.instants, known.instant_files, known.requested)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """What the files of a timeline's folder say; of most listings nothing is new since the one before."""
+
+    files: Mapping[str, FileInfo]
+    instants: tuple[Instant, ...]
+    instant_files: Mapping[str, FileInfo]
+    requested: Mapping[tuple[str, Action], str]
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return _BYTES_A_FILE * len(self.files)
+
+    @classmethod
+    def of(cls, files: Mapping[str, FileInfo], config: TableConfig) -> _Listed:
+        found: dict[str, FileInfo] = {}
+        requested: dict[tuple[str, Action], str] = {}
+        highest: dict[tuple[str, Action], Instant] = {}
+        for name, info in files.items():
+            instant = parse_instant_file(name, config.version)
+            if instant is None:
+                continue
+            found[name] = info
+            key = instant.time, completes_as(instant.action)
+            if instant.state is State.REQUESTED:
+                requested[key] = name
+            known = highest.get(key)
+            if known is None or known.state < instant.state:
+                highest[key] = _with_completion_time(instant, info, config)
+        ordered = sorted(highest, key=lambda key: (key[0], key[1].value))
+        return cls(files, tuple(highest[key] for key in ordered), found, requested)
+
+
+_LISTED = BoundedCache[_Listed](_LISTED_BYTES)
+"""What a timeline's folder showed last."""
 
 
 def _with_completion_time(instant: Instant, info: FileInfo, config: TableConfig) -> Instant:

@@ -5,8 +5,7 @@ Where a task did not tell (the index is younger than the write), old and new fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,12 +16,12 @@ from lakebed.metadata.key_changes import KeyChanges, as_bytes, changes_schema, f
 from lakebed.metadata.record_index_updates import GroupChanges
 from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.storage.base import Storage
+from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.markers import marker_folder
 from lakebed.write.status import WriteStatus
 
 # Changes up to this size travel with the status through the driver, larger ones in a file.
 INLINE_BYTES = 16 << 10
-_FILES_AT_ONCE = 8
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -100,11 +99,3 @@ def stored_keys(storage: Storage, path: str, columns: Sequence[str], size: int |
     if not batches:
         return pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=[RECORD_KEY])
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
-def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """The work's result for each item, by several threads."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="lakebed-keys") as pool:
-        return list(pool.map(work, items))

@@ -29,7 +29,7 @@ from lakebed.model import BaseFile, CommitMetadata
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.slices.snapshot import Snapshot
-from lakebed.write.changed_keys import side_by_side
+from lakebed.storage.side_by_side import side_by_side
 
 _File = tuple[str, str, int]
 Live = Mapping[str, Collection[str]]

@@ -34,7 +34,8 @@ from lakebed.metadata.secondary_updates import entries, indexed_pairs, secondary
 from lakebed.model import RECORD_KEY, BaseFile, CommitMetadata
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.write.changed_keys import group_changes, removed_changes, side_by_side, stored_keys
+from lakebed.storage.side_by_side import side_by_side
+from lakebed.write.changed_keys import group_changes, removed_changes, stored_keys
 from lakebed.write.status import WriteStatus
 
 NewIndex = tuple[list[GroupRecords], IndexDefinition | None]

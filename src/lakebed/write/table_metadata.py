@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,6 +55,7 @@ from lakebed.schema.avro import avro_to_arrow
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
+from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.table_config import TableConfig, update_table_config
 from lakebed.timeline.timeline import Timeline
 from lakebed.write.expression_records import ExpressionRecords, live_after
@@ -64,7 +64,6 @@ from lakebed.write.key_records import KeyRecords, key_index_groups
 from lakebed.write.status import WriteStatus
 
 _log = logging.getLogger("lakebed")
-_FOOTERS_AT_ONCE = 8
 # As a job's option, and as a property of a table that is to have none.
 METADATA_OPTION = "hoodie.metadata.enable"
 _DELETES_ONLY = frozenset({"DELETE_PARTITION"})
@@ -374,8 +373,7 @@ class _Build:
                 most=table.settings.stats_most_columns,
             )
             bases = [b for b in list_table(table.storage).base_files if self.snapshot.is_visible(b.instant)]
-            with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
-                ranges = list(pool.map(lambda b: ranges_of_file(table.storage, b.path, b.size, self._kinds), bases))
+            ranges = side_by_side(lambda b: ranges_of_file(table.storage, b.path, b.size, self._kinds), bases)
             self._files = [NewFile(b.partition, b.name, b.size, r) for b, r in zip(bases, ranges, strict=True)]
         return self._files
 

@@ -1,0 +1,76 @@
+"""Several things at a time, since most of each is waiting for storage: by threads that the process keeps."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+_MOST_THREADS = 32
+_pool: ThreadPoolExecutor | None = None
+
+
+def side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
+    """The work's result for each item, in their order, by at most so many threads, the caller's among them.
+
+    After an error no further item is begun; the error of the first item that had one is raised. Work may itself come
+    here: who waits works too, so that nobody waits for a thread.
+
+    >>> side_by_side(str.upper, ["a", "b"])
+    ['A', 'B']
+    """
+    if len(items) < 2 or threads < 2:
+        return [work(item) for item in items]
+    left = deque(range(len(items)))
+    results: dict[int, R] = {}
+    errors: dict[int, BaseException] = {}
+
+    def run() -> None:
+        while not errors:
+            try:
+                at = left.popleft()
+            except IndexError:
+                return
+            try:
+                results[at] = work(items[at])
+            except BaseException as error:
+                errors[at] = error
+
+    helpers = [_threads().submit(run) for _ in range(min(threads, len(items)) - 1)]
+    run()
+    for helper in helpers:
+        if not helper.cancel():  # one that has not begun is not needed any more
+            helper.result()
+    if errors:
+        raise errors[min(errors)]
+    return [results[at] for at in range(len(items))]
+
+
+def in_background(work: Callable[[], R]) -> Callable[[], R]:
+    """Begin something; the call that this gives waits for its end, or does it itself where no thread has come to it."""
+    future = _threads().submit(work)
+
+    def result() -> R:
+        return work() if future.cancel() else future.result()
+
+    return result
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="lakebed")
+    return _pool
+
+
+def _forget() -> None:
+    """A child process has none of its parent's threads."""
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget)
