@@ -14,12 +14,19 @@ import lakebed
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_positions import POSITIONS, KeyPositions
+from lakebed.metadata.writer import MetadataWriter, Records
 from lakebed.model import HOODIE
 from lakebed.read.lookup import exists, get
 from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.base import Storage
+from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.storage.opening import wrapping
 from lakebed.storage.ranges import RangeFile
 from lakebed.table import Table
+from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.timeline import load_timeline
 
 ROWS = 40_000
 INDEXES = pytest.mark.parametrize("indexes", [["record_index"], []], ids=["record_index", "plain"])
@@ -123,6 +130,67 @@ def test_a_rewritten_file_is_another_one(place: str) -> None:
         assert table.get([f"c{step}"])["n"].to_pylist() == [step]
     table.delete(["b"])
     assert table.get(["b"]).num_rows == 0
+
+
+@INDEXES
+def test_a_second_lookup_reads_nothing_but_settings_of_the_tables_own_folder(place: str, indexes: list[str]) -> None:
+    made(place, "key", indexes)
+    seen: list[CountingStorage] = []
+
+    def counting(storage: Storage) -> Storage:
+        seen.append(CountingStorage(storage))
+        return seen[-1]
+
+    with wrapping(counting):
+        table = lakebed.open(f"memory://{place}")
+        keys = ["key-000003", "key-012345"]
+        table.get(keys)
+        for storage in seen:
+            storage.reset()
+        assert sorted(table.get(keys)["id"].to_pylist()) == keys
+    own = [path for storage in seen for path in storage.opened if path.startswith(HOODIE)]
+    lists = sum(storage.counts["list"] for storage in seen)
+    assert {path.rpartition("/")[2] for path in own} == {"hoodie.properties"}
+    assert lists == 2, "one of each timeline"
+
+
+def test_a_view_that_is_kept_shows_what_others_write(place: str) -> None:
+    rows = pa.table({"id": ["a", "b"], "n": [1, 1]})
+    reader = lakebed.create(f"memory://{place}", rows.schema, key="id", index="simple", indexes=["record_index", "n"])
+    writer = lakebed.open(f"memory://{place}")
+    for step in range(1, 14):  # the metadata table is compacted on the way
+        writer.upsert(pa.table({"id": ["a", f"c{step}"], "n": [step, step]}))
+        for _ in range(2):
+            assert reader.get(["a"])["n"].to_pylist() == [step]
+            assert reader.count() == step + 1
+            assert reader.scan(filter=f"n = {step}").to_arrow().num_rows == 2
+    writer.indexes.drop("n")
+    assert reader.scan(filter="n = 13").to_arrow().num_rows == 2
+    writer.delete(["a"])
+    assert reader.get(["a"]).num_rows == 0
+    assert reader.exists(["a", "c1"]).to_pylist() == [False, True]
+
+
+def test_a_view_that_is_kept_shows_a_repair(place: str) -> None:
+    """Nothing is written on the table's own timeline then, only on the metadata table's."""
+    rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
+    table = lakebed.create(f"memory://{place}", rows.schema, key="id", index="simple", indexes=["record_index"])
+    table.upsert(rows)
+    lose_key(table, "a")
+    reader = lakebed.open(table.uri)
+    assert reader.get(["a"]).num_rows == 0
+    assert not table.indexes.repair().ok
+    assert reader.get(["a"])["n"].to_pylist() == [1]
+
+
+def lose_key(table: Table, key: str) -> None:
+    """Take a key off the record index, as a writer that does not know it would leave it."""
+    storage = open_storage(table.uri)
+    config = load_table_config(storage)
+    timeline = load_timeline(storage, config)
+    writer = MetadataWriter(storage, config, timeline)
+    time = str(int(timeline.commits[-1].time) + 1)
+    writer.apply(time, {"record_index": Records.deletes(pa.array([key]))})
 
 
 def test_positions_are_those_of_the_keys() -> None:

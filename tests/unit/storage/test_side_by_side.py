@@ -1,0 +1,93 @@
+"""Work side by side: results in order, the first error, no more threads than asked for, nobody waits for a thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from lakebed.storage.side_by_side import in_background, side_by_side
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8, 100])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
+def test_results_are_in_the_items_order(count: int, threads: int) -> None:
+    def slow_at_first(number: int) -> int:
+        time.sleep(0.001 * (count - number) / max(1, count))
+        return number * number
+
+    assert side_by_side(slow_at_first, range(count), threads) == [n * n for n in range(count)]
+
+
+def test_at_most_so_many_at_a_time() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+
+    def work(_: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.005)
+        with lock:
+            running -= 1
+
+    side_by_side(work, range(40), 4)
+    assert 2 <= most <= 4
+
+
+def test_the_first_error_is_raised_and_nothing_is_begun_after_it() -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> None:
+        begun.append(number)
+        if number in (3, 4):
+            raise ValueError(number)
+
+    with pytest.raises(ValueError, match="3"):
+        side_by_side(work, range(1000), 1)
+    assert begun == [0, 1, 2, 3]
+    begun.clear()
+    with pytest.raises(ValueError, match=r"[34]"):
+        side_by_side(work, range(100_000), 4)
+    assert len(begun) < 100_000
+    assert side_by_side(abs, [-1, -2]) == [1, 2], "the threads are there afterwards"
+
+
+def test_nested_work_ends_though_all_threads_wait() -> None:
+    def outer(number: int) -> int:
+        return sum(side_by_side(lambda n: sum(side_by_side(lambda k: k, [n, number, 1])), range(20), 16))
+
+    assert side_by_side(outer, range(64), 64) == [sum(n + number + 1 for n in range(20)) for number in range(64)]
+
+
+def test_in_the_background() -> None:
+    started = threading.Event()
+    result = in_background(started.set)
+    result()
+    assert started.is_set()
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        in_background(fails)()
+
+
+def test_what_no_thread_has_come_to_is_done_by_who_waits() -> None:
+    gate = threading.Event()
+    waiting = [in_background(gate.wait) for _ in range(64)]
+    assert in_background(lambda: 7)() == 7
+    gate.set()
+    assert all(end() for end in waiting)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    side_by_side(abs, [-1, -2])
+    child = os.fork()
+    if not child:
+        os._exit(0 if side_by_side(abs, [-1, -2, -3], 3) == [1, 2, 3] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
