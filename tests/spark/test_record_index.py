@@ -22,7 +22,7 @@ from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.services import index_building
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.write import key_jobs
+from lakebed.write import expression_records, key_jobs
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 
@@ -132,3 +132,23 @@ def test_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.M
     table.upsert(rows(0, 3000))
     table.indexes.create("record_index")
     assert table.indexes.verify().ok
+
+
+def test_expression_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    each = expression_records.each
+
+    def counted(engine: Any, work: Any, items: Any) -> Any:
+        ran.append(len(items))
+        return each(engine, work, items)
+
+    monkeypatch.setattr(expression_records, "LARGE_BYTES", 0)
+    monkeypatch.setattr(expression_records, "each", counted)
+    table = made(tmp_path, "simple", spark)
+    table.upsert(rows(0, 3000))
+    table.indexes.create("shouted", column="v", function="upper")
+    table.indexes.create("quiet", column="v", function="lower", kind="bloom_filters")
+    files = len(list(table.files))
+    assert ran == [files, files]
+    found = table.indexes.verify()
+    assert found.ok, found

@@ -17,7 +17,6 @@ from lakebed.slices.snapshot import Snapshot
 FILE_ID = "_file_id"
 INSTANT = "_instant"
 DELETE = "_delete"
-GROUP = "_group"
 
 
 @runtime_checkable

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Engine, Rows, Task
+from lakebed.engine.groups import GROUP
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.base import FILE_ID, GROUP, INSTANT
+from lakebed.index.base import FILE_ID, INSTANT
 from lakebed.index.locations import ShardOf
 from lakebed.index.simple import OLD_PARTITION
 from lakebed.metadata.layout import RECORD_INDEX, data_partition_of

@@ -89,7 +89,7 @@ def create_index(
                 f"{wanted.partition} cannot be built while a write to the table is pending",
                 hint="Try again when the writers are done.",
             )
-        table = TableMetadata(storage, config, timeline, settings)
+        table = TableMetadata(storage, config, timeline, settings, engine)
         if wanted.expression is not None:
             config = table.add(wanted).config
             return _note_zone(snapshot, config, ExpressionIndex.of(wanted.expression, snapshot.schema))

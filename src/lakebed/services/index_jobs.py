@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Engine, Rows, Task
+from lakebed.engine.groups import GROUP
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.format.base_file import read_footer
-from lakebed.index.base import FILE_ID, GROUP, INSTANT
+from lakebed.index.base import FILE_ID, INSTANT
 from lakebed.index.locations import FileIdOf, InstantOf, ShardOf
 from lakebed.index.simple import OLD_PARTITION
 from lakebed.metadata.group_files import FileGroup, WrittenBase, sorted_by_key, write_base

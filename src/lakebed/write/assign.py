@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakebed.config.settings import WriteSettings
+from lakebed.engine.groups import GROUP
 from lakebed.engine.routing import FILE_ID
 from lakebed.format.file_names import new_file_id
-from lakebed.index.base import GROUP
 from lakebed.model import PARTITION_PATH, BaseFile
 from lakebed.write.targets import PlannedTargets, Target
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakebed.engine.base import Engine
+from lakebed.engine.each import each
 from lakebed.metadata import stats_records
 from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.expression_indexes import ExpressionIndex, kept_indexes
@@ -29,8 +31,12 @@ from lakebed.model import BaseFile, CommitMetadata
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage import open_storage_spec
+from lakebed.storage.base import StorageSpec
 from lakebed.storage.side_by_side import side_by_side
 
+# Bytes of base files from which on a job reads them.
+LARGE_BYTES = 256 << 20
 _File = tuple[str, str, int]
 Live = Mapping[str, Collection[str]]
 
@@ -38,10 +44,11 @@ Live = Mapping[str, Collection[str]]
 @dataclass(frozen=True)
 class ExpressionRecords:
     """The expression indexes of one table, as one action keeps them: their definitions by partition. `snapshot` is the
-    table before it."""
+    table before it. `engine` runs a job where an index begins on files of many bytes."""
 
     snapshot: Snapshot
     definitions: Mapping[str, IndexDefinition]
+    engine: Engine | None = None
 
     @classmethod
     def of_partitions(
@@ -95,7 +102,11 @@ class ExpressionRecords:
     def beginning(self, index: ExpressionIndex, instant: str) -> Records:
         """The records of the latest files, as real Hudi begins, and of the partition paths."""
         bases = self.snapshot.base_files()
-        found = results_of_files(self.snapshot, [(b.partition, b.name, b.size) for b in bases], [index])
+        files = [(b.partition, b.name, b.size) for b in bases]
+        if self.engine is not None and self.engine.name == "spark" and sum(b.size for b in bases) >= LARGE_BYTES:
+            found = each(self.engine, ResultsOf(self.snapshot.storage.spec, (index,), self.snapshot.schema), files)
+        else:
+            found = results_of_files(self.snapshot, files, [index])
         results = dict(by_index(found)).get(index.partition, [])
         form = form_of_version(self.snapshot.config.version)
         if index.has_filters:
@@ -103,6 +114,18 @@ class ExpressionRecords:
         new = stats_of_results(index, results)
         of_paths, _ = partition_stats_of(index, {}, {index.column: new}, live_files(bases))
         return self._joined(index, new, of_paths, [])
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsOf:
+    """Sent to the tasks: `results_of_file` on a storage that they open themselves."""
+
+    storage: StorageSpec
+    indexes: tuple[ExpressionIndex, ...]
+    schema: pa.Schema
+
+    def __call__(self, file: _File) -> dict[str, FileResults]:
+        return results_of_file(open_storage_spec(self.storage), file, self.indexes, self.schema)
 
 
 def results_of_files(

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Engine, Rows, Task
-from lakebed.index.base import FILE_ID, GROUP
+from lakebed.engine.groups import GROUP
+from lakebed.index.base import FILE_ID
 from lakebed.metadata.group_files import FileGroup, WrittenLog, write_log
 from lakebed.metadata.key_indexes import KeyIndexes, indexed_field
 from lakebed.metadata.keys import file_group, secondary_file_groups, secondary_keys

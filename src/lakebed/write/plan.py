@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.engine.base import Rows
-from lakebed.index.base import GROUP
+from lakebed.engine.groups import GROUP
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.costs import TaggingCosts
 from lakebed.model import PARTITION_PATH, BaseFile

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakebed.engine.base import Rows
+from lakebed.engine.groups import GROUP
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.record_keys import SingleKey
-from lakebed.index.base import GROUP
 from lakebed.index.bucket import BucketIndex
 from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
 from lakebed.write.context import TableSchema, WriteContext

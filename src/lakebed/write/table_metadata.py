@@ -346,8 +346,9 @@ class _Build:
     def expression_groups(self, definition: IndexDefinition) -> tuple[list[GroupRecords], IndexDefinition]:
         """The same for an expression index."""
         index = ExpressionIndex.of(definition, self.snapshot.schema)
-        records = ExpressionRecords(self.snapshot, {}).beginning(index, self.snapshot.instant or "0" * 17)
-        return _grouped(definition.name, records), definition
+        records = ExpressionRecords(self.snapshot, {}, self._table.engine)
+        beginning = records.beginning(index, self.snapshot.instant or "0" * 17)
+        return _grouped(definition.name, beginning), definition
 
     def _listed(self) -> Records:
         """Every file of a completed action, in folders that are partitions."""

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from lakebed.engine.each import each
 from lakebed.engine.local import LocalEngine
-from lakebed.errors import IndexInconsistent
+from lakebed.errors import CorruptFile, IndexInconsistent
 from lakebed.services import index_building, index_jobs
 from lakebed.table import Table
 from lakebed.write import table_metadata
@@ -94,3 +95,17 @@ def test_keys_that_are_not_unique(make: Make, monkeypatch: pytest.MonkeyPatch) -
 def test_only_spark_runs_jobs() -> None:
     assert not table_metadata.is_large([], LocalEngine())
     assert index_jobs.LARGE_ROWS > 0
+
+
+def test_each_thing_in_a_task() -> None:
+    assert each(LocalEngine(), len, ["a", "bcd", ""]) == [1, 3, 0]
+    assert each(LocalEngine(), len, []) == []
+
+    def fails(number: int) -> int:
+        if number > 1:
+            raise CorruptFile(f"file {number}", hint="restore it", context={"number": number})
+        return number
+
+    with pytest.raises(CorruptFile, match="file 2") as error:
+        each(LocalEngine(), fails, [0, 1, 2, 3])
+    assert (error.value.hint, error.value.context) == ("restore it", {"number": 2})
