@@ -27,11 +27,11 @@ from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
+from lakebed.write.action_records import columns_with_stats
 from lakebed.write.file_writer import FileFormat
 from lakebed.write.group_writer import GroupWriter
 from lakebed.write.incoming import Intake
 from lakebed.write.merge_file import Matching
-from lakebed.write.table_metadata import columns_with_stats
 from lakebed.write.targets import Targets
 
 
