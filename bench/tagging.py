@@ -19,7 +19,7 @@ from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.write.job import write_context
 
 INDEXES = {"record": RecordIndex(), "global_simple": GlobalSimpleIndex(update_partition_path=False)}

@@ -23,7 +23,8 @@ from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.instants import parse_instant_file
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import load_timeline
 
 Row = tuple[str, str, int]

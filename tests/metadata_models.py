@@ -28,7 +28,8 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import TableConfig, create_table, load_table_config
+from lakebed.timeline.properties_file import create_table, load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

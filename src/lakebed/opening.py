@@ -11,7 +11,7 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.write import job
 from lakebed.write.create import create as create_table
 from lakebed.write.create import schema_of_data

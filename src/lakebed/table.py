@@ -20,7 +20,8 @@ from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
 from lakebed.table_indexes import IndexesView
 from lakebed.table_views import FilesView, TimelineView, table_html
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.write.bulk import bulk_insert
 from lakebed.write.context import WriteContext
 from lakebed.write.delete import delete

@@ -21,7 +21,7 @@ from lakebed.services.index_verification import Verification, verify
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
 from lakebed.timeline.lock import default_lock
-from lakebed.timeline.table_config import update_table_config
+from lakebed.timeline.properties_file import update_table_config
 
 if TYPE_CHECKING:
     from lakebed.table import Table

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import lakebed
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from oracle.client import HudiOracle
 from same_rows import assert_same_rows
 

@@ -9,7 +9,7 @@ from lakebed.metadata.own_table import MetadataSettings
 from lakebed.metadata.writer import MetadataWriter
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.write.table_metadata import TableMetadata
 from oracle.client import HudiOracle

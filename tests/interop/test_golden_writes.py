@@ -20,7 +20,8 @@ from golden_tables import (
 from interop.golden_batches import batches_of
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from oracle.client import HudiOracle
 from same_rows import assert_same_rows
 

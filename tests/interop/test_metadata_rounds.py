@@ -29,7 +29,7 @@ from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Muta
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from lakebed.timeline.heartbeat import HEARTBEAT_FOLDER
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from property.model import DictTable

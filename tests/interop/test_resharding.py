@@ -11,7 +11,7 @@ from lakebed.metadata.layout import data_partition_of
 from lakebed.metadata.metadata_table import open_metadata
 from lakebed.metadata.writer import MetadataSettings, MetadataWriter
 from lakebed.storage import open_storage
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 

@@ -33,7 +33,8 @@ from lakebed.metadata.layout import (
 from lakebed.metadata.own_table import OwnTable
 from lakebed.metadata.rollback import finish_rollbacks
 from lakebed.model import Action, Instant
-from lakebed.timeline.table_config import TableConfig, create_table, update_table_config
+from lakebed.timeline.properties_file import create_table, update_table_config
+from lakebed.timeline.table_config import TableConfig
 
 PARTITIONS = "hoodie.table.metadata.partitions"
 PARTITIONS_INFLIGHT = f"{PARTITIONS}.inflight"

@@ -17,7 +17,8 @@ from lakebed.storage.folder import FolderStorage
 from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import commit_from_record, encode_commit
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -21,7 +21,8 @@ from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 T = TypeVar("T")

@@ -27,7 +27,8 @@ from lakebed.services.index_jobs import build_by_job, is_large
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.lock import default_lock
-from lakebed.timeline.table_config import TableConfig, load_table_config, update_table_config
+from lakebed.timeline.properties_file import load_table_config, update_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import load_timeline
 from lakebed.write.index_rules import check_new_indexes
 from lakebed.write.table_metadata import TableMetadata

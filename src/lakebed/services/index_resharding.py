@@ -12,7 +12,8 @@ from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
 from lakebed.metadata.writer import MetadataWriter
 from lakebed.storage.base import Storage
 from lakebed.timeline.lock import default_lock
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import load_timeline
 
 # Replaced file groups keep their numbers until they are cleaned, and file ids have four digits.

@@ -18,7 +18,8 @@ from lakebed.slices.listing import Listing, list_metadata, list_table
 from lakebed.slices.metadata_view import is_ahead, naming_metadata
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import by_group, latest_slice
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 # Operations whose commits carry a schema that is not the table's word on it.

@@ -13,7 +13,7 @@ from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 
 STORAGE_PREFIX = "storage."
 _OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta", "pushdown", "metadata")

@@ -17,14 +17,8 @@ from lakebed.timeline.merge_config import (
     PayloadRule,
     mode_of_payload,
 )
-from lakebed.timeline.table_config import (
-    CURRENT_VERSION,
-    MERGE_PROPERTY_PREFIX,
-    PARTITION_TYPES,
-    SUPPORTED_VERSIONS,
-    default_key_generator,
-    table_checksum,
-)
+from lakebed.timeline.properties_file import SUPPORTED_VERSIONS, table_checksum
+from lakebed.timeline.table_config import CURRENT_VERSION, MERGE_PROPERTY_PREFIX, PARTITION_TYPES, default_key_generator
 
 _EXTRACTOR_PACKAGE = "org.apache.hudi.hive."
 

@@ -1,42 +1,22 @@
-"""The table's own settings: `hoodie.properties` read, checked, created and updated."""
+"""The table's own settings: what the keys of `hoodie.properties` mean."""
 
 from __future__ import annotations
 
-import time
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal
 
-from lakebed.errors import (
-    CommitConflict,
-    CorruptFile,
-    LakebedError,
-    TableExists,
-    TableNotFound,
-    UnsupportedFeature,
-)
-from lakebed.format.properties import dump_properties, parse_properties
 from lakebed.model import HOODIE
-from lakebed.storage.base import Storage
-from lakebed.timeline.creation import put_once
 from lakebed.timeline.merge_config import MergeMode, merge_mode_of
 
-PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
-BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
 INDEX_PREFIX = "lakebed.index."
 SORT = "lakebed.sort"
 # Where a version 6 table of ours keeps them: Hudi has no place for them there.
 PARTITION_TYPES = "lakebed.partition.types"
 MERGE_PROPERTY_PREFIX = "hoodie.record.merge.property."
-SUPPORTED_VERSIONS = (6, 8, 9)
 CURRENT_VERSION = 9
 
-_LAYOUT_OF_VERSION = {6: 1, 8: 2, 9: 2}
-_READ_ATTEMPTS = 3
-_READ_PAUSE_SECONDS = 0.05
 _KEY_GENERATOR_CLASSES = {
     "SimpleKeyGenerator": "SIMPLE",
     "ComplexKeyGenerator": "COMPLEX",
@@ -239,182 +219,3 @@ def default_key_generator(key_fields: tuple[str, ...], partition_fields: tuple[s
     if not partition_fields:
         return "NON_PARTITION"
     return "COMPLEX" if len(partition_fields) > 1 or len(key_fields) > 1 else "SIMPLE"
-
-
-def table_checksum(name: str, database: str = "") -> str:
-    """The value of `hoodie.table.checksum`.
-
-    >>> table_checksum("cow9")
-    '3987789233'
-    """
-    return str(zlib.crc32(f"{database}.{name}".encode()))
-
-
-def load_table_config(storage: Storage) -> TableConfig:
-    """The table's settings, from the backup where an update was cut short.
-
-    Raises `TableNotFound` where there is no table, `CorruptFile` where neither file can be used, and
-    `UnsupportedFeature` for a table version lakebed does not know.
-    """
-    found = _first_valid(storage)
-    for _ in range(_READ_ATTEMPTS - 1):
-        if isinstance(found, dict):
-            break
-        # An updater may have been between two steps. Broken files are given a moment, missing ones only a second look.
-        if isinstance(found, CorruptFile):
-            time.sleep(_READ_PAUSE_SECONDS)
-        found = _first_valid(storage)
-    if isinstance(found, dict):
-        return _checked(storage, found)
-    if isinstance(found, CorruptFile):
-        raise found
-    raise TableNotFound(
-        f"there is no table at {storage.url()}: {PROPERTIES_PATH} is missing",
-        hint="Check the path, or create the table with lakebed.create.",
-        context={"uri": storage.url()},
-    )
-
-
-def _first_valid(storage: Storage) -> dict[str, str] | CorruptFile | None:
-    """The first usable of the file and its backup; what is wrong with them where none is; None where none exists."""
-    broken: list[CorruptFile] = []
-    for path in (PROPERTIES_PATH, BACKUP_PATH):
-        try:
-            return _valid_properties(storage.read(path), path)
-        except FileNotFoundError:
-            continue
-        except CorruptFile as cause:
-            broken.append(cause)
-    return broken[0] if broken else None
-
-
-def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig:
-    """Create an empty table with these properties (see `new_table_properties`).
-
-    Only `hoodie.properties` is written: the empty folders beside it are optional in the format. Raises `TableExists`.
-    """
-    exists = TableExists(
-        f"there is a table at {storage.url()} already",
-        hint="Open it with lakebed.open, or choose another path.",
-        context={"uri": storage.url()},
-    )
-    if storage.head(PROPERTIES_PATH) or storage.head(BACKUP_PATH):
-        raise exists
-    now = datetime.now(UTC)
-    body = dump_properties(properties, f"Properties saved on {_iso(now)}", now)
-    config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
-    if not put_once(storage, PROPERTIES_PATH, body):
-        raise exists
-    return config
-
-
-def update_table_config(storage: Storage, changes: Mapping[str, str | None]) -> TableConfig:
-    """Set keys, or remove those given as None; all others are kept, known or not. The caller holds the table lock.
-
-    The old content is kept beside the file until the new one is in place, so a writer that dies at any point leaves a
-    table that opens with the old or the new settings. Raises `CommitConflict` if another writer is updating as well.
-    """
-    _recover(storage)
-    old_body = storage.read(PROPERTIES_PATH)
-    old = _valid_properties(old_body, PROPERTIES_PATH)
-    new = {key: value for key, value in {**old, **changes}.items() if value is not None}
-    if new == old:
-        return _checked(storage, old)
-    new["hoodie.table.checksum"] = table_checksum(new["hoodie.table.name"], new.get("hoodie.database.name", ""))
-    now = datetime.now(UTC)
-    body = dump_properties(new, f"Updated at {_iso(now)}", now)
-    config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
-    if not storage.put_if_absent(BACKUP_PATH, old_body):
-        raise CommitConflict(
-            f"another writer is updating the settings of {storage.url()}",
-            hint="Try again; if it died, the next update recovers from its backup.",
-        )
-    # Hudi deletes the file before it writes the new one; `write` replaces it atomically, so readers always find one.
-    storage.write(PROPERTIES_PATH, body)
-    if storage.read(PROPERTIES_PATH) != body:
-        raise CorruptFile(f"{PROPERTIES_PATH} does not hold what was written", context={"path": PROPERTIES_PATH})
-    storage.delete(BACKUP_PATH)
-    return config
-
-
-def _recover(storage: Storage) -> None:
-    """Bring back the backup an unfinished update left, if the file itself cannot be used, and clear it away."""
-    backup = _read_or_none(storage, BACKUP_PATH)
-    if backup is None:
-        return
-    current = _read_or_none(storage, PROPERTIES_PATH)
-    if (current is None or not _is_valid(current)) and _is_valid(backup):
-        storage.write(PROPERTIES_PATH, backup)
-    storage.delete(BACKUP_PATH)
-
-
-def _read_or_none(storage: Storage, path: str) -> bytes | None:
-    try:
-        return storage.read(path)
-    except FileNotFoundError:
-        return None
-
-
-def _is_valid(body: bytes) -> bool:
-    try:
-        return bool(_valid_properties(body, PROPERTIES_PATH))
-    except LakebedError:
-        return False
-
-
-def _valid_properties(body: bytes, path: str) -> dict[str, str]:
-    """The parsed file, refused as corrupt where it names no table or its checksum is another table's."""
-    props = dict(_parsed(body))
-    name = props.get("hoodie.table.name", "")
-    stored = props.get("hoodie.table.checksum")
-    expected = table_checksum(name, props.get("hoodie.database.name", ""))
-    if name and stored in (None, expected):
-        return props
-    wrong = f"its checksum is {stored}, not {expected}" if name else "it does not name the table"
-    raise CorruptFile(
-        f"{path} cannot be used: {wrong}",
-        hint="Restore the file from a copy; hoodie.table.name and hoodie.database.name must be those of the table.",
-        context={"path": path},
-    )
-
-
-@lru_cache(maxsize=64)  # a commit reads the two tables' files several times, and they rarely change
-def _parsed(body: bytes) -> Mapping[str, str]:
-    return parse_properties(body)
-
-
-def _checked(storage: Storage, props: Mapping[str, str]) -> TableConfig:
-    """The settings, if lakebed knows this kind of table."""
-    where = storage.url()
-    layout = props.get("hoodie.timeline.layout.version", "")
-    if not layout:
-        raise TableNotFound(
-            f"{where} is not a table lakebed can open: {PROPERTIES_PATH} has no hoodie.timeline.layout.version",
-            hint="It was made before release 0.5, or the file was edited; upgrade the table with Hudi first.",
-            context={"uri": where},
-        )
-    version = props.get("hoodie.table.version") or str(CURRENT_VERSION)
-    if not (version.isdecimal() and int(version) in SUPPORTED_VERSIONS):
-        raise UnsupportedFeature(
-            f"{where} has table version {version}; lakebed reads and writes versions 6, 8 and 9",
-            hint=_version_hint(version),
-            context={"uri": where, "version": version},
-        )
-    if layout != str(_LAYOUT_OF_VERSION[int(version)]):
-        raise CorruptFile(
-            f"{where} has table version {version} but timeline layout {layout}",
-            hint=f"Version {version} goes with layout {_LAYOUT_OF_VERSION[int(version)]}: an upgrade or downgrade was "
-            "cut short; run it again with Hudi.",
-            context={"path": PROPERTIES_PATH},
-        )
-    return TableConfig(dict(props))
-
-
-def _version_hint(version: str) -> str:
-    if version.isdecimal() and int(version) > CURRENT_VERSION:
-        return "A newer release of Hudi wrote it; use a newer lakebed, or downgrade the table to version 9 with Hudi."
-    return "Upgrade the table to version 9 with Hudi (call upgrade_table), then open it again."
-
-
-def _iso(when: datetime) -> str:
-    return when.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -18,7 +18,8 @@ from lakebed.schema.avro import arrow_to_avro
 from lakebed.slices.keys import key_generator_spec
 from lakebed.storage.base import Storage
 from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import SORT, TableConfig, create_table
+from lakebed.timeline.properties_file import create_table
+from lakebed.timeline.table_config import SORT, TableConfig
 from lakebed.write.context import incoming_schema
 from lakebed.write.index_rules import check_new_indexes
 

@@ -14,7 +14,8 @@ from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.write.bulk import bulk_insert
 from lakebed.write.context import WriteContext
 from lakebed.write.create import create

@@ -33,7 +33,8 @@ from lakebed.metadata.writer import MetadataSettings, MetadataWriter
 from lakebed.model import CommitMetadata
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.table_config import TableConfig, update_table_config
+from lakebed.timeline.properties_file import update_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 from lakebed.write.action_records import ActionRecords
 from lakebed.write.beginning_records import BeginningRecords

@@ -20,7 +20,8 @@ from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts
 from lakebed.timeline.heartbeat import Heartbeat
 from lakebed.timeline.lock import Lock, default_lock
 from lakebed.timeline.markers import delete_markers, list_markers
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write.litter import sweep

@@ -10,7 +10,8 @@ from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.metadata.metadata_table import MetadataTable, open_metadata
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 WITH_METADATA = [t.name for t in golden_tables(lambda t: bool(t.entry.get("metadata_partitions")))]

@@ -8,7 +8,7 @@ from golden_tables import golden
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.metadata_table import MetadataTable, open_metadata
 from lakebed.storage.counting import CountingStorage
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 
 from .opened_tables import unpacked

@@ -19,7 +19,7 @@ from lakebed.metadata.schemas import V9, known_form, record_schema
 from lakebed.model import Action
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.instants import inflight_name, requested_name
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 from .metadata_hfiles import hfiles

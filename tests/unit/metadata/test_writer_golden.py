@@ -18,7 +18,7 @@ from lakebed.model import Action, CommitMetadata
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -22,7 +22,8 @@ from lakebed.read.time_travel import resolve_as_of
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 
 
 def opened(folder: Path, name: str, **properties: str) -> tuple[Snapshot, CountingStorage]:

@@ -25,7 +25,7 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.storage.ranges import RangeFile
 from lakebed.table import Table
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 
 ROWS = 40_000

@@ -26,7 +26,7 @@ from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.table import Table
-from lakebed.timeline.table_config import load_table_config, update_table_config
+from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.write.expression_records import results_of_files
 from lakebed.write.table_metadata import TableMetadata

@@ -19,7 +19,7 @@ from lakebed.model import Action
 from lakebed.services.index_skew import SHARDS, summed_up
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.transitions import TimelineWriter
 from write_tables import content, files, rows
 

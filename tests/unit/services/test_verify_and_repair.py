@@ -23,7 +23,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from tables_in_memory import in_memory
 from write_tables import rows

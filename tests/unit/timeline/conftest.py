@@ -13,7 +13,8 @@ import pytest
 
 from golden_tables import GoldenTable, golden
 from lakebed.storage import Storage, open_storage
-from lakebed.timeline.table_config import TableConfig, load_table_config
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 

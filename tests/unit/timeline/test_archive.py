@@ -15,7 +15,7 @@ from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.archive import ArchivedTimeline
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 
 Open = Callable[[GoldenTable], Any]
 PRESENT = {table.name for table in golden_tables()}

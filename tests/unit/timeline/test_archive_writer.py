@@ -18,6 +18,7 @@ from lakebed.timeline.actions import decode_action, encode_rollback_metadata, en
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.new_table import new_table_properties
+from lakebed.timeline.properties_file import create_table
 from lakebed.timeline.service_plans import (
     CleanPlan,
     clean_files,
@@ -26,7 +27,7 @@ from lakebed.timeline.service_plans import (
     encode_clean_plan,
     encode_compaction_plan,
 )
-from lakebed.timeline.table_config import TableConfig, create_table
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -17,7 +17,8 @@ from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts
 from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import TableConfig, create_table
+from lakebed.timeline.properties_file import create_table
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

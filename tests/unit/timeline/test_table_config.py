@@ -23,7 +23,7 @@ from lakebed.storage.counting import CountingStorage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import (
+from lakebed.timeline.properties_file import (
     BACKUP_PATH,
     PROPERTIES_PATH,
     create_table,

@@ -13,7 +13,8 @@ from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import TableConfig, create_table
+from lakebed.timeline.properties_file import create_table
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 T = [f"2026112111014968{n}" for n in range(10)]

@@ -13,7 +13,8 @@ from lakebed.model import Action, Instant, State
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import TableConfig, create_table
+from lakebed.timeline.properties_file import create_table
+from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

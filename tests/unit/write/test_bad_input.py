@@ -189,7 +189,7 @@ def test_unreadable_properties(make: Make, body: bytes) -> None:
 
 
 def _set_property(uri: str, key: str, value: str) -> None:
-    from lakebed.timeline.table_config import update_table_config
+    from lakebed.timeline.properties_file import update_table_config
 
     update_table_config(open_storage(uri), {key: value})
 

@@ -16,7 +16,7 @@ from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
 from lakebed.table import Table
-from lakebed.timeline.table_config import load_table_config
+from lakebed.timeline.properties_file import load_table_config
 from lakebed.write import changed_keys, group_writer
 from write_tables import content, files, refused, rows
 

@@ -19,7 +19,8 @@ from lakebed.format.key_order import in_order
 from lakebed.model import RECORD_KEY
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.table_config import SORT, update_table_config
+from lakebed.timeline.properties_file import update_table_config
+from lakebed.timeline.table_config import SORT
 from lakebed.write import file_writer, sorted_merge
 from lakebed.write.sorted_merge import row_group_steps
 from tables_in_memory import in_memory
