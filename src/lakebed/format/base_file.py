@@ -110,17 +110,19 @@ def read_base_file(
     batch_rows: int = 65_536,
     dictionary: Sequence[str] = (),
     row_groups: Sequence[int] | None = None,
+    footer: Footer | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a base file by batches, in file order and file types.
 
-    `columns` are top-level names (None: all); those that the file lacks are left out. `dictionary` names
-    string columns to give as dictionary arrays. Memory stays at a batch and one compressed row group of
-    normal size; larger row groups (files of other writers) are read through small buffers. Raises
+    `columns` are top-level names (None: all); those that the file lacks are left out. `dictionary` names string columns
+    to give as dictionary arrays; a `footer` that is known is not read again. Memory stays at a batch and one compressed
+    row group of normal size; larger row groups (files of other writers) are read through small buffers. Raises
     `CorruptFile` for what is no Parquet file.
     """
     with storage.open_input(path, size) as source, _naming(path):
-        file = pq.ParquetFile(source, **_read_options(source, dictionary))
-        footer = _footer_of(file, path)
+        metadata = pq.read_metadata(source) if footer is None else footer.metadata
+        file = pq.ParquetFile(source, **_read_options(metadata, dictionary))
+        footer = footer or _footer_of(file, path)
         names = footer.schema.names if columns is None else [c for c in columns if c in footer.schema.names]
         schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
         for group in range(footer.row_groups) if row_groups is None else row_groups:
@@ -129,8 +131,7 @@ def read_base_file(
                 yield _batch_as(batch, schema)
 
 
-def _read_options(source: pa.NativeFile, dictionary: Sequence[str]) -> dict[str, Any]:
-    metadata = pq.read_metadata(source)
+def _read_options(metadata: Any, dictionary: Sequence[str]) -> dict[str, Any]:
     largest = max((_compressed_size(metadata.row_group(i)) for i in range(metadata.num_row_groups)), default=0)
     prefetch = largest <= _PREFETCH_BYTES
     columns = (metadata.schema.column(i) for i in range(len(metadata.schema)) if dictionary)

@@ -140,6 +140,7 @@ class _Files:
         common: tuple[Any, ...] = (
             self._storage,
             base,
+            footer,
             incoming,
             to.intake.rules,
             to.format,
@@ -151,7 +152,7 @@ class _Files:
         if not to.format.sort:
             return FileMerge(*common)
         room = int((self._limit - base.size) * footer.rows / max(1, base.size)) if self._target.capped else None
-        return SortedMerge(*common, footer=footer.metadata, room=room, memory=to.intake.memory)
+        return SortedMerge(*common, room=room, memory=to.intake.memory)
 
     def _add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None) -> None:
         """Write new rows, going on to a further file group whenever the file is full."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.base import Task
 from lakebed.errors import InvalidRecord
-from lakebed.format.base_file import read_base_file
+from lakebed.format.base_file import Footer, read_base_file
 from lakebed.format.parquet_encodings import DICTIONARY
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.key_changes import KeyChanges
@@ -64,6 +64,7 @@ class FileMerge:
 
     storage: Storage
     base: BaseFile
+    footer: Footer
     incoming: Incoming
     rules: MergeRules
     format: FileFormat
@@ -120,6 +121,7 @@ class FileMerge:
             columns,
             batch_rows=self.incoming.batch_rows if whole else _PROBED_ROWS,
             dictionary=self._dictionaries if whole else (),
+            footer=self.footer,
         )
 
     @property

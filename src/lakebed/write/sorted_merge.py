@@ -34,11 +34,10 @@ _MOST_BYTES = 128 << 20
 class SortedMerge(FileMerge):
     """One base file against one group's incoming rows, in the order of the keys.
 
-    `footer` is Parquet's metadata of the old file. No more than `room` new rows are put among the old ones, so that
-    the file keeps to its size; the others come out of `rest`. `memory` bounds the rows held where all are sorted.
+    No more than `room` new rows are put among the old ones, so that the file keeps to its size; the others come out of
+    `rest`. `memory` bounds the rows held where all are sorted.
     """
 
-    footer: Any = None
     room: int | None = None
     memory: int = 512 << 20
 
@@ -61,7 +60,7 @@ class SortedMerge(FileMerge):
 
     def _steps(self, spill: Spill) -> Iterator[tuple[pa.RecordBatch, str | None]]:
         """Old rows in order, each batch with a key that no later row is below (None: no row follows)."""
-        steps = row_group_steps(self.footer)
+        steps = row_group_steps(self.footer.metadata)
         if steps is None:
             yield from self._sorted_as_a_whole(spill)
             return
