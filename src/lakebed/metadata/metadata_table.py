@@ -46,6 +46,7 @@ from lakebed.metadata.slices import MetadataSlices, open_slices
 from lakebed.metadata.stats_lookup import Stats, Types, read_stats
 from lakebed.model import FileSlice
 from lakebed.storage.base import Storage
+from lakebed.storage.side_by_side import waits
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
@@ -57,6 +58,8 @@ _FILE_KEY_LENGTH = 48
 _DECODED_TOGETHER = 1 << 18
 # The files of up to so many partition paths are looked up; for more of them all are read.
 _FEW_PARTITIONS = 16
+# So many keys are looked up by one thread where storage answers at once.
+_FEW_KEYS = 1_000
 # Answers for different partition paths that are kept.
 _KEPT_LISTINGS = 16
 
@@ -251,7 +254,8 @@ class MetadataTable:
                 return rows
             return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
 
-        answers = [rows for rows in self.slices.each(ask, asked) if rows is not None]
+        few = sum(len(keys) for _, keys in asked) <= _FEW_KEYS and not waits(self.slices.storage)
+        answers = [rows for rows in (map(ask, asked) if few else self.slices.each(ask, asked)) if rows is not None]
         # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
         together = sum(map(len, answers)) <= _DECODED_TOGETHER
         parts = [pa.concat_tables(answers)] if answers and together else answers

@@ -25,7 +25,7 @@ from lakebed.read.record_index import FoundKeys, Group, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.side_by_side import side_by_side
+from lakebed.storage.side_by_side import side_by_side, waits
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
@@ -112,7 +112,8 @@ class KeySearch:
             file, group = job
             return file, self._rows(file, readers[id(group)])
 
-        yield from side_by_side(search, jobs, min(8, 2 * (os.cpu_count() or 1)))
+        cores = os.cpu_count() or 1
+        yield from side_by_side(search, jobs, min(8, 2 * cores if waits(self.snapshot.storage) else cores))
 
     def _rows(self, file: BaseFile, reader: FileReader) -> pa.Table:
         keys = self._keys_in(file)

@@ -6,7 +6,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from lakebed.storage.base import Storage
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,6 +51,12 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -
     if errors:
         raise errors[min(errors)]
     return [results[at] for at in range(len(items))]
+
+
+def waits(storage: Storage) -> bool:
+    """Whether an answer of this storage is long under way: of one that is not, threads for a little work cost more than
+    they save."""
+    return not storage.url().startswith(("file:", "memory:"))
 
 
 def in_background(work: Callable[[], R]) -> Callable[[], R]:
