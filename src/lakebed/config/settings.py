@@ -28,7 +28,9 @@ class WriteSettings:
     engine. `compression_level` is for zstd. `metadata` False makes no metadata table, True also one for a table that
     has commits already; one that is there is kept in any case. `metadata_indexes` are partitions of it to build, as are
     those that `record_index`, `partitioned_record_index` and `bloom_filters_index` ask for. `max_filegroup_size` is the
-    mean size of the file groups of a record or secondary index beyond which they are doubled, 0 for never.
+    mean size of the file groups of a record or secondary index beyond which they are doubled, 0 for never; how many a
+    new one gets the `index_` and `partitioned_` settings say. `column_stats` None means: from version 9 on.
+    The `metadata_` numbers are delta commits and log blocks after which its own services run.
     """
 
     small_file_limit: int = 100 * MIB
@@ -67,7 +69,17 @@ class WriteSettings:
     bloom_filters_index: bool = False
     stats_columns: tuple[str, ...] = ()
     stats_most_columns: int = 32
+    column_stats: bool | None = None
+    index_groups_least: int = 10
+    index_groups_most: int = 10_000
+    index_growth: float = 2.0
+    index_group_bytes: int = 1024 * MIB
+    partitioned_groups_least: int = 1
+    partitioned_groups_most: int = 10
     max_filegroup_size: int = 512 * MIB
+    metadata_compact_after: int = 10
+    metadata_log_compaction: bool = False
+    metadata_log_compact_after: int = 5
     on_unknown_metadata: Literal["drop", "refuse"] = "drop"
 
 

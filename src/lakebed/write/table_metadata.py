@@ -61,8 +61,7 @@ class TableMetadata:
 
     @property
     def writer(self) -> MetadataWriter:
-        settings = MetadataSettings(shard_max_bytes=self.settings.max_filegroup_size)
-        return MetadataWriter(self.storage, self.config, self.timeline, settings)
+        return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings))
 
     def make_ready(self) -> Snapshot:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
@@ -162,6 +161,7 @@ class TableMetadata:
         said = self.settings
         names = [*remembered_indexes(config.properties), *map(IndexName.parse, said.metadata_indexes)]
         names += [IndexName(BLOOM_FILTERS)] if said.bloom_filters_index else []
+        names += [IndexName(partition) for partition in self._statistics()] if said.column_stats else []
         if said.record_index or said.partitioned_record_index:
             names.append(IndexName(RECORD_INDEX, partitioned=said.partitioned_record_index))
         index = config.index_settings
@@ -173,9 +173,12 @@ class TableMetadata:
 
     def _every(self) -> list[str]:
         """What every metadata table has."""
-        if self.config.version < 9:
-            return [FILES]
-        return [FILES, COLUMN_STATS, *([PARTITION_STATS] if self.config.partition_fields else [])]
+        wanted = self.settings.column_stats
+        return [FILES, *(self._statistics() if wanted or (wanted is None and self.config.version >= 9) else [])]
+
+    def _statistics(self) -> list[str]:
+        of_paths = self.config.version >= 8 and self.config.partition_fields
+        return [COLUMN_STATS, *([PARTITION_STATS] if of_paths else [])]
 
     def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> MetadataWriter:
         """Build indexes on a table that may have rows, and the metadata table where there is none."""
@@ -190,13 +193,30 @@ class TableMetadata:
         writer.create()
         files = Snapshot(self.storage, self.config, self.timeline, use_metadata=False)
         build = BeginningRecords(files, self.settings, self.engine)
+        kept = kept_as(self.settings)
         for partition in partitions:
             name = names.get(partition) or IndexName(partition)
             if is_key_index(partition):
-                groups, definition = key_index_groups(build.snapshot, name, sizing)
+                usual = kept.partitioned_sizing if name.partitioned else kept.sizing
+                groups, definition = key_index_groups(build.snapshot, name, sizing or usual)
             elif name.expression is not None:
                 groups, definition = build.expression_groups(name.expression)
             else:
                 groups, definition = build.groups(partition)
             writer.initialise(partition, groups, definition)
         return writer
+
+
+def kept_as(settings: WriteSettings) -> MetadataSettings:
+    """How the metadata table is kept, by the settings of a write."""
+    growth, size = settings.index_growth, settings.index_group_bytes
+    return MetadataSettings(
+        compact_after=settings.metadata_compact_after,
+        log_compaction=settings.metadata_log_compaction,
+        log_compact_after=settings.metadata_log_compact_after,
+        sizing=GroupSizing(settings.index_groups_least, settings.index_groups_most, growth, size),
+        partitioned_sizing=GroupSizing(
+            settings.partitioned_groups_least, settings.partitioned_groups_most, growth, size
+        ),
+        shard_max_bytes=settings.max_filegroup_size,
+    )
