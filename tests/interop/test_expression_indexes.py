@@ -146,11 +146,11 @@ def check(oracle: HudiOracle, table: Table, model: DictTable, turn: int) -> None
     found = table.indexes.verify()
     assert found.ok, (turn, found)
     assert_same_rows(table.scan().to_arrow(), expected)
-    if turn % 3 == 0 or turn == len(TURNS) - 1:
+    if turn % 2 == 0 or turn == len(TURNS) - 1:  # what real Hudi wrote itself it reads with what comes next
         some = next(row for row in model.rows.values() if row["secs"] is not None)
         at = {"day": f"{some['at']:%Y-%m-%d}"}
         secs = table.scan(filter=f"id = {some['id']}").to_arrow()["secs"].cast(pa.timestamp("s"))[0].as_py()
-        for text in ASKED:
+        for text in ASKED if turn in (6, len(TURNS) - 1) else [ASKED[turn // 2]]:
             where = text.format(**at, secs=f"{secs:%Y-%m-%d}")
             plain = oracle.read(table.uri, where=where, option=PLAIN)
             assert_same_rows(oracle.read(table.uri, where=where, option=SKIPPING), plain)

@@ -39,6 +39,15 @@ from hudi_metadata import HudiMetadata, Validation
 from py4j.protocol import Py4JError
 
 DEFAULT_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+# Stages that get dozens or hundreds of tasks, however few the rows are.
+TASKS = (
+    "hoodie.global.index.reconcile.parallelism",
+    "hoodie.metadata.repartition.default.partitions",
+    *(
+        f"hoodie.metadata.index.{i}.parallelism"
+        for i in ("bloom.filter", "column.stats", "partition.stats", "secondary")
+    ),
+)
 # Hudi's use of Kryo reaches into these packages, which JDK 17 keeps shut.
 OPENED = (
     *(f"java.lang{part}" for part in ("", ".ref", ".reflect", ".invoke")),
@@ -163,6 +172,8 @@ class Oracle:
         settings = {WRITE + "operation": operation, **(options or {})}
         for stage in ("upsert", "insert", "bulkinsert", "delete"):
             settings.setdefault(f"hoodie.{stage}.shuffle.parallelism", "2")
+        for key in TASKS:
+            settings.setdefault(key, "2")
         stored = self._stored(table) if os.path.isdir(os.path.join(local(table), ".hoodie")) else {}
         settings.setdefault("hoodie.table.name", stored.get("hoodie.table.name") or os.path.basename(local(table)))
         repeat(settings, stored)
@@ -239,7 +250,7 @@ class Oracle:
                     hadoop.unset(key)
 
     def _load(self, table, options, where):
-        texts = {key: str(value) for key, value in options.items()}
+        texts = {key: str(value) for key, value in ({**dict.fromkeys(TASKS, 2), **options}).items()}
         frame = self.spark.read.format("hudi").options(**texts).load(uri(table))
         return frame.where(where) if where else frame
 
