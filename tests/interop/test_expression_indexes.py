@@ -88,8 +88,8 @@ KEPT = (
     Index("later", "day", "date_add", {"days": "30"}),
     Index("f_low", "city", "lower", kind="bloom_filters"),
 )
-TURNS = ("upsert", "upsert", "insert", "delete", "delete", "upsert", "upsert", "insert", "insert_overwrite",
-    "upsert", "delete_partition", "upsert")  # fmt: skip
+TURNS = ("upsert", "upsert", "insert", "delete", "insert_overwrite", "upsert", "delete", "insert",
+    "delete_partition", "upsert")  # fmt: skip
 
 
 @pytest.mark.parametrize("partitioned", [True, False], ids=["by-city", "flat"])
