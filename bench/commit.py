@@ -3,7 +3,7 @@
     python bench/commit.py                     200 commits of 10 rows into one small file group, on local disk
     python bench/commit.py --folder /mnt/disk  on another disk
 
-Bar: 60 ms, the median of whole commits. Storage synced to disk is most of it, so it says as much of the disk.
+Bar: 60 ms, the median of whole commits.
 """
 
 from __future__ import annotations
