@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 _LAYERS_WITH_A_JVM = ("spark", "interop")
-# Tests are over before a JVM's second compiler pays.
-_QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder} {_QUICK_JVM}")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder} -XX:+UseSerialGC")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
