@@ -36,7 +36,7 @@ _CODECS = {
 }
 ROW_GROUP_ROWS = 131_072
 # Where rows are in the order of their keys a lookup reads one row group; smaller ones yet take longer to write.
-SORTED_ROW_GROUP_ROWS = 4_096
+SORTED_ROW_GROUP_ROWS = 8_192
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _MIB = 1 << 20
 _WRITE_BATCH = 16_384
