@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,6 @@ from lakebed.format.base_file import read_base_file
 from lakebed.model import PARTITION_PATH, BaseFile
 from lakebed.schema.arrow import normalise, normalise_batch
 from lakebed.storage.side_by_side import side_by_side
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +96,14 @@ class LocalEngine:
             at, (partition, group, part) = numbered
             return list(fn(partition, group, iter(part.to_batches(max_chunksize=1 << 16)), Task(at, 0, attempt)))
 
-        results = self._parallel(run, list(enumerate(_split(rows.table))))
+        results = side_by_side(run, list(enumerate(_split(rows.table))), self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
     def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> LocalRows:
         def run(file: BaseFile) -> list[pa.RecordBatch]:
             return list(read_base_file(snapshot.storage, file.path, file.size, columns))
 
-        batches = [b for part in self._parallel(run, list(files)) for b in part]
+        batches = [b for part in side_by_side(run, list(files), self._threads) for b in part]
         if not batches:
             newest = snapshot.schema_of(max(files, key=lambda f: f.instant)) if files else pa.schema([])
             types = {f.name: f.type for f in newest}
@@ -167,9 +164,6 @@ class LocalEngine:
 
     def release(self, rows: LocalRows) -> None:
         return None
-
-    def _parallel(self, fn: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        return side_by_side(fn, items, self._threads)
 
 
 def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:

@@ -46,7 +46,7 @@ from lakebed.metadata.slices import MetadataSlices, open_slices
 from lakebed.metadata.stats_lookup import Stats, Types, read_stats
 from lakebed.model import FileSlice
 from lakebed.storage.base import Storage
-from lakebed.storage.side_by_side import waits
+from lakebed.storage.side_by_side import side_by_side, waits
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
@@ -60,6 +60,7 @@ _DECODED_TOGETHER = 1 << 18
 _FEW_PARTITIONS = 16
 # So many keys are looked up by one thread where storage answers at once.
 _FEW_KEYS = 1_000
+_READERS = 8
 # Answers for different partition paths that are kept.
 _KEPT_LISTINGS = 16
 
@@ -255,7 +256,7 @@ class MetadataTable:
             return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
 
         few = sum(len(keys) for _, keys in asked) <= _FEW_KEYS and not waits(self.slices.storage)
-        answers = [rows for rows in (map(ask, asked) if few else self.slices.each(ask, asked)) if rows is not None]
+        answers = [rows for rows in side_by_side(ask, asked, 1 if few else _READERS) if rows is not None]
         # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
         together = sum(map(len, answers)) <= _DECODED_TOGETHER
         parts = [pa.concat_tables(answers)] if answers and together else answers

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 from lakebed.errors import CorruptFile, TableNotFound
 from lakebed.format.held_source import HeldSource
@@ -19,14 +18,10 @@ from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, par
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
-from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +94,6 @@ class MetadataSlices:
         """The visible data and delete blocks of the slice's log files in merge order."""
         heads = [head for log in file_slice.log_files for head in self._heads(log)]
         return blocks_in_merge_order(heads, self.is_valid)
-
-    def each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """The work's result for each item, side by side: most of it is waiting for storage."""
-        return side_by_side(work, items)
 
     def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange]) -> HFileReader:
         known = self._hfiles.get(key)

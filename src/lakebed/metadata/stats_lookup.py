@@ -12,6 +12,7 @@ from lakebed.metadata.lookup import decoded, slice_by_prefixes, whole_slice
 from lakebed.metadata.merge_records import alive, newest_stats
 from lakebed.metadata.slices import MetadataSlices
 from lakebed.model import FileSlice
+from lakebed.storage.side_by_side import side_by_side
 
 Types = Mapping[str, pa.DataType]
 Stats = dict[str, pa.Table]
@@ -34,7 +35,7 @@ def read_stats(
         return stats_records.decode(keys, values, schema_json, types)
 
     found: dict[str, list[pa.Table]] = {}
-    for rows in view.each(read, slices):
+    for rows in side_by_side(read, slices):
         for stats in decoded(rows, decode):
             for column, table in stats.items():
                 found.setdefault(column, []).append(table)

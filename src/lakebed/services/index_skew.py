@@ -13,6 +13,7 @@ from lakebed.metadata.slices import MetadataSlices
 from lakebed.model import FileSlice
 from lakebed.services.index_resharding import key_index_of
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.side_by_side import side_by_side
 
 SHARDS = pa.schema(
     [
@@ -41,7 +42,7 @@ def shards(snapshot: Snapshot, name: str | None = None) -> pa.Table:
         return SHARDS.empty_table()
     view = metadata.slices
     slices = [file_slice for partition in wanted for file_slice in view.file_slices(partition)]
-    entries = view.each(lambda file_slice: _entries(view, file_slice), slices)
+    entries = side_by_side(lambda file_slice: _entries(view, file_slice), slices)
     columns = [
         [s.partition for s in slices],
         [data_partition_of(s.file_id) if s.partition == RECORD_INDEX else None for s in slices],

@@ -31,6 +31,7 @@ from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.side_by_side import side_by_side
+from lakebed.write.expression_records import live_files
 from lakebed.write.key_records import stored_pairs, stored_places
 
 _BASE = ".parquet"
@@ -114,10 +115,7 @@ class DataFacts:
 
     @cached_property
     def _live(self) -> dict[str, set[str]]:
-        live: dict[str, set[str]] = {}
-        for file in self.snapshot.base_files():
-            live.setdefault(file.partition, set()).add(file.name)
-        return live
+        return live_files(self.snapshot.base_files())
 
     @cached_property
     def places(self) -> pa.Table:

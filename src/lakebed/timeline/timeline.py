@@ -19,6 +19,7 @@ from lakebed.timeline.metadata_cache import COMMIT_BODIES
 from lakebed.timeline.table_config import TableConfig
 
 _COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+_READERS = 16
 _BYTES_A_FILE = 1_000
 _LISTED_BYTES = 16 << 20
 
@@ -107,7 +108,7 @@ class Timeline:
 
     def commits_metadata(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """The bodies of several commits in the given order, read side by side."""
-        return side_by_side(self.commit_metadata, list(instants))
+        return side_by_side(self.commit_metadata, list(instants), _READERS)
 
     def plan(self, instant: Instant) -> dict[str, Any]:
         """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing."""

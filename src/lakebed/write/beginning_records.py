@@ -33,7 +33,7 @@ from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.side_by_side import side_by_side
 from lakebed.write.action_records import bloom_of_file, wanted_stats
-from lakebed.write.expression_records import ExpressionRecords
+from lakebed.write.expression_records import ExpressionRecords, live_files
 
 
 class BeginningRecords:
@@ -60,11 +60,9 @@ class BeginningRecords:
                 partition, column_stats_records(stats_of(files, self._kinds), form, index_version)
             ), definition
         if partition == PARTITION_STATS:
-            latest: dict[str, set[str]] = {}
-            for base in self.snapshot.base_files():
-                latest.setdefault(base.partition, set()).add(base.name)
             new = stats_of(files, self._kinds)
-            records = partition_stats_records({}, new, latest, self._kinds, form, index_version)
+            live = live_files(self.snapshot.base_files())
+            records = partition_stats_records({}, new, live, self._kinds, form, index_version)
             return _grouped(partition, Records.upserts(records.keys, records.values)), None
         with_blooms = [
             NewFile(f.partition, f.name, f.size, None, bloom_of_file(storage, _path(f), f.size)) for f in files
