@@ -5,6 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+# What a sentence may begin with as it is: a command, and names that are never capitalised.
+_NAMES = frozenset({"pip", "lakebed", "lakebed's"})
+
+
+def _sentence(text: str) -> str:
+    """A hint as a sentence; one that ends in a command to copy gets no full stop."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    if first.isalpha() and first.islower() and first not in _NAMES:
+        text = text[0].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) or not text or "pip install" in text else f"{text}."
+
 
 class LakebedError(Exception):
     """Base of all lakebed errors.
@@ -12,7 +23,7 @@ class LakebedError(Exception):
     `message` says what was wrong and where, `hint` what to do about it, `context` holds the same facts for programs.
 
     >>> str(LakebedError("table is locked", hint="try again in a minute", context={"uri": "/t"}))
-    'table is locked. try again in a minute'
+    'table is locked. Try again in a minute.'
     """
 
     retryable: bool = False
@@ -21,7 +32,7 @@ class LakebedError(Exception):
     def __init__(self, message: str, hint: str = "", context: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = _sentence(hint)
         self.context = context or {}
         # said in the context, it crosses process borders with the error
         self.retryable = bool(self.context.get("retryable", type(self).retryable))

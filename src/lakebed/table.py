@@ -137,9 +137,12 @@ class Table:
         """Replace all rows of the partitions that the data falls into, or of the whole table."""
         return insert_overwrite(self._context(data, options), data, scope)
 
-    def delete_partitions(self, partitions: Sequence[str], *, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Drop all rows of these partition paths; `*` in a path stands for any text."""
-        return delete_partitions(self._context(None, options), partitions)
+    def delete_partitions(
+        self, partitions: str | Sequence[str], *, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
+        """Drop all rows of these partition paths (or of one); `*` in a path stands for any text."""
+        paths = [partitions] if isinstance(partitions, str) else partitions
+        return delete_partitions(self._context(None, options), paths)
 
     # -- reading
 

@@ -96,7 +96,7 @@ def test_options(tmp_path: Path, spark: Any) -> None:
 
 def test_refusals(tmp_path: Path, spark: Any) -> None:
     path = str(golden("v9_cow_simple").unpack(tmp_path))
-    with pytest.raises(Exception, match="did you mean 'as_of'"):
+    with pytest.raises(Exception, match="Did you mean 'as_of'"):
         spark.read.format("lakebed").option("asof", "1").load(path)
     with pytest.raises(Exception, match=r"TableNotFound|no table"):
         spark.read.format("lakebed").load(str(tmp_path / "nothing"))

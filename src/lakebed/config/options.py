@@ -67,7 +67,7 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     0
     >>> resolve_options({"hoodie.index.typ": "BUCKET"})
     Traceback (most recent call last):
-    lakebed.errors.InvalidOption: unknown option hoodie.index.typ. did you mean hoodie.index.type?
+    lakebed.errors.InvalidOption: unknown option hoodie.index.typ. Did you mean hoodie.index.type?
     """
     texts = {name: _text(value) for name, value in (given or {}).items() if value is not None}
     known, extra = _canonical_keys(texts)

@@ -109,8 +109,9 @@ def _check_words(settings: TableSettings, buckets: int | None) -> None:
     ):
         if said is not None and said not in known:
             raise InvalidOption(f"{what}={said!r} is unknown", hint=f"use {' or '.join(map(repr, known))}")
-    if buckets is not None and buckets < 1:
-        raise InvalidOption(f"a bucket index cannot have {buckets} buckets", hint="give a number from 1 on")
+    given: object = buckets
+    if given is not None and (not isinstance(given, int) or given < 1):
+        raise InvalidOption(f"a bucket index cannot have {buckets!r} buckets", hint="give a number from 1 on")
 
 
 def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:

@@ -113,7 +113,7 @@ def test_options(capsys: pytest.CaptureFixture[str]):
     ("arguments", "code", "text"),
     [
         (["count", "memory://cli/nothing"], 3, "nothing"),
-        (["options", "show", "hoodie.indx.type"], 5, "did you mean hoodie.index.type?"),
+        (["options", "show", "hoodie.indx.type"], 5, "Did you mean hoodie.index.type?"),
         (["delete", "memory://cli/nothing"], 2, "either record keys or --where"),
         (["no-such-command"], 2, "No such command"),
         (["scan"], 2, "Missing argument"),

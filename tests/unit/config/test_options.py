@@ -84,7 +84,7 @@ def test_a_hudi_job_is_read_whole():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"hoodie.indx.type": "BUCKET"}, "did you mean hoodie.index.type"),
+        ({"hoodie.indx.type": "BUCKET"}, "Did you mean hoodie.index.type"),
         ({"zzzz": "1"}, "lakebed options list"),
         ({"hoodie.bucket.index.num.buckets": "many"}, "not a whole number above 0"),
         ({"hoodie.bucket.index.num.buckets": "0"}, "not a whole number above 0"),

@@ -117,7 +117,7 @@ def test_constants_get_the_columns_type() -> None:
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("nmae = 'x'", "did you mean 'name'"),
+        ("nmae = 'x'", "Did you mean 'name'"),
         ("id = ", "is no SQL condition"),
         ("id = 1; drop table x", "is no SQL condition"),
         ("id = 1 limit 3", "is no SQL condition"),

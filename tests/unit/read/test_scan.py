@@ -43,7 +43,7 @@ def test_columns(tmp_path: Path) -> None:
     assert tuple(Scan(snapshot, meta=True).schema.names[:5]) == META_COLUMNS
     assert Scan(snapshot, columns=["ID", "_hoodie_record_key"]).schema.names == ["id", "_hoodie_record_key"]
     assert Scan(snapshot, columns=["id"], meta=True).schema.names == [*META_COLUMNS, "id"]
-    with pytest.raises(InvalidOption, match="did you mean 'region'"):
+    with pytest.raises(InvalidOption, match="Did you mean 'region'"):
         _ = Scan(snapshot, columns=["regio"]).schema
     with pytest.raises(InvalidOption, match="query type"):
         Scan(snapshot, query="incremental")

@@ -265,6 +265,7 @@ def test_another_version(make: Make, uri: str, version: int) -> None:
         ({"index": "nope"}, InvalidOption, "nope"),
         ({"index": "bloom"}, UnsupportedFeature, "bloom"),
         ({"index": "bucket", "buckets": 0}, InvalidOption, "0"),
+        ({"index": "bucket", "buckets": "8"}, InvalidOption, "'8'"),
         ({"index": "bucket", "hash_fields": "v"}, InvalidOption, "v"),
         ({"merge": "newest"}, InvalidOption, "newest"),
         ({"type": "mor"}, UnsupportedFeature, "merge-on-read"),

@@ -108,4 +108,4 @@ def test_each_thing_in_a_task() -> None:
 
     with pytest.raises(CorruptFile, match="file 2") as error:
         each(LocalEngine(), fails, [0, 1, 2, 3])
-    assert (error.value.hint, error.value.context) == ("restore it", {"number": 2})
+    assert (error.value.hint, error.value.context) == ("Restore it.", {"number": 2})
