@@ -109,9 +109,12 @@ def _check_words(settings: TableSettings, buckets: int | None) -> None:
     ):
         if said is not None and said not in known:
             raise InvalidOption(f"{what}={said!r} is unknown", hint=f"use {' or '.join(map(repr, known))}")
-    given: object = buckets
-    if given is not None and (not isinstance(given, int) or given < 1):
+    if buckets is not None and not _is_count(buckets):
         raise InvalidOption(f"a bucket index cannot have {buckets!r} buckets", hint="give a number from 1 on")
+
+
+def _is_count(given: object) -> bool:
+    return isinstance(given, int) and given > 0
 
 
 def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
