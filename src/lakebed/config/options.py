@@ -69,7 +69,13 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     Traceback (most recent call last):
     lakebed.errors.InvalidOption: unknown option hoodie.index.typ. Did you mean hoodie.index.type?
     """
-    texts = {name: _text(value) for name, value in (given or {}).items() if value is not None}
+    try:
+        pairs = dict(given or {})
+    except (TypeError, ValueError) as cause:
+        raise InvalidOption(
+            f"options of type {type(given).__name__}", hint="give a dict of names and values"
+        ) from cause
+    texts = {name: _text(value) for name, value in pairs.items() if value is not None}
     known, extra = _canonical_keys(texts)
     settings = _Settings()
     for option, text in _accepted(known):

@@ -202,6 +202,9 @@ def _given_table(data: Any) -> pa.Table:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
+    if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+        # an index without a name is row numbers or what a filter left of them: no column of the table
+        return pa.Table.from_pandas(data, preserve_index=None if any(data.index.names) else False)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data).read_all()
     if hasattr(data, "to_arrow"):

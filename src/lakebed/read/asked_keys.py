@@ -69,13 +69,22 @@ def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
     return pa.concat_arrays(paths) if paths else pa.array([], pa.string())
 
 
+def is_keys(what: Any) -> bool:
+    """Whether this is a collection or a column of keys, and no table of rows."""
+    if isinstance(what, KeyText | list | tuple | set | frozenset):
+        return True
+    return hasattr(what, "__array__") and not hasattr(what, "columns") and not hasattr(what, "schema")
+
+
 def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Table:
     if isinstance(keys, pa.RecordBatch):
         return pa.Table.from_batches([keys])
     if isinstance(keys, pa.Table):
         return keys
-    if hasattr(keys, "__arrow_c_stream__") and not isinstance(keys, pa.ChunkedArray):
-        return pa.RecordBatchReader.from_stream(keys).read_all()
+    if hasattr(keys, "__arrow_c_stream__"):
+        keys = pa.chunked_array(keys)  # of a frame its rows as structs, of a column (a series) its values
+        if pa.types.is_struct(keys.type):
+            return pa.Table.from_struct_array(keys)
     if isinstance(keys, pa.Array | pa.ChunkedArray):
         columns: list[Any] = [keys]
     else:

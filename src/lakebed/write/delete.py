@@ -14,7 +14,7 @@ from lakebed.index.bucket import BucketIndex
 from lakebed.index.locations import Flag
 from lakebed.index.record import RecordIndex
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from lakebed.read.lookup import KeyText, wanted_keys
+from lakebed.read.asked_keys import is_keys, wanted_keys
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
@@ -58,7 +58,7 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
     if isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute"):
         return _delete_located(context, snapshot, _by_predicate(context, snapshot, what))
     keyed_by_meta(context, "delete")
-    if isinstance(what, KeyText | list | tuple | pa.Array | pa.ChunkedArray):
+    if is_keys(what):
         return _delete_located(context, snapshot, _by_key_text(context, snapshot, wanted_keys(snapshot, what).texts))
     rows = context.engine.rows(what)
     present = context.engine.schema(rows)

@@ -86,6 +86,7 @@ def test_a_hudi_job_is_read_whole():
     [
         ({"hoodie.indx.type": "BUCKET"}, "Did you mean hoodie.index.type"),
         ({"zzzz": "1"}, "lakebed options list"),
+        ("hoodie.index.type=BUCKET", "options of type str. Give a dict"),
         ({"hoodie.bucket.index.num.buckets": "many"}, "not a whole number above 0"),
         ({"hoodie.bucket.index.num.buckets": "0"}, "not a whole number above 0"),
         ({"hoodie.combine.before.upsert": "yes"}, "not true or false"),

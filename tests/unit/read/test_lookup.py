@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -39,7 +42,11 @@ def test_rows_of_keys(tmp_path: Path) -> None:
     assert sorted(map(repr, found.to_pylist())) == sorted(repr(r) for r in whole.to_pylist() if r["id"] in some)
     assert get(snapshot, some, columns=["QTY", "_hoodie_record_key"]).column_names == ["qty", "_hoodie_record_key"]
     assert get(snapshot, pa.array(some)).equals(get(snapshot, pa.table({"id": some})))
+    assert get(snapshot, pd.DataFrame({"id": some}, index=some)).equals(get(snapshot, pa.array(some)))
+    for keys in (set(some), np.array(some), pl.Series(some), pd.Series(some, index=some), pd.Index(some)):
+        assert sorted(get(snapshot, keys)["id"].to_pylist()) == sorted(some)
     assert get(snapshot, []).num_rows == 0
+    assert get(snapshot, pl.Series([], dtype=pl.String)).num_rows == 0
     assert get(snapshot, "nobody").num_rows == 0
     assert exists(snapshot, ["nobody", some[0], some[1]]).to_pylist() == [False, True, True]
     places = locate(snapshot, some)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -138,6 +141,14 @@ def test_delete_takes_a_key_from_every_partition_unless_told_which(make: Make, i
     assert content(table) == [(1, "c0", "a", 1), (1, "c2", "a", 1), (2, "c0", "a", 1)]
     assert table.delete([1]).deleted == 2
     assert content(table) == [(2, "c0", "a", 1)]
+
+
+@pytest.mark.parametrize("kind", [set, np.array, pl.Series, pd.Series, pd.Index, pa.array])
+def test_keys_to_delete_come_in_any_column(make: Make, kind: Callable[[list[int]], Any]) -> None:
+    table = make()
+    table.upsert(rows(*FIRST))
+    assert table.delete(kind([FIRST[0][0], 10_000])).deleted == 1
+    assert content(table) == FIRST[1:]
 
 
 @pytest.mark.parametrize("index", ["bucket", "simple"])
@@ -281,12 +292,11 @@ def test_a_whole_job_by_its_options(uri: str) -> None:
 
 
 def test_the_data_may_be_anything_arrow(make: Make) -> None:
-    import pandas as pd
-    import polars as pl
-
     table = make(index="bucket")
     table.upsert(pl.DataFrame({"id": [1, 5], "city": ["c", "d"], "v": ["polars", "views"], "ts": [1, 1]}))
     table.upsert(pd.DataFrame({"id": [2], "city": ["c"], "v": ["pandas"], "ts": [1]}))
+    table.upsert(pd.DataFrame({"id": [6], "city": ["c"], "v": ["filtered"], "ts": [1]}, index=[17]))
+    table.upsert(pd.DataFrame({"city": ["c"], "v": ["by key"], "ts": [1]}, index=pd.Index([7], name="id")))
     table.upsert(rows((3, "c", "batch", 1)).to_batches()[0])
     table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, rows((4, "c", "reader", 1)).to_batches()))
     assert content(table) == [
@@ -295,6 +305,9 @@ def test_the_data_may_be_anything_arrow(make: Make) -> None:
         (3, "c", "batch", 1),
         (4, "c", "reader", 1),
         (5, "d", "views", 1),
+        (6, "c", "filtered", 1),
+        (7, "c", "by key", 1),
     ]
+    assert table.schema.names == SCHEMA.names
     with refused(table.uri, InvalidOption, "builtins.dict"):
         table.upsert({"id": [1]})
