@@ -21,6 +21,9 @@ _INDEX_BYTE = 1.3e-8
 _INDEX_BLOCK = 1 << 20
 # What a record index takes for a key, roughly.
 _KEY_BYTES = 21
+# Another index is worth a word where it saves so much.
+_SAVED_SHARE = 0.25
+_SAVED_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +99,29 @@ class TaggingCosts:
 
     @property
     def cheaper(self) -> str | None:
-        """An index that looks keys up and would be cheaper by a quarter or more; None where the table's own will do."""
+        """An index that looks keys up and would be cheaper by what counts; None where the table's own will do."""
         looking = {name: cost for name, cost in self.seconds.items() if cost}
+        if self.used not in looking:
+            return None
         best = min(looking, key=lambda name: looking[name])
-        return best if self.used in looking and looking[best] < 0.75 * looking[self.used] else None
+        own = looking[self.used]
+        return best if own - looking[best] > max(_SAVED_SECONDS, _SAVED_SHARE * own) else None
 
     def lines(self) -> Sequence[str]:
         """For people."""
         said = ", ".join(f"{name} {_text(cost)}" for name, cost in self.seconds.items() if cost)
-        where = "for any batch" if self.crossover is None else f"for fewer than {self.crossover:,} keys"
         what = "tagging: nothing is looked up; otherwise " if self.used == "bucket" else "tagging: "
-        lines = [f"{what}{said} (CPU, estimated); the record index is the cheaper one {where}"]
+        lines = [f"{what}{said} (CPU, estimated); {self._which()}"]
         if self.cheaper is not None:
             lines.append(f"for this batch the {self.cheaper} index would be cheaper than {self.used}")
         return lines
+
+    def _which(self) -> str:
+        if self.crossover is None:
+            return "the record index is the cheaper one for any batch"
+        if self.crossover <= 1:
+            return "reading the keys of so few rows is cheaper than any index"
+        return f"the record index is the cheaper one for fewer than {self.crossover:,} keys"
 
 
 def _text(seconds: float) -> str:

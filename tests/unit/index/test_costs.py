@@ -58,6 +58,9 @@ def test_what_is_said_of_a_batch() -> None:
     costs = TaggingCosts.of("record", replace(LARGE, keys=900_000), simple="global_simple")
     assert costs.cheaper == "global_simple"
     assert f"for fewer than {crossover(LARGE):,} keys" in costs.lines()[0]
+    costs = TaggingCosts.of("record", Batch(keys=3, files=1, rows=100), simple="global_simple")
+    assert costs.cheaper is None
+    assert costs.lines()[0].endswith("reading the keys of so few rows is cheaper than any index")
     costs = TaggingCosts.of("bucket", WIDE, simple="simple")
     assert costs.cheaper is None
     assert costs.lines()[0].startswith("tagging: nothing is looked up; otherwise record")
