@@ -14,10 +14,10 @@ from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.write import job
 from lakebed.write.create import create as create_table
-from lakebed.write.create import schema_of_data
 from lakebed.write.job import Mode, choose_engine
 from lakebed.write.result import WriteResult
 from lakebed.write.table_metadata import METADATA_OPTION
+from lakebed.write.table_profile import profile_of, schema_given
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,8 +51,9 @@ def create(
     key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s),
     as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide which of two
     rows with one key is newer. `merge` is `event_time` (the default with an ordering column) or `commit_time`. `index`
-    is "auto", "bucket", "simple", "global_simple", "record" or an index object; `buckets` and `hash_fields` belong to
-    the bucket index. `indexes` are further indexes that the first write makes in the metadata table (see
+    is "bucket", "simple", "global_simple", "record", an index object, or "auto": a bucket index where data is given
+    that fills more than a base file or two, else a simple one (`t.indexes` says why); `buckets` and `hash_fields`
+    belong to the bucket index. `indexes` are further indexes that the first write makes in the metadata table (see
     `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `sort="key"` keeps the rows
     of each base file in the order of their record keys, which makes lookups by key cheaper. `properties` are Hudi's
     own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
@@ -78,16 +79,24 @@ def create(
         sort=sort,
     )
     said = options.index
+    chosen = said.type or index
+    schema, profile = schema_given(schema_or_data), None
+    if schema is None:
+        engine = choose_engine(schema_or_data, spark)
+        rows = engine.rows(schema_or_data)
+        schema = engine.schema(rows)
+        profile = profile_of(engine, rows, settings) if chosen == "auto" else None
     config = create_table(
         storage,
-        schema_of_data(schema_or_data, lambda data: _schema(data, spark)),
+        schema,
         settings=settings,
-        index=said.type or index,
+        index=chosen,
         buckets=buckets if buckets is not None else said.buckets,
         hash_fields=_names(hash_fields) or said.fields or (),
         update_partition_path=said.update_partition,
         indexes=_names(indexes),
         properties={METADATA_OPTION: "false"} if options.write.metadata is False else {},
+        profile=profile,
     )
     return Table(storage, config, spark)
 
@@ -142,11 +151,6 @@ def _read_settings(options: Mapping[str, Any] | None) -> ReadSettings:
             context={"option": others[0]},
         )
     return resolved.read
-
-
-def _schema(data: Any, spark: Any) -> Any:
-    engine = choose_engine(data, spark)
-    return engine.schema(engine.rows(data))
 
 
 def _names(names: Names) -> tuple[str, ...]:

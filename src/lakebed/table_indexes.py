@@ -63,6 +63,11 @@ class IndexesView(View):
         """The index that writes use."""
         return index_of(self._snapshot(), for_write=False)
 
+    @property
+    def reason(self) -> str:
+        """Why `index="auto"` took the index of writes; empty where it was named."""
+        return self._snapshot().config.index_reason
+
     def list(self) -> Sequence[IndexFacts]:
         """The indexes of the metadata table, `files` first of all."""
         return list_indexes(self._snapshot())
@@ -169,7 +174,9 @@ class IndexesView(View):
 
     def __repr__(self) -> str:
         listed = super().__repr__()
-        return f"writes: {self.index.explain()}\n{listed}"
+        reason = self.reason
+        chosen = f"chosen: {reason}\n" if reason else ""
+        return f"writes: {self.index.explain()}\n{chosen}{listed}"
 
     def _snapshot(self) -> Snapshot:
         return open_snapshot(self._storage)

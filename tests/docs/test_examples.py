@@ -31,14 +31,15 @@ def test_docstrings(name: str):
     assert outcome.failed == 0, f"{outcome.failed} examples of {name} fail (see above)"
 
 
-def _readme() -> list[Example]:
+def _examples(page: Path) -> list[Example]:
     parser = PythonCodeBlockParser(doctest_optionflags=FLAGS)
-    return list(Sybil(parsers=[parser], path=str(ROOT), pattern="README.md").parse(ROOT / "README.md").examples())
+    return list(Sybil(parsers=[parser], path=str(page.parent), pattern=page.name).parse(page).examples())
 
 
-def test_readme():
-    examples = _readme()
-    assert len(examples) > 10
+@pytest.mark.parametrize("page", ["README.md", "docs/indexes.md"])
+def test_pages(page: str):
+    examples = _examples(ROOT / page)
+    assert len(examples) > 5
     for example in examples:
         example.evaluate()
 

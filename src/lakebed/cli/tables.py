@@ -88,6 +88,7 @@ def _facts(table: lakebed.Table) -> dict[str, Any]:
         "ordering": said.get("hoodie.table.ordering.fields") or said.get("hoodie.table.precombine.field") or "none",
         "merge": stored_merge_mode(said) or "",
         "index": table.indexes.index.explain(),
+        **({"chosen": reason} if (reason := table.indexes.reason) else {}),
         "sort": said.get("lakebed.sort", "none"),
         "newest instant": last.time if last else "none",
         "file groups": len(files),

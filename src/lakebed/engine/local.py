@@ -50,6 +50,9 @@ class LocalEngine:
     def schema(self, rows: LocalRows) -> pa.Schema:
         return rows.table.schema
 
+    def estimated_rows(self, rows: LocalRows, row_bytes: float) -> int | None:
+        return rows.table.num_rows
+
     def derive(
         self, rows: LocalRows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None
     ) -> LocalRows:

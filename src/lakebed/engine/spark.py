@@ -13,7 +13,7 @@ from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import FILE_ID, INSTANT, KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_hash import hash_column
-from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
 from lakebed.engine.spark_worker import settle_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
@@ -72,6 +72,10 @@ class SparkEngine:
 
     def schema(self, rows: DataFrame) -> pa.Schema:
         return spark_json_to_arrow(rows.schema.json())
+
+    def estimated_rows(self, rows: DataFrame, row_bytes: float) -> int | None:
+        size = estimated_bytes(rows)
+        return None if size is None else round(size / row_bytes)
 
     def derive(
         self, rows: DataFrame, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None

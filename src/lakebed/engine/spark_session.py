@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import UnsupportedFeature
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 MINIMUM = (4, 1)
+# Where it knows nothing the optimizer takes the largest number there is, and multiplies those of joined rows.
+_NO_IDEA_BYTES = 1 << 60
 
 
 @cache
@@ -49,6 +51,18 @@ def parallelism(spark: SparkSession) -> int:
         if value:
             return max(1, min(int(value), 64))
     return 8
+
+
+def estimated_bytes(rows: DataFrame) -> int | None:
+    """What the optimizer thinks the rows take, files as they are stored; None where it has no idea, and on Connect."""
+    plan = getattr(rows, "_jdf", None)
+    if plan is None:
+        return None
+    try:
+        size = int(str(plan.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    except Exception:  # a plan that fails is its reader's trouble, not that of a guess
+        return None
+    return size if size < _NO_IDEA_BYTES else None
 
 
 def session_of(data: Any) -> SparkSession | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -51,12 +51,15 @@ class Advice:
     settings: Mapping[str, int] = field(default_factory=dict)
 
 
-def advise(profile: TableProfile) -> Advice:
-    """The index for `index="auto"`.
+def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[str] = ()) -> Advice:
+    """The index for `index="auto"`. Who gives a number of `buckets`, or the `fields` to hash, wants a bucket index.
 
     >>> advise(TableProfile(rows=100_000_000, row_bytes=100, partitions=0)).settings
     {'buckets': 64}
     """
+    if buckets or fields:
+        given = f"{buckets} buckets were" if buckets else f"the fields to hash ({', '.join(fields)}) were"
+        return Advice("bucket", f"bucket: {given} given", {"buckets": buckets} if buckets else {})
     if not profile.has_key:
         return Advice("simple", "simple: keys are generated, so no write ever looks one up")
     if profile.rows is None or profile.row_bytes is None:
@@ -65,10 +68,16 @@ def advise(profile: TableProfile) -> Advice:
             "simple: the size of the table is not known, and a bucket count could not be changed later",
         )
     size = profile.rows * profile.row_bytes
-    partitions = max(1, profile.partitions or 1)
-    share = size / partitions
     if size <= _SMALL:
         return Advice("simple", f"simple: about {_text(size)} in all, which is a base file or two to look through")
+    if profile.partitions is None:
+        return Advice(
+            "simple",
+            f"simple: about {_text(size)} in partition paths whose number is not known, and a bucket count could not be"
+            " changed later",
+        )
+    partitions = max(1, profile.partitions)
+    share = size / partitions
     if share <= _SMALL:
         return _for_small_partitions(
             profile.batch if profile.unique_keys else None, profile.rows, partitions

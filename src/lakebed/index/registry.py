@@ -8,7 +8,6 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.index.advisor import TableProfile, advise, bucket_count
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.inference import infer_index
@@ -18,7 +17,7 @@ from lakebed.slices.snapshot import Snapshot
 
 ENTRY_POINTS = "lakebed.indexes"
 PREFIX = "lakebed.index."
-# For `index="bucket"` where neither a count is given nor the size of the table is known.
+# For `index="bucket"` without a count.
 DEFAULT_BUCKETS = 8
 
 _BUILT_IN: dict[str, Any] = {
@@ -44,25 +43,18 @@ def make_index(
     buckets: int | None = None,
     fields: Sequence[str] = (),
     update_partition_path: bool | None = None,
-    profile: TableProfile | None = None,
 ) -> Index:
-    """The index that a name (any case), an `Index` object or "auto" stands for.
+    """The index that a name (any case) or an `Index` object stands for; what "auto" stands for is `advise`'s to say.
 
     `buckets` and `fields` belong to the bucket index (`fields`: a subset of `key_fields`, empty for all of them),
-    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`. `profile` serves
-    "auto", and "bucket" without a count (8 where the profile does not tell the size).
+    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`.
     """
     if not isinstance(spec, str):
         return spec.resolved(key_fields) if isinstance(spec, BucketIndex) else spec
     name = spec.strip().lower()
-    if name == "auto":
-        advice = advise(profile or TableProfile(has_key=bool(key_fields)))
-        name, buckets = advice.index, buckets or advice.settings.get("buckets")
-        if name != "bucket":
-            buckets, fields = None, ()
     if name == "bucket":
         _refuse(name, update_partition_path=update_partition_path)
-        return BucketIndex(buckets or _buckets_for(profile), tuple(fields)).resolved(key_fields)
+        return BucketIndex(buckets or DEFAULT_BUCKETS, tuple(fields)).resolved(key_fields)
     _refuse(name, buckets=buckets, fields=tuple(fields) or None)
     if name in RecordIndex.NAMES:
         if RecordIndex.NAMES[name]:
@@ -98,7 +90,7 @@ def index_properties(index: Index) -> dict[str, str]:
 
 def index_changes(index: Index) -> dict[str, str | None]:
     """Changes to `hoodie.properties` that make a table remember this index and forget what another one left there."""
-    every = ("type", "bucket.count", "bucket.fields", "update_partition", "partitioned")
+    every = ("type", "bucket.count", "bucket.fields", "update_partition", "partitioned", "why")
     return {**dict.fromkeys((PREFIX + key for key in every), None), **index_properties(index)}
 
 
@@ -130,12 +122,6 @@ def _words(settings: Mapping[str, str]) -> str:
     }
     details = [said.get(k, k + "={}").format(v) for k, v in settings.items() if k != "type"]
     return settings.get("type", "unnamed") + (f" ({', '.join(details)})" if details else "")
-
-
-def _buckets_for(profile: TableProfile | None) -> int:
-    if profile is None or profile.rows is None or profile.row_bytes is None:
-        return DEFAULT_BUCKETS
-    return bucket_count(profile.rows * profile.row_bytes / max(1, profile.partitions or 1))
 
 
 def _refuse(name: str, **given: object) -> None:

@@ -11,6 +11,8 @@ from lakebed.model import HOODIE
 from lakebed.timeline.merge_config import MergeMode, merge_mode_of
 
 INDEX_PREFIX = "lakebed.index."
+_WHY = "why"
+INDEX_REASON = INDEX_PREFIX + _WHY
 SORT = "lakebed.sort"
 # Where a version 6 table of ours keeps them: Hudi has no place for them there.
 PARTITION_TYPES = "lakebed.partition.types"
@@ -170,7 +172,14 @@ class TableConfig:
     @property
     def index_settings(self) -> dict[str, str]:
         """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
-        return {k.removeprefix(INDEX_PREFIX): v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX)}
+        noted = {k.removeprefix(INDEX_PREFIX): v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX)}
+        noted.pop(_WHY, None)
+        return noted
+
+    @property
+    def index_reason(self) -> str:
+        """Why "auto" took the table's index; empty where the index was named."""
+        return self._text(INDEX_REASON)
 
     @property
     def sorts_by_key(self) -> bool:

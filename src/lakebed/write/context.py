@@ -86,7 +86,7 @@ class WriteContext:
 def requested_index(options: Options, key_fields: Sequence[str], recorded: Index | None) -> Index | None:
     """The index that a job's options name, or None. What they leave open is as the table has it, else as Hudi has."""
     said = options.index
-    if said.type is None:
+    if said.type is None or said.type == "auto":
         return None
     buckets, fields = said.buckets, said.fields
     if said.type == BucketIndex.name:

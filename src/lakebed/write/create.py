@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from lakebed.config.settings import TableSettings
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
 from lakebed.expressions.key_generators import kind_of
+from lakebed.index.advisor import TableProfile, advise
 from lakebed.index.base import Index
 from lakebed.index.registry import make_index
 from lakebed.merge.rules import MergeRules
@@ -19,9 +20,11 @@ from lakebed.slices.keys import key_generator_spec
 from lakebed.storage.base import Storage
 from lakebed.timeline.new_table import new_table_properties
 from lakebed.timeline.properties_file import create_table
-from lakebed.timeline.table_config import SORT, TableConfig
+from lakebed.timeline.table_config import INDEX_REASON, SORT, TableConfig
 from lakebed.write.context import incoming_schema
 from lakebed.write.index_rules import check_new_indexes
+
+_log = logging.getLogger("lakebed")
 
 
 def create(
@@ -35,14 +38,23 @@ def create(
     update_partition_path: bool | None,
     properties: Mapping[str, str],
     indexes: Sequence[str] = (),
+    profile: TableProfile | None = None,
 ) -> TableConfig:
-    """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage."""
+    """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage.
+
+    `profile` is what "auto" goes by; the table remembers why it has the index that it got so.
+    """
     columns = incoming_schema(schema)
     _check_words(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
+    why: dict[str, str] = {}
+    if isinstance(index, str) and index.strip().lower() == "auto":
+        advice = advise(profile or TableProfile(has_key=bool(key_fields)), buckets, hash_fields)
+        index, buckets, why = advice.index, advice.settings.get("buckets"), {INDEX_REASON: advice.why}
+        _log.info("table %s: index %s", storage.url(), advice.why)
     chosen = make_index(
-        index if key_fields or index != "auto" else "simple",
+        index,
         key_fields=key_fields,
         buckets=buckets,
         fields=hash_fields,
@@ -73,6 +85,7 @@ def create(
         timezone=settings.timezone or "UTC",
         index_settings=chosen.settings(),
         extra={
+            **why,
             **settings.timestamp,
             **_key_options(settings),
             **remembered_property(wanted),
@@ -163,16 +176,3 @@ def _name_of(storage: Storage) -> str:
     last = storage.spec.uri.rstrip("/").rpartition("/")[2]
     name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in last)
     return name if name and not name[0].isdigit() else f"t_{name}"
-
-
-def schema_of_data(data: Any, read: Any) -> pa.Schema:
-    """The Arrow schema of what the caller gave: a schema, Spark's StructType or DataFrame, or data."""
-    if isinstance(data, pa.Schema):
-        return data
-    if hasattr(data, "jsonValue") and hasattr(data, "json"):
-        from lakebed.schema.spark import spark_json_to_arrow
-
-        return spark_json_to_arrow(data.json())
-    if hasattr(data, "__arrow_c_schema__") and not hasattr(data, "__arrow_c_stream__"):
-        return pa.schema(data)
-    return read(data)

@@ -22,6 +22,7 @@ from lakebed.write.create import create
 from lakebed.write.delete import delete
 from lakebed.write.overwrite import delete_partitions, insert_overwrite
 from lakebed.write.result import WriteResult
+from lakebed.write.table_profile import profile_of
 from lakebed.write.upsert import insert, upsert
 
 Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
@@ -100,15 +101,17 @@ def _default_operation(config: TableConfig) -> str:
 
 def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableConfig:
     said = job.index
+    rows = engine.rows(df)
     return create(
         storage,
-        engine.schema(engine.rows(df)),
+        engine.schema(rows),
         settings=job.table,
         index=said.type or "simple",
         buckets=said.buckets or (HUDI_BUCKETS if said.type == BucketIndex.name else None),
         hash_fields=said.fields or (),
         update_partition_path=said.update_partition,
         properties={},
+        profile=profile_of(engine, rows, job.table) if said.type == "auto" else None,
     )
 
 

@@ -124,7 +124,7 @@ class TableMetadata:
         if self.settings.on_unknown_metadata == "refuse":
             raise UnsupportedFeature(
                 f"the metadata table of {self.storage.url()} has partitions that lakebed does not know: {names}",
-                hint="write with on_unknown_metadata='drop' to take them off, or with the engine that made them",
+                hint="write with lakebed.metadata.on_unknown=drop to take them off, or with the engine that made them",
                 context={"feature": "metadata partition", "partitions": unknown},
             )
         _log.warning("taking the metadata partition(s) %s off: lakebed cannot keep them up to date", names)

@@ -6,8 +6,9 @@ import pytest
 from lakebed.index.advisor import MIB, TableProfile, advise, bucket_count, row_bytes
 
 
-def _profile(gigabytes: float, **more: object) -> TableProfile:
-    return TableProfile(rows=int(gigabytes * 1024), row_bytes=MIB, **more)  # type: ignore[arg-type]
+def _profile(gigabytes: float, partitions: int | None = 0, **more: object) -> TableProfile:
+    rows = int(gigabytes * 1024)
+    return TableProfile(rows=rows, row_bytes=MIB, partitions=partitions, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ def _profile(gigabytes: float, **more: object) -> TableProfile:
         (TableProfile(has_key=False), "simple", None, "keys are generated"),
         (_profile(0.1), "simple", None, "102 MB in all"),
         (_profile(10), "bucket", 64, "10.0 GB in all make 64 buckets of 160 MB"),
-        (_profile(10, partitions=0), "bucket", 64, "10.0 GB in all"),
+        (_profile(10, partitions=None), "simple", None, "partition paths whose number is not known"),
         (_profile(10, partitions=10), "bucket", 4, "1.0 GB in each of 10 partitions make 4 buckets of 256 MB"),
         (_profile(10, partitions=1000), "simple", None, "too little to split"),
         (_profile(10, partitions=10, keys_grow=True), "simple", None, "only through the few partitions"),

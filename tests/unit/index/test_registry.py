@@ -7,7 +7,6 @@ import pytest
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.index import registry
-from lakebed.index.advisor import TableProfile
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.registry import check_same_index, index_changes, index_properties, make_index, recorded_index
@@ -51,6 +50,7 @@ def test_properties_have_lakebeds_names() -> None:
         "lakebed.index.bucket.fields": None,
         "lakebed.index.update_partition": None,
         "lakebed.index.partitioned": None,
+        "lakebed.index.why": None,
     }
 
 
@@ -59,14 +59,8 @@ def test_bucket_hashes_all_key_fields_in_key_order() -> None:
     assert make_index(BucketIndex(3), key_fields=KEYS).settings()["bucket.fields"] == "id,code"
 
 
-def test_bucket_count_follows_the_profile() -> None:
-    big = TableProfile(rows=100_000_000, row_bytes=100)
+def test_a_bucket_index_without_a_count_has_eight() -> None:
     assert make_index("bucket", key_fields=KEYS).settings()["bucket.count"] == "8"
-    assert make_index("bucket", key_fields=KEYS, profile=big).settings()["bucket.count"] == "64"
-    auto = make_index("auto", key_fields=KEYS, profile=big)
-    assert (auto.name, auto.settings()["bucket.count"]) == ("bucket", "64")
-    assert make_index("auto", key_fields=KEYS).name == "simple"
-    assert make_index("auto", key_fields=()).name == "simple"
 
 
 @pytest.mark.parametrize("name", ["bloom", "GLOBAL_BLOOM", "hbase"])

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.expression_indexes import ExpressionIndex
 from lakebed.metadata.expression_results import filter_records_of, stats_of_results
@@ -29,7 +28,6 @@ from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.write.expression_records import results_of_files
-from lakebed.write.table_metadata import TableMetadata
 from tables_in_memory import in_memory
 
 SCHEMA = pa.schema(
@@ -271,9 +269,10 @@ def test_one_that_cannot_be_kept_is_taken_off(make: Make, caplog: pytest.LogCapt
     path = ".hoodie/.index_defs/index.json"
     storage.write(path, storage.read(path).replace(b'"date_format"', b'"soundex"'))
     config = load_table_config(storage)
-    strict = WriteSettings(on_unknown_metadata="refuse")
+    options = {"lakebed.metadata.on_unknown": "refuse"}
     with pytest.raises(UnsupportedFeature, match=DAY):
-        TableMetadata(storage, config, load_timeline(storage, config), strict).make_ready()
+        lakebed.open(table.uri).upsert(batch(range(3), later=1), options=options)
+    assert load_table_config(storage) == config
     with caplog.at_level(logging.WARNING, "lakebed"):
         lakebed.open(table.uri).upsert(batch(range(3), later=1))
     assert "soundex" in caplog.text

@@ -1,0 +1,46 @@
+"""What is known of a table before it exists: the columns of what the caller gave, and about how large it will be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.config.settings import TableSettings
+from lakebed.engine.base import Engine, Rows
+from lakebed.index.advisor import TableProfile, row_bytes
+
+
+def schema_given(data: Any) -> pa.Schema | None:
+    """The Arrow schema where the caller gave one (Arrow's, Spark's StructType); None for data."""
+    if isinstance(data, pa.Schema):
+        return data
+    if hasattr(data, "jsonValue") and hasattr(data, "json"):
+        from lakebed.schema.spark import spark_json_to_arrow
+
+        return spark_json_to_arrow(data.json())
+    if hasattr(data, "__arrow_c_schema__") and not hasattr(data, "__arrow_c_stream__"):
+        return pa.schema(data)
+    return None
+
+
+def profile_of(engine: Engine, rows: Rows, settings: TableSettings) -> TableProfile:
+    """The size of a table that is going to hold these rows, told without running a job."""
+    schema = engine.schema(rows)
+    width = row_bytes(schema)
+    return TableProfile(
+        rows=engine.estimated_rows(rows, width),
+        row_bytes=width,
+        partitions=_partitions(engine, rows, schema, settings),
+        has_key=bool(settings.key_fields),
+    )
+
+
+def _partitions(engine: Engine, rows: Rows, schema: pa.Schema, settings: TableSettings) -> int | None:
+    """How many partition paths the rows have; None where that takes a job or a key generator."""
+    fields = settings.partition_fields or ()
+    if not fields:
+        return 0
+    if engine.name != "local" or settings.key_generator or settings.partition_types:
+        return None
+    return engine.aggregate(rows, fields).num_rows if set(fields) <= set(schema.names) else None
