@@ -81,9 +81,9 @@ class Case:
 
 EVERY = ["bloom_filters", "column_stats", "partition_stats"]
 CASES = (
-    Case(9, "record", [*EVERY, "note", "price"], MERGED_LOGS),
+    Case(9, "record", [*EVERY, "note", "price", "v"], MERGED_LOGS),
     Case(9, "record_level_index", EVERY),
-    Case(8, "record", [*EVERY, "note", "at"], AT_ONCE),
+    Case(8, "record", [*EVERY, "note", "at", "day"], AT_ONCE),
     Case(6, "record", ["bloom_filters", "column_stats"]),
 )
 
@@ -182,6 +182,9 @@ def found_by_index(oracle: HudiOracle, table: Table, model: DictTable) -> None:
     filters["_hoodie_commit_time > '2020' and _hoodie_record_key <= 'a'"] = data_of(rows)
     for note in ("a$b", "ü", "note"):
         filters[f"note = '{note}'"] = data_of([row for row in rows if row["note"] == note])
+    one = next(row for row in rows if row["v"] is not None and row["day"] is not None)
+    filters[f"v = {one['v']}"] = data_of([row for row in rows if row["v"] == one["v"]])
+    filters[f"day = date'{one['day']}'"] = data_of([row for row in rows if row["day"] == one["day"]])
     for where, expected in filters.items():
         assert_same_rows(oracle.read(table.uri, where=where, option={"hoodie.metadata.enable": "true"}), expected)
         assert_same_rows(lakebed.open(table.uri).scan(filter=where).to_arrow(), expected)

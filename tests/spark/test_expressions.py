@@ -17,7 +17,6 @@ from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.expressions.bucket import Bucket, JavaHash
 from lakebed.expressions.key_generators import KeyGenerator, KeyGeneratorSpec, key_generator
 from lakebed.expressions.key_text import KeyText
-from lakebed.expressions.ordering import Ordering
 from lakebed.expressions.zones import java_zone
 from lakebed.schema.arrow import normalise
 from lakebed.schema.spark import arrow_to_spark_ddl
@@ -159,9 +158,8 @@ def type_expressions() -> dict[str, RowExpression]:
         found[f"paths {name}"] = both.partition_path
         found[f"bucket {name}"] = Bucket(both, (name,), 16)
         found[f"hash {name}"] = JavaHash(KeyText(name))
-        found[f"order {name}"] = Ordering((name, "i32"))
     # NaN is not equal to itself
-    del found["column f32"], found["column f64"], found["order f32"], found["order f64"]
+    del found["column f32"], found["column f64"]
     for name in ("ts", "dst", "ntz"):
         for zone in (NEW_YORK, KOLKATA, java_zone("UTC"), java_zone("GMT-3:30")):
             found[f"consistent {name} {zone.id}"] = KeyText(name, True, zone)

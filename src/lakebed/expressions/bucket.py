@@ -103,10 +103,6 @@ class Bucket:
         wanted = self.fields or self.keys.key_fields
         return tuple(name for name in self.keys.key_fields if name in wanted)
 
-    def needs_exact(self, schema: pa.Schema) -> bool:
-        """Whether columns of these types can make a key that Hudi's parser reads differently from its parts."""
-        return self.confusing_sql(schema) != "FALSE"
-
     def confusing_sql(self, schema: pa.Schema) -> str:
         """Spark SQL predicate: rows whose key must be parsed as Hudi parses it; `FALSE` when no row can be one."""
         key = self.keys.record_key

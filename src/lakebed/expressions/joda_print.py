@@ -96,10 +96,6 @@ class PrintPattern:
         """How many `/` every printed text has."""
         return 0 if self.url_encode else sum(token.text.count("/") for token in self.tokens)
 
-    @property
-    def needs_offset(self) -> bool:
-        return any(token.letter == "Z" for token in self.tokens)
-
     def sql(self, local: str, offset: str = "0L", zone_id: str | None = None) -> str:
         """Spark SQL text, which repeats `local` (bigint): generated code computes it once for each row. `zone_id` is
         what `ZZZ` prints, else the offset.

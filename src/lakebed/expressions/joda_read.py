@@ -43,10 +43,6 @@ class ReadPattern:
     tokens: tuple[Token, ...]
     pivot_year: int
 
-    @property
-    def has_offset(self) -> bool:
-        return any(token.letter == "Z" for token in self.tokens)
-
     def regex(self, *, named: bool = False) -> str:
         """The regular expression, one group for each token that is no literal (`named`: as RE2 names them)."""
         text, group = "^", 0

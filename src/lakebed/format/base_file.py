@@ -64,11 +64,6 @@ class Footer:
     row_groups: int
     metadata: Any
 
-    @property
-    def key_range(self) -> tuple[str | None, str | None]:
-        """Smallest and greatest record key, None where the file does not say."""
-        return self.key_values.get(MIN_KEY), self.key_values.get(MAX_KEY)
-
     @cached_property
     def avro_schema(self) -> dict[str, Any] | None:
         """The writer's Avro schema, meta columns included; row writers leave it out."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -284,18 +282,6 @@ def _java_hash_of(text: str) -> int:
     for i in range(0, len(units), 2):
         total = (31 * total + (units[i] | units[i + 1] << 8)) & 0xFFFFFFFF
     return total
-
-
-def md5_long(strings: Any) -> Int64s:
-    """First 8 bytes of each value's MD5 as a little-endian long (Hudi's insert routing); null counts as "".
-
-    >>> md5_long(pa.array(["", "k1"])).tolist()
-    [338333539836370388, -2824167150859503690]
-    """
-    data, offsets = value_buffer(plain_strings(strings))
-    raw, ends = data.data, offsets.tolist()
-    digests = b"".join(hashlib.md5(raw[a:b], usedforsecurity=False).digest()[:8] for a, b in pairwise(ends))
-    return np.frombuffer(digests, "<i8").astype(np.int64)
 
 
 def record_index_shard(keys: Any, shards: int) -> Int32s:

@@ -48,7 +48,6 @@ class Heartbeat:
         self._interval = interval
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._written = 0.0
 
     def start(self) -> None:
         """Write the first beat, and go on in the background."""
@@ -76,11 +75,6 @@ class Heartbeat:
         self.stop()
         remove_heartbeat(self._storage, self._instant)
 
-    @property
-    def is_expired(self) -> bool:
-        """Whether others may take this write for dead by now, since beats did not get through."""
-        return time.time() - self._written > self._interval * TOLERABLE_MISSES
-
     def __enter__(self) -> Heartbeat:
         self.start()
         return self
@@ -91,16 +85,14 @@ class Heartbeat:
         self.stop()
 
     def _beat(self) -> None:
-        at = time.time()
         body = {**this_process().to_json(), "writerId": self._writer_id, "intervalSeconds": self._interval}
         self._storage.write(heartbeat_path(self._instant), json.dumps(body).encode())
-        self._written = at
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval):
             try:
                 self._beat()
-            except Exception:  # the next beat may get through; `is_expired` tells when too many did not
+            except Exception:  # the next beat may get through; who is taken for dead finds out as it commits
                 continue
             except BaseException:
                 _beating.discard((self._instant, self._writer_id))

@@ -36,10 +36,6 @@ class CleanPlan:
     earliest: Instant | None = None
     last_completed: str = ""
 
-    @property
-    def earliest_time(self) -> str:
-        return self.earliest.time if self.earliest else ""
-
 
 def encode_compaction_plan(slices: Iterable[FileSlice], *, log_compaction: bool = False) -> bytes:
     """The requested body of a compaction of these file slices, or of a log compaction."""

@@ -121,11 +121,6 @@ class TableConfig:
         return self._flag("hoodie.populate.meta.fields", default=True)
 
     @property
-    def partition_metafile_base_format(self) -> bool:
-        """Whether partition metadata files are empty base files with the keys in the footer."""
-        return self._flag("hoodie.partition.metafile.use.base.format", default=False)
-
-    @property
     def timezone(self) -> str:
         """The zone of instant times: `UTC`, or `LOCAL` for that of the writing process."""
         return self._text("hoodie.table.timeline.timezone").upper() or "LOCAL"

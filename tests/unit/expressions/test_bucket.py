@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.errors import InvalidOption
 from lakebed.expressions.bucket import Bucket, JavaHash
 from lakebed.expressions.key_generators import KeyGenerator, KeyGeneratorSpec, key_generator
 from lakebed.expressions.key_text import KeyText
-from lakebed.expressions.ordering import Ordering
 from lakebed.format.hashes import extract_hash_values
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("day", pa.date32())])
@@ -24,8 +23,8 @@ def keys_of(kind: str, *fields: str) -> KeyGenerator:
 
 def test_the_formula_serves_rows_that_cannot_confuse_and_types_decide_which_can() -> None:
     assert Bucket(keys_of("SIMPLE", "n"), (), 8).confusing_sql(SCHEMA) == "FALSE"
-    assert not Bucket(keys_of("COMPLEX", "n", "day"), (), 8).needs_exact(SCHEMA)
-    assert Bucket(keys_of("COMPLEX", "n", "id"), ("n",), 8).needs_exact(SCHEMA)
+    assert Bucket(keys_of("COMPLEX", "n", "day"), (), 8).confusing_sql(SCHEMA) == "FALSE"
+    assert Bucket(keys_of("COMPLEX", "n", "id"), ("n",), 8).confusing_sql(SCHEMA) != "FALSE"
     confusing = Bucket(keys_of("SIMPLE", "id"), (), 8).confusing_sql(SCHEMA)
     assert confusing == "coalesce(contains(`id`, ',') AND contains(`id`, ':'), FALSE)"
     assert Bucket(keys_of("COMPLEX", "id"), (), 8).confusing_sql(SCHEMA) == "coalesce(contains(`id`, ','), FALSE)"
@@ -100,26 +99,6 @@ def test_java_hash_of_text_and_null() -> None:
     rows = pa.record_batch({"id": ["é€😀", None, "k0"]})
     assert JavaHash(KeyText("id")).arrow(rows).to_pylist() == [16752006, 0, 3365]
     assert JavaHash(KeyText("id")).arrow(rows).type == pa.int32()
-
-
-class TestOrdering:
-    def test_one_field_is_the_column_several_are_a_struct(self) -> None:
-        rows = pa.record_batch({"n": pa.array([1, None]), "day": pa.array([0, 1], pa.int32()).cast(pa.date32())})
-        assert Ordering(("n",)).sql(rows.schema) == "`n`"
-        assert Ordering(("n",)).arrow(rows).to_pylist() == [1, None]
-        assert Ordering(("n", "day")).sql(rows.schema) == "named_struct('n', `n`, 'day', `day`)"
-        assert Ordering(("n", "day")).arrow(rows).field("day").equals(rows.column("day"))
-
-    @pytest.mark.parametrize(
-        "kind", [pa.list_(pa.int8()), pa.map_(pa.string(), pa.int8()), pa.struct([("x", pa.int8())]), pa.null()]
-    )
-    def test_types_without_an_order_are_refused(self, kind: pa.DataType) -> None:
-        with pytest.raises(SchemaConflict, match="ordering field `o`"):
-            Ordering(("o",)).check(pa.schema([("o", kind)]))
-
-    def test_a_missing_field_is_refused(self) -> None:
-        with pytest.raises(SchemaConflict, match="no column `o`"):
-            Ordering(("o",)).check(SCHEMA)
 
 
 def test_buckets_spread_and_stay_in_range() -> None:

@@ -13,6 +13,8 @@ import pytest
 from golden_tables import GoldenTable, golden_cow_tables
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.base_file import (
+    MAX_KEY,
+    MIN_KEY,
     BaseFileWriter,
     ParquetSettings,
     base_file_footer,
@@ -270,7 +272,7 @@ def test_footer_says_what_readers_look_for(storage: Storage):
         storage, "f", data, None, **base_file_footer(avro_schema_with_meta=avro, min_key="a", max_key="é", bloom=keys)
     )
     footer = read_footer(storage, "f", size)
-    assert footer.key_range == ("a", "é")
+    assert [footer.key_values[name] for name in (MIN_KEY, MAX_KEY)] == ["a", "é"]
     assert footer.key_values["org.apache.spark.version"] >= "3"
     assert footer.avro_schema is not None
     assert [f["name"] for f in footer.avro_schema["fields"]][:5] == list(META_COLUMNS)

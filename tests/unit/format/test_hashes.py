@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-import struct
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,7 +14,6 @@ from lakebed.format.hashes import (
     java_hash,
     java_list_hash,
     key_list_hash,
-    md5_long,
     record_index_shard,
 )
 
@@ -119,13 +115,6 @@ def test_the_key_that_hangs_hudi_ends():
 def test_null_keys_are_empty_ones():
     assert bucket_ids(pa.array([None, ""], pa.string()), ["id"], 8).tolist() == [7, 7]
     assert bucket_ids(pa.array([], pa.string()), ["id"], 8).tolist() == []
-
-
-def test_md5_long_of_vectors_and_slices():
-    assert md5_long(pa.array(["", "k1"])).tolist() == [338333539836370388, -2824167150859503690]
-    keys = ["x", "é€😀", "abc"]
-    expected = [struct.unpack("<q", hashlib.md5(k.encode()).digest()[:8])[0] for k in keys]
-    assert md5_long(pa.array(["", *keys])[1:]).tolist() == expected
 
 
 def test_record_index_shards():
