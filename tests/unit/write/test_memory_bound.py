@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
 from lakebed.engine.spill import Spill
+from lakebed.model import META_COLUMNS, RECORD_KEY
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from write_tables import content, rows
@@ -69,3 +75,66 @@ def test_a_spill_gives_back_what_it_took(tmp_path: Path) -> None:
             assert spill.table().equals(pa.Table.from_batches(batches))
             assert len(list(tmp_path.iterdir())) == int(spill.spilled)
         assert list(tmp_path.iterdir()) == []
+
+
+ROWS, WIDTH = 1_050_000, 1_000
+BOUND, BESIDES = 64 << 20, 300 << 20
+
+MERGE = """
+import resource, sys
+import numpy as np, pyarrow as pa
+import lakebed
+uri, rows, width, bound = sys.argv[1], *map(int, sys.argv[2:])
+table = lakebed.open(uri)
+ids = np.arange(0, rows, 100)
+given = pa.table({"id": ids, "ts": np.full(len(ids), 2), "payload": pa.array([b"new"] * len(ids))})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+result = table.upsert(given, options={"lakebed.write.memory": bound})
+print(result.updated, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def gigabyte_file_group(folder: Path) -> tuple[str, int]:
+    """A table of one base file of more than 1,000,000,000 bytes in a single row group, as other writers may make it;
+    gives its size too."""
+    payload = np.random.default_rng(1).bytes(ROWS * WIDTH)
+    offsets = np.arange(0, WIDTH * (ROWS + 1), WIDTH, dtype=np.int32)
+    data = pa.table(
+        {
+            "id": np.arange(ROWS),
+            "ts": np.ones(ROWS, np.int64),
+            "payload": pa.BinaryArray.from_buffers(
+                pa.binary(), ROWS, [None, pa.py_buffer(offsets), pa.py_buffer(payload)]
+            ),
+        }
+    )
+    uri = str(folder / "t")
+    table = lakebed.create(
+        uri,
+        data.schema,
+        key="id",
+        ordering="ts",
+        index="bucket",
+        buckets=1,
+        properties={"hoodie.metadata.enable": False},
+    )
+    table.bulk_insert(data.slice(0, 1))
+    (path,) = (folder / "t").glob("*.parquet")
+    written = pq.read_table(path)
+    same = {name: pa.repeat(written[name][0], ROWS) for name in META_COLUMNS}
+    meta = {**same, RECORD_KEY: data["id"].cast(pa.string())}
+    whole = pa.table({**meta, **{name: data[name] for name in data.column_names}})
+    whole = whole.replace_schema_metadata(pq.read_metadata(path).metadata)
+    pq.write_table(whole, path, row_group_size=ROWS, compression="zstd", use_dictionary=False, store_schema=False)
+    return uri, path.stat().st_size
+
+
+def test_a_merge_into_a_gigabyte_stays_within_the_bound_and_300_mb(tmp_path: Path) -> None:
+    uri, size = gigabyte_file_group(tmp_path)
+    assert size > 1_000_000_000
+    arguments = [sys.executable, "-c", MERGE, uri, str(ROWS), str(WIDTH), str(BOUND)]
+    said = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    updated, peak = map(int, said.split())
+    assert updated == len(range(0, ROWS, 100))
+    assert peak < BOUND + BESIDES
+    shutil.rmtree(uri)
