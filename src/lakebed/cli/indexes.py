@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import lakebed
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows, working
 from lakebed.services.index_verification import Verification
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
@@ -43,15 +43,16 @@ def create(
     """Build an index from the table's files."""
     indexes = _open(uri, storage_option).indexes
     given = pairs(option, "--option")
-    indexes.create(
-        name,
-        partitioned=partitioned,
-        groups=groups or None,
-        column=column,
-        function=function,
-        options=given,
-        kind=kind,
-    )
+    with working(f"building {name}"):
+        indexes.create(
+            name,
+            partitioned=partitioned,
+            groups=groups or None,
+            column=column,
+            function=function,
+            options=given,
+            kind=kind,
+        )
     show_rows(indexes.to_arrow(), output)
 
 
@@ -83,7 +84,8 @@ def reshard(
     if bool(file_groups) == bool(partition):
         raise typer.BadParameter("give --file-groups or --partition", param_hint="--file-groups")
     indexes = _open(uri, storage_option).indexes
-    indexes.reshard(name, _numbers(partition) if partition else file_groups)
+    with working(f"re-sharding {name}"):
+        indexes.reshard(name, _numbers(partition) if partition else file_groups)
     show_rows(indexes.skew(name).to_arrow(), output)
 
 
@@ -103,7 +105,8 @@ def skew(
 @app.command()
 def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """Compare every index with the table's files and rows; the exit code is 1 when they differ."""
-    found = _open(uri, storage_option).indexes.verify()
+    with working("verifying"):
+        found = _open(uri, storage_option).indexes.verify()
     _show(found, output)
     if not found.ok:
         raise typer.Exit(1)
@@ -117,7 +120,9 @@ def repair(
     storage_option: StorageOptions = None,
 ) -> None:
     """Verify, and write the records that differ; shows what was wrong."""
-    _show(_open(uri, storage_option).indexes.repair(index), output)
+    with working("repairing"):
+        found = _open(uri, storage_option).indexes.repair(index)
+    _show(found, output)
 
 
 def _numbers(given: list[str]) -> dict[str, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, StrEnum
@@ -13,6 +14,7 @@ from typing import Annotated, Any, cast
 import pyarrow as pa
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 
@@ -39,6 +41,16 @@ def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
         found[key.strip()] = value
     return found
+
+
+@contextmanager
+def working(what: str) -> Generator[None]:
+    """Shows on standard error, if that is a terminal, that something goes on and since when; gone when it is done."""
+    console = Console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task(what, total=None)
+        yield
 
 
 def show_rows(table: pa.Table, form: Form) -> None:

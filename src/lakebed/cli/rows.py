@@ -11,7 +11,7 @@ import typer
 
 import lakebed
 from lakebed.cli.files import read_rows
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows, show_text
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows, show_text, working
 
 if TYPE_CHECKING:
     from lakebed.read.scan import Scan
@@ -69,7 +69,9 @@ def scan(
 ) -> None:
     """Rows of the table."""
     found = _open(uri, storage_option).scan(columns=_names(columns), filter=filter_by, as_of=as_of, query=query.value)
-    show_rows(_first(found, limit), output)
+    with working("reading"):
+        rows = _first(found, limit)
+    show_rows(rows, output)
 
 
 def count(
@@ -81,7 +83,8 @@ def count(
     storage_option: StorageOptions = None,
 ) -> None:
     """How many rows."""
-    rows = _open(uri, storage_option).scan(filter=filter_by, as_of=as_of, query=query.value).count()
+    with working("counting"):
+        rows = _open(uri, storage_option).scan(filter=filter_by, as_of=as_of, query=query.value).count()
     if output is Form.JSON:
         show_facts({"rows": rows}, output)
     else:
@@ -114,7 +117,9 @@ def changes(
 ) -> None:
     """Rows written since a checkpoint; the next checkpoint goes to standard error."""
     found = _open(uri, storage_option).changes(start, end, columns=_names(columns), filter=filter_by)
-    show_rows(_first(found, limit), output)
+    with working("reading"):
+        rows = _first(found, limit)
+    show_rows(rows, output)
     typer.echo(f"next --start {found.end}", err=True)
 
 
@@ -126,7 +131,8 @@ def upsert(
     storage_option: StorageOptions = None,
 ) -> None:
     """Update rows with known keys, insert the others."""
-    result = _open(uri, storage_option).upsert(read_rows(file), options=pairs(option, "--option"))
+    with working(f"upserting {file.name}"):
+        result = _open(uri, storage_option).upsert(read_rows(file), options=pairs(option, "--option"))
     _show_result(result, output)
 
 
@@ -138,7 +144,8 @@ def insert(
     storage_option: StorageOptions = None,
 ) -> None:
     """Insert rows without looking for their keys."""
-    result = _open(uri, storage_option).insert(read_rows(file), options=pairs(option, "--option"))
+    with working(f"inserting {file.name}"):
+        result = _open(uri, storage_option).insert(read_rows(file), options=pairs(option, "--option"))
     _show_result(result, output)
 
 
@@ -155,7 +162,9 @@ def delete(
         raise typer.BadParameter("give either record keys or --where", param_hint="--where")
     table = _open(uri, storage_option)
     target = where if where else lakebed.KeyText(keys or [])
-    _show_result(table.delete(target, options=pairs(option, "--option")), output)
+    with working("deleting"):
+        result = table.delete(target, options=pairs(option, "--option"))
+    _show_result(result, output)
 
 
 def explain(
@@ -174,7 +183,8 @@ def explain(
     """The plan of an upsert of a file, or of a scan; nothing is written."""
     table = _open(uri, storage_option)
     if file is not None:
-        plan = table.explain(upsert=read_rows(file), options=pairs(option, "--option"))
+        with working("planning"):
+            plan = table.explain(upsert=read_rows(file), options=pairs(option, "--option"))
         if output is Form.JSON:
             show_facts(plan.to_dict(), output)
         else:

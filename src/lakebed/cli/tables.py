@@ -58,7 +58,7 @@ def create(
     """Make an empty table with the columns of a file."""
     table = lakebed.create(
         uri,
-        read_rows(schema_from).schema,
+        read_rows(schema_from),
         key=_fields(key),
         partition_by=_fields(partition_by),
         ordering=_fields(ordering),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +184,18 @@ def test_indexes(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     left = said(capsys, "index", "drop", uri, "record_index")
     assert "record_index" not in {row["index"] for row in left}
+
+
+def test_long_work_is_shown_on_a_terminal_and_nowhere_else(uri: str, tmp_path: Path) -> None:
+    pq.write_table(TRIPS, tmp_path / "more.parquet")
+    command = [sys.executable, "-c", "from lakebed.cli.main import run; run()"]
+    command += ["upsert", uri, str(tmp_path / "more.parquet")]
+    quiet = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert quiet.stderr == ""
+    ours, theirs = pty.openpty()
+    shown = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    assert "upserting more.parquet" in os.read(ours, 1 << 16).decode()
+    for end in (ours, theirs):
+        os.close(end)
+    assert quiet.stdout.startswith("upsert ")
+    assert shown.stdout.startswith("upsert ")
