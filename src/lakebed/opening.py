@@ -79,24 +79,23 @@ def create(
         sort=sort,
     )
     said = options.index
-    chosen = said.type or index
-    schema, profile = schema_given(schema_or_data), None
+    schema = schema_given(schema_or_data)
+    engine = rows = None
     if schema is None:
         engine = choose_engine(schema_or_data, spark)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
-        profile = profile_of(engine, rows, settings) if chosen == "auto" else None
     config = create_table(
         storage,
         schema,
         settings=settings,
-        index=chosen,
+        index=said.type or index,
         buckets=buckets if buckets is not None else said.buckets,
         hash_fields=_names(hash_fields) or said.fields or (),
         update_partition_path=said.update_partition,
         indexes=_names(indexes),
         properties={METADATA_OPTION: "false"} if options.write.metadata is False else {},
-        profile=profile,
+        profile=lambda: profile_of(schema, settings, said, engine, rows),
     )
     return Table(storage, config, spark)
 

@@ -98,12 +98,18 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings."""
+    """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings; and what
+    "auto" is told to expect of a new table."""
 
     type: str | None = None
     buckets: int | None = None
     fields: tuple[str, ...] | None = None
     update_partition: bool | None = None
+    expected_rows: int | None = None
+    expected_partitions: int | None = None
+    expected_batch: int | None = None
+    unique_keys: bool = False
+    growing_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)

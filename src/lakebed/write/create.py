@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -38,11 +38,11 @@ def create(
     update_partition_path: bool | None,
     properties: Mapping[str, str],
     indexes: Sequence[str] = (),
-    profile: TableProfile | None = None,
+    profile: Callable[[], TableProfile],
 ) -> TableConfig:
     """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage.
 
-    `profile` is what "auto" goes by; the table remembers why it has the index that it got so.
+    `profile` gives what "auto" goes by; the table remembers why it has the index that it got so.
     """
     columns = incoming_schema(schema)
     _check_words(settings, buckets)
@@ -50,7 +50,7 @@ def create(
     _check_columns(columns, settings)
     why: dict[str, str] = {}
     if isinstance(index, str) and index.strip().lower() == "auto":
-        advice = advise(profile or TableProfile(has_key=bool(key_fields)), buckets, hash_fields)
+        advice = advise(profile(), buckets, hash_fields)
         index, buckets, why = advice.index, advice.settings.get("buckets"), {INDEX_REASON: advice.why}
         _log.info("table %s: index %s", storage.url(), advice.why)
     chosen = make_index(

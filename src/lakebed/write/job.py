@@ -102,16 +102,17 @@ def _default_operation(config: TableConfig) -> str:
 def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableConfig:
     said = job.index
     rows = engine.rows(df)
+    schema = engine.schema(rows)
     return create(
         storage,
-        engine.schema(rows),
+        schema,
         settings=job.table,
         index=said.type or "simple",
         buckets=said.buckets or (HUDI_BUCKETS if said.type == BucketIndex.name else None),
         hash_fields=said.fields or (),
         update_partition_path=said.update_partition,
         properties={},
-        profile=profile_of(engine, rows, job.table) if said.type == "auto" else None,
+        profile=lambda: profile_of(schema, job.table, said, engine, rows),
     )
 
 

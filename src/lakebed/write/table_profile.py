@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.config.settings import TableSettings
+from lakebed.config.settings import IndexSettings, TableSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.index.advisor import TableProfile, row_bytes
 
@@ -24,14 +24,27 @@ def schema_given(data: Any) -> pa.Schema | None:
     return None
 
 
-def profile_of(engine: Engine, rows: Rows, settings: TableSettings) -> TableProfile:
-    """The size of a table that is going to hold these rows, told without running a job."""
-    schema = engine.schema(rows)
+def profile_of(
+    schema: pa.Schema,
+    settings: TableSettings,
+    expected: IndexSettings,
+    engine: Engine | None = None,
+    rows: Rows | None = None,
+) -> TableProfile:
+    """The table as the options expect it; what they leave open is told from the rows that were given, if any, without
+    running a job."""
     width = row_bytes(schema)
+    count, partitions = expected.expected_rows, expected.expected_partitions
+    if engine is not None and rows is not None:
+        count = count or engine.estimated_rows(rows, width)
+        partitions = partitions or _partitions(engine, rows, schema, settings)
     return TableProfile(
-        rows=engine.estimated_rows(rows, width),
+        rows=count,
         row_bytes=width,
-        partitions=_partitions(engine, rows, schema, settings),
+        partitions=partitions if settings.partition_fields else 0,
+        keys_grow=expected.growing_keys,
+        unique_keys=expected.unique_keys,
+        batch=expected.expected_batch,
         has_key=bool(settings.key_fields),
     )
 
@@ -39,8 +52,6 @@ def profile_of(engine: Engine, rows: Rows, settings: TableSettings) -> TableProf
 def _partitions(engine: Engine, rows: Rows, schema: pa.Schema, settings: TableSettings) -> int | None:
     """How many partition paths the rows have; None where that takes a job or a key generator."""
     fields = settings.partition_fields or ()
-    if not fields:
-        return 0
     if engine.name != "local" or settings.key_generator or settings.partition_types:
         return None
-    return engine.aggregate(rows, fields).num_rows if set(fields) <= set(schema.names) else None
+    return engine.aggregate(rows, fields).num_rows if fields and set(fields) <= set(schema.names) else None

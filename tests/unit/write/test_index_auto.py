@@ -64,6 +64,35 @@ def test_partition_paths_that_a_generator_makes_are_not_counted(tmp_path: Path) 
     assert "whose number is not known" in table.indexes.reason
 
 
+MANY = {"lakebed.expect.rows": 100_000_000}
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "expected", "index", "reason"),
+    [
+        (None, {}, "bucket", "make 16 buckets"),
+        ("city", {}, "simple", "whose number is not known"),
+        ("city", {"lakebed.expect.partitions": 10}, "bucket", "in each of 10 partitions"),
+        ("city", {"lakebed.expect.partitions": 10, "lakebed.expect.growing.keys": True}, "simple", "few partitions"),
+        ("city", {"lakebed.expect.partitions": 1000, "lakebed.expect.batch": 900}, "simple", "too little to split"),
+        (
+            "city",
+            {"lakebed.expect.partitions": 1000, "lakebed.expect.batch": 900, "lakebed.expect.unique.keys": True},
+            "record",
+            "upserts of 900 rows may touch 900 of 1,000 partitions",
+        ),
+    ],
+)
+def test_what_the_caller_expects(
+    tmp_path: Path, partition_by: str | None, expected: dict[str, Any], index: str, reason: str
+) -> None:
+    table = made(tmp_path, SCHEMA, partition_by=partition_by, properties={**MANY, **expected})
+    assert index_of(table)[0] == index
+    assert reason in table.indexes.reason
+    table.upsert(rows(*FIRST))
+    assert content(lakebed.open(table.uri)) == FIRST
+
+
 def test_who_gives_buckets_wants_them(tmp_path: Path) -> None:
     table = made(tmp_path, rows(*FIRST), buckets=3)
     assert index_of(table) == ("bucket", 3)
