@@ -49,7 +49,7 @@ property: $(INSTALLED) ## random histories against a dict
 fault: $(INSTALLED) ## every storage mutation as a crash point
 	@$(LAYERS) fault
 
-docs-test: $(INSTALLED) ## every example of README and docstrings
+docs-test: $(INSTALLED) ## every example of README, docs and docstrings
 	@$(LAYERS) docs
 
 spark: $(INSTALLED) ## the Spark engine

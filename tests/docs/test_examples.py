@@ -1,4 +1,4 @@
-"""Every example of the README and of the docstrings runs."""
+"""Every example of the README, of the docs and of the docstrings runs."""
 
 from __future__ import annotations
 
