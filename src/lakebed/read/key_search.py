@@ -21,7 +21,7 @@ from lakebed.read.asked_keys import WantedKeys, plain_texts
 from lakebed.read.plan import FileSet, ScanPlan, plan_scan, table_columns
 from lakebed.read.predicates import Column, In, Literal, Predicate
 from lakebed.read.pruning import MAX_KEYS
-from lakebed.read.record_index import FoundKeys, Group, find_keys
+from lakebed.read.record_index import FoundKeys, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.snapshot import Snapshot
@@ -128,7 +128,7 @@ class KeySearch:
 
     def _keys_in(self, file: BaseFile) -> pa.Array:
         if self.indexed is not None:
-            return self._indexed_keys[file.partition, file.file_id]
+            return self.indexed.groups[file.partition, file.file_id]
         if self.wanted.partitions is None:
             return self._sorted_keys
         here = pc.and_(pc.equal(self.wanted.partitions, file.partition), pc.is_valid(self.wanted.texts))
@@ -137,11 +137,6 @@ class KeySearch:
     @cached_property
     def _sorted_keys(self) -> pa.Array:
         return _in_order(self.keys)
-
-    @cached_property
-    def _indexed_keys(self) -> Mapping[Group, pa.Array]:
-        assert self.indexed is not None
-        return {group: _in_order(self.indexed.keys_in(group)) for group in self.indexed.groups}
 
     def _from_all(
         self, file: BaseFile, reader: FileReader, keys: pa.Array, row_groups: Sequence[int] | None = None

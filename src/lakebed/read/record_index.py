@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,15 +28,25 @@ class FoundKeys:
 
     places: pa.Table
 
-    @property
-    def groups(self) -> frozenset[Group]:
-        """Partition path and file id of the file groups that hold a key."""
-        distinct = self.places.group_by(["partition", "file_id"]).aggregate([])
-        return frozenset(zip(distinct["partition"].to_pylist(), distinct["file_id"].to_pylist(), strict=True))
+    @cached_property
+    def groups(self) -> Mapping[Group, pa.Array]:
+        """The file groups that hold a key, by partition path and file id, each with its keys in ascending order."""
+        keys, partitions, files = (self.places[name].combine_chunks() for name in ("key", "partition", "file_id"))
+        paths, ids = partitions.dictionary_encode(), files.dictionary_encode()
+        codes = paths.indices.to_numpy().astype(np.int64) * len(ids.dictionary) + ids.indices.to_numpy()
+        order = pc.sort_indices(pa.table({"group": codes, "key": keys}), [("group", "ascending"), ("key", "ascending")])
+        ordered, sorted_keys = codes[order.to_numpy()], keys.take(order)
+        starts = np.flatnonzero(np.diff(ordered, prepend=-1)).tolist()
+        found: dict[Group, pa.Array] = {}
+        for start, end in pairwise([*starts, len(ordered)]):
+            path, file_id = divmod(int(ordered[start]), len(ids.dictionary))
+            group = paths.dictionary[path].as_py(), ids.dictionary[file_id].as_py()
+            found[group] = sorted_keys.slice(start, end - start)
+        return found
 
     def slices(self, snapshot: Snapshot) -> list[FileSlice] | None:
         """The file slices of these groups; None where the view lacks one, and the index cannot be relied on."""
-        groups = self.groups
+        groups = self.groups.keys()
         if not groups:
             return []
         found = snapshot.file_slices({p for p, _ in groups}, {file_id for _, file_id in groups})
@@ -43,12 +56,6 @@ class FoundKeys:
     def of_pairs(self, pairs: pa.Table) -> FoundKeys:
         """The places whose `key` and `partition` are asked for together."""
         return FoundKeys(self.places.join(pairs, ["key", "partition"], join_type="left semi"))
-
-    def keys_in(self, group: Group) -> pa.Array:
-        """The keys that a file group holds."""
-        partition, file_id = group
-        here = pc.and_(pc.equal(self.places["partition"], partition), pc.equal(self.places["file_id"], file_id))
-        return pa.concat_arrays(self.places["key"].filter(here).cast(pa.string()).chunks or [pa.array([], pa.string())])
 
 
 def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
