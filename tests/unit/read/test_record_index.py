@@ -11,6 +11,7 @@ from golden_tables import golden
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import HOODIE
 from lakebed.read.lookup import KeyText, exists, get, locate
+from lakebed.read.record_index import FoundKeys
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.counting import CountingStorage
@@ -137,3 +138,21 @@ def test_an_index_that_names_a_file_group_which_is_not_there_is_not_relied_on() 
     snapshot._listings[None] = listing.of_file_ids(wanted)  # pyright: ignore[reportPrivateUsage]
     found = get(snapshot, KeyText(elsewhere["_hoodie_record_key"]))
     assert found.num_rows == len(elsewhere)
+
+
+def test_keys_by_file_group() -> None:
+    places = pa.table(
+        {
+            "key": ["d", "b", "a", "c", "é", "B"],
+            "partition": ["y", "x", "x", "y", "x", "x"],
+            "file_id": ["f1", "f1", "f1", "f2", "f1", "f2"],
+        }
+    )
+    groups = FoundKeys(pa.concat_tables([places.slice(0, 2), places.slice(2)])).groups
+    assert {group: keys.to_pylist() for group, keys in groups.items()} == {
+        ("y", "f1"): ["d"],
+        ("x", "f1"): ["a", "b", "é"],
+        ("y", "f2"): ["c"],
+        ("x", "f2"): ["B"],
+    }
+    assert FoundKeys(places.slice(0, 0)).groups == {}
