@@ -32,7 +32,7 @@ _END_BYTES: Final = 64 << 10
 _WAVE_BYTES: Final = 32 << 20
 _WAVE_BLOCKS: Final = 64
 _POOL_FROM_BYTES: Final = 256 << 10
-_MOST_THREADS: Final = 4
+_THREADS: Final = min(4, os.cpu_count() or 1)
 
 _Search = Callable[[EntryBlock, Queries, Int64s], tuple[Int64s, Int64s]]
 
@@ -158,7 +158,7 @@ class HFileReader:
                 block = cached[number]
                 return number, work(number, self._block(number, raw[number], keep) if block is None else block)
 
-            threads = min(_MOST_THREADS, os.cpu_count() or 1, len(missing))
+            threads = min(_THREADS, len(missing))
             if threads > 1 and sum(handle.size for handle in handles) > _POOL_FROM_BYTES:
                 yield from side_by_side(make, wave, threads)
             else:

@@ -40,7 +40,7 @@ def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array) -
         if len(keys) * _DENSE >= file.entry_count:
             return file.read()
         if not in_order:
-            in_order.append(keys.take(pc.sort_indices(keys)))
+            in_order.append(keys.take(pc.sort_indices(keys)) if len(keys) > 1 else keys)
         return file.lookup(in_order[0]).entries
 
     return _layers(view, file_slice, ask)

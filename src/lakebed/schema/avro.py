@@ -6,7 +6,8 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -50,10 +51,19 @@ def avro_to_arrow(avro: str | Mapping[str, Any]) -> pa.Schema:
     ...               '{"type":"int","logicalType":"date"}],"default":null}]}').field("day").type
     DataType(date32[day])
     """
-    record = json.loads(avro) if isinstance(avro, str) else avro
+    return _of_text(avro) if isinstance(avro, str) else _of_record(avro)
+
+
+@lru_cache(maxsize=64)
+def _of_text(text: str) -> pa.Schema:
+    """Kept, since each commit repeats the schema of the one before."""
+    return _of_record(json.loads(text))
+
+
+def _of_record(record: Any) -> pa.Schema:
     if not isinstance(record, Mapping) or record.get("type") != "record":
         raise SchemaConflict("a table's Avro schema must be a record", context={"schema": str(record)[:200]})
-    return pa.schema(_Reader().record(record, ""))
+    return pa.schema(_Reader().record(cast("Mapping[str, Any]", record), ""))
 
 
 class _Reader:
