@@ -21,7 +21,7 @@ from lakebed.services.index_verification import Verification, verify
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
 from lakebed.timeline.lock import default_lock
-from lakebed.timeline.properties_file import update_table_config
+from lakebed.timeline.properties_file import load_table_config, update_table_config
 
 if TYPE_CHECKING:
     from lakebed.table import Table
@@ -66,7 +66,7 @@ class IndexesView(View):
     @property
     def reason(self) -> str:
         """Why `index="auto"` took the index of writes; empty where it was named."""
-        return self._snapshot().config.index_reason
+        return load_table_config(self._storage).index_reason
 
     def list(self) -> Sequence[IndexFacts]:
         """The indexes of the metadata table, `files` first of all."""

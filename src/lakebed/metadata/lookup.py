@@ -66,8 +66,8 @@ def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
     return found
 
 
-def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.int32], count: int) -> list[pa.Array]:
-    """The keys of each of `count` file groups."""
+def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.integer[Any]], count: int) -> list[pa.Array]:
+    """The keys of each of `count` file groups, in their order."""
     order = np.argsort(groups, kind="stable")
     edges = np.searchsorted(groups[order], np.arange(count + 1))
     sorted_keys = keys.take(pa.array(order))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 
 from lakebed.metadata import record_index_records
 from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
+from lakebed.metadata.lookup import keys_by_group
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.model import FileSlice
 from lakebed.slices.metadata_view import naming_metadata
@@ -33,16 +33,12 @@ class FoundKeys:
         """The file groups that hold a key, by partition path and file id, each with its keys in ascending order."""
         keys, partitions, files = (self.places[name].combine_chunks() for name in ("key", "partition", "file_id"))
         paths, ids = partitions.dictionary_encode(), files.dictionary_encode()
-        codes = paths.indices.to_numpy().astype(np.int64) * len(ids.dictionary) + ids.indices.to_numpy()
-        order = pc.sort_indices(pa.table({"group": codes, "key": keys}), [("group", "ascending"), ("key", "ascending")])
-        ordered, sorted_keys = codes[order.to_numpy()], keys.take(order)
-        starts = np.flatnonzero(np.diff(ordered, prepend=-1)).tolist()
-        found: dict[Group, pa.Array] = {}
-        for start, end in pairwise([*starts, len(ordered)]):
-            path, file_id = divmod(int(ordered[start]), len(ids.dictionary))
-            group = paths.dictionary[path].as_py(), ids.dictionary[file_id].as_py()
-            found[group] = sorted_keys.slice(start, end - start)
-        return found
+        order = pc.sort_indices(keys)
+        pairs = paths.indices.to_numpy().astype(np.int64) * len(ids.dictionary) + ids.indices.to_numpy()
+        distinct, codes = np.unique(pairs[order.to_numpy()], return_inverse=True)
+        path, file_id = np.divmod(distinct, max(1, len(ids.dictionary)))
+        groups = zip(paths.dictionary.take(path).to_pylist(), ids.dictionary.take(file_id).to_pylist(), strict=True)
+        return dict(zip(groups, keys_by_group(keys.take(order), codes, len(distinct)), strict=True))
 
     def slices(self, snapshot: Snapshot) -> list[FileSlice] | None:
         """The file slices of these groups; None where the view lacks one, and the index cannot be relied on."""

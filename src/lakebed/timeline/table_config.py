@@ -11,8 +11,7 @@ from lakebed.model import HOODIE
 from lakebed.timeline.merge_config import MergeMode, merge_mode_of
 
 INDEX_PREFIX = "lakebed.index."
-_WHY = "why"
-INDEX_REASON = INDEX_PREFIX + _WHY
+INDEX_REASON = INDEX_PREFIX + "why"
 SORT = "lakebed.sort"
 # Where a version 6 table of ours keeps them: Hudi has no place for them there.
 PARTITION_TYPES = "lakebed.partition.types"
@@ -167,9 +166,8 @@ class TableConfig:
     @property
     def index_settings(self) -> dict[str, str]:
         """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
-        noted = {k.removeprefix(INDEX_PREFIX): v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX)}
-        noted.pop(_WHY, None)
-        return noted
+        noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k != INDEX_REASON}
+        return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
     @property
     def index_reason(self) -> str:

@@ -48,18 +48,9 @@ def create(
     _check_words(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
-    why: dict[str, str] = {}
-    if isinstance(index, str) and index.strip().lower() == "auto":
-        advice = advise(profile(), buckets, hash_fields)
-        index, buckets, why = advice.index, advice.settings.get("buckets"), {INDEX_REASON: advice.why}
-        _log.info("table %s: index %s", storage.url(), advice.why)
-    chosen = make_index(
-        index,
-        key_fields=key_fields,
-        buckets=buckets,
-        fields=hash_fields,
-        update_partition_path=update_partition_path,
-    )
+    chosen, why = _choose_index(index, profile, key_fields, buckets, hash_fields, update_partition_path)
+    if why:
+        _log.info("table %s: index %s", storage.url(), why)
     wanted = [IndexName.parse(text) for text in indexes]
     name = settings.name or _name_of(storage)
     created = new_table_properties(
@@ -85,7 +76,7 @@ def create(
         timezone=settings.timezone or "UTC",
         index_settings=chosen.settings(),
         extra={
-            **why,
+            **({INDEX_REASON: why} if why else {}),
             **settings.timestamp,
             **_key_options(settings),
             **remembered_property(wanted),
@@ -97,6 +88,25 @@ def create(
     _check_config(config)
     check_new_indexes(wanted, config, columns, chosen)
     return create_table(storage, created)
+
+
+def _choose_index(
+    index: str | Index,
+    profile: Callable[[], TableProfile],
+    key_fields: Sequence[str],
+    buckets: int | None,
+    fields: Sequence[str],
+    update_partition_path: bool | None,
+) -> tuple[Index, str]:
+    """The index, and why "auto" took it; no reason where it was named."""
+    why = ""
+    if isinstance(index, str) and index.strip().lower() == "auto":
+        advice = advise(profile(), buckets, fields)
+        index, buckets, why = advice.index, advice.settings.get("buckets"), advice.why
+    made = make_index(
+        index, key_fields=key_fields, buckets=buckets, fields=fields, update_partition_path=update_partition_path
+    )
+    return made, why
 
 
 def _key_options(settings: TableSettings) -> dict[str, str]:

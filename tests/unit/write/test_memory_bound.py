@@ -81,16 +81,19 @@ ROWS, WIDTH = 1_050_000, 1_000
 BOUND, BESIDES = 64 << 20, 300 << 20
 
 MERGE = """
-import resource, sys
+import re, sys
+from pathlib import Path
 import numpy as np, pyarrow as pa
 import lakebed
+def peak():  # of this program: `getrusage` tells that of the process which started it, too
+    return int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 uri, rows, width, bound = sys.argv[1], *map(int, sys.argv[2:])
 table = lakebed.open(uri)
 ids = np.arange(0, rows, 100)
 given = pa.table({"id": ids, "ts": np.full(len(ids), 2), "payload": pa.array([b"new"] * len(ids))})
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 result = table.upsert(given, options={"lakebed.write.memory": bound})
-print(result.updated, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+print(result.updated, peak() - before)
 """
 
 
@@ -129,6 +132,7 @@ def gigabyte_file_group(folder: Path) -> tuple[str, int]:
     return uri, path.stat().st_size
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_a_merge_into_a_gigabyte_stays_within_the_bound_and_300_mb(tmp_path: Path) -> None:
     uri, size = gigabyte_file_group(tmp_path)
     assert size > 1_000_000_000
@@ -136,5 +140,6 @@ def test_a_merge_into_a_gigabyte_stays_within_the_bound_and_300_mb(tmp_path: Pat
     said = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
     updated, peak = map(int, said.split())
     assert updated == len(range(0, ROWS, 100))
-    assert peak < BOUND + BESIDES
+    # batches of the old file alone take more than this: less would be no measure
+    assert 50 << 20 < peak < BOUND + BESIDES
     shutil.rmtree(uri)
