@@ -49,12 +49,13 @@ class Found:
         return len(self.query)
 
 
-def open_hfile(source: ReadRange | bytes | memoryview) -> HFileReader:
-    """Open an HFile: one request, two where the index is large.
+def open_hfile(source: ReadRange | bytes | memoryview, *, keep_entries: bool = False) -> HFileReader:
+    """Open an HFile: one request, two where the index is large. `keep_entries`: what `read` gives is kept.
 
     Raises `CorruptFile` for bytes that are no whole HFile, `UnsupportedFeature` for a codec other than gzip and none.
     """
-    return HFileReader(BytesSource(source) if isinstance(source, bytes | memoryview) else source)
+    opened = BytesSource(source) if isinstance(source, bytes | memoryview) else source
+    return HFileReader(opened, keep_entries=keep_entries)
 
 
 class HFileReader:
@@ -70,8 +71,10 @@ class HFileReader:
     ([1], [b'2'])
     """
 
-    def __init__(self, source: ReadRange) -> None:
+    def __init__(self, source: ReadRange, *, keep_entries: bool = False) -> None:
         self._source = source
+        self._keep_entries = keep_entries
+        self._entries: Entries | None = None
         with self._damage():
             opening = _Opening(source)
             trailer = opening.trailer
@@ -102,9 +105,13 @@ class HFileReader:
 
     def read(self) -> Entries:
         """All entries, in the file's order."""
+        if self._entries is not None:
+            return self._entries
         found = joined(list(self.batches()))
         if len(found) != self.entry_count:
             raise blocks.corrupt(self._source.name, f"it has {len(found)} entries, its trailer says {self.entry_count}")
+        if self._keep_entries:
+            self._entries = found
         return found
 
     def batches(self) -> Iterator[Entries]:

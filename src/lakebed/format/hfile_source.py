@@ -33,13 +33,14 @@ class ReadRange(Protocol):
 
 
 class FileSource:
-    """A whole file in storage. `size` saves a request where a listing told it."""
+    """A whole file in storage. `size` saves a request where a listing told it; `modified` tells the file from one that
+    had its path and size before."""
 
-    def __init__(self, storage: Storage, path: str, size: int | None = None) -> None:
+    def __init__(self, storage: Storage, path: str, size: int | None = None, modified: int = 0) -> None:
         self._storage = storage
         self.name = path
         self.size = _size_of(storage, path) if size is None else size
-        self.key: tuple[Any, ...] = (storage.url(path), self.size)
+        self.key: tuple[Any, ...] = (storage.url(path), self.size, modified)
 
     def read(self, offset: int, length: int) -> memoryview:
         return self.read_many([(offset, length)])[0]

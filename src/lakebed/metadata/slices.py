@@ -8,13 +8,14 @@ from functools import cached_property
 
 from lakebed.errors import CorruptFile, TableNotFound
 from lakebed.format.held_source import HeldSource
-from lakebed.format.hfile import HFileReader, open_hfile
+from lakebed.format.hfile import HFileReader
 from lakebed.format.hfile_source import FileSource, ReadRange
 from lakebed.format.log_file import BlockType
-from lakebed.format.log_scan import BlockHead, scan_blocks
+from lakebed.format.log_scan import BlockHead
 from lakebed.merge.log_blocks import blocks_in_merge_order
 from lakebed.metadata.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, parse_files
+from lakebed.metadata.small_files import HFILES, LOGS
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
@@ -29,7 +30,8 @@ class MetadataSlices:
     """A view that never changes.
 
     `storage`, `config` and `timeline` are the metadata table's own, those with `data_` in front are of the table that
-    it describes. A partition is listed when first asked for; files that were opened are kept, their blocks are not.
+    it describes. A partition is listed when first asked for; files that were opened are kept, small ones by the
+    process.
     """
 
     storage: Storage = field(repr=False)
@@ -39,6 +41,7 @@ class MetadataSlices:
     data_config: TableConfig
     data_timeline: Timeline = field(repr=False)
     _slices: dict[str, tuple[FileSlice, ...]] = field(default_factory=dict, repr=False)
+    _modified: dict[str, int] = field(default_factory=dict, repr=False)
     _blocks: dict[str, list[BlockHead]] = field(default_factory=dict, repr=False)
     _hfiles: dict[tuple[str, int], HFileReader] = field(default_factory=dict, repr=False)
 
@@ -79,7 +82,7 @@ class MetadataSlices:
         base = file_slice.base_file
         if base is None:
             return None
-        return self._opened((base.path, 0), lambda: HeldSource(FileSource(self.storage, base.path, base.size)))
+        return self._opened((base.path, 0), lambda: HeldSource(self._source(base)))
 
     def data_block(self, block: BlockHead) -> HFileReader:
         """The content of a data block, opened."""
@@ -98,14 +101,17 @@ class MetadataSlices:
     def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange]) -> HFileReader:
         known = self._hfiles.get(key)
         if known is None:
-            known = self._hfiles[key] = open_hfile(source())
+            known = self._hfiles[key] = HFILES.of(source())
         return known
 
     def _heads(self, log: LogFile) -> list[BlockHead]:
         known = self._blocks.get(log.path)
         if known is None:
-            known = self._blocks[log.path] = scan_blocks(FileSource(self.storage, log.path, log.size))
+            known = self._blocks[log.path] = LOGS.of(self._source(log))
         return known
+
+    def _source(self, file: BaseFile | LogFile) -> FileSource:
+        return FileSource(self.storage, file.path, file.size, self._modified.get(file.path, 0))
 
     def _latest_slices(self, partition: str) -> Iterator[FileSlice]:
         base, logs = self._visible_files(partition)
@@ -132,6 +138,7 @@ class MetadataSlices:
         logs: list[LogFile] = []
         for info in self.storage.list(partition, recursive=False):
             file = parse_files(partition, info.path.rpartition("/")[2], info.size)
+            self._modified[info.path] = info.modified
             if isinstance(file, BaseFile):
                 base.append(file)
             # a version 6 log file goes by its slice's instant: its blocks tell who wrote them

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
+import pytest
 
 from golden_tables import golden
+from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.metadata_table import MetadataTable, open_metadata
+from lakebed.metadata.small_files import HFILES, LOGS
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
@@ -18,6 +23,8 @@ def fresh(name: str) -> tuple[CountingStorage, MetadataTable]:
     storage = unpacked(name)
     config = load_table_config(storage)
     timeline = load_timeline(storage, config)
+    HFILES.clear()
+    LOGS.clear()
     storage.reset()
     metadata = open_metadata(storage, config, timeline)
     assert metadata is not None
@@ -75,3 +82,30 @@ def test_stats_of_a_column_open_each_file_once() -> None:
     assert metadata.column_stats(["ts"])["ts"].num_rows
     files = sum(len(s.log_files) + (s.base_file is not None) for s in metadata.slices.file_slices("column_stats"))
     assert storage.counts == {"list": 1, "read_ranges": files}
+
+
+def test_a_small_file_is_read_once_for_all_views() -> None:
+    storage, metadata = fresh("v9_cow_mdt_compacted")
+    listed = metadata.files()
+    storage.reset()
+    again = open_metadata(storage, load_table_config(storage), metadata.slices.data_timeline)
+    assert again is not None
+    assert again.files().equals(listed)
+    assert storage.counts["read_ranges"] == 0
+
+
+def test_a_file_that_stands_where_another_stood_is_read_anew() -> None:
+    storage, metadata = fresh("v9_cow_mdt_compacted")
+    listed = metadata.files()
+    (base,) = [s.base_file for s in metadata.slices.file_slices("files") if s.base_file]
+    path = f"{METADATA_FOLDER}/{base.path}"
+    damaged = bytearray(storage.read(path))
+    damaged[0] ^= 0xFF
+    while storage.head(path).modified == time.time_ns() // 1_000_000:  # pyright: ignore[reportOptionalMemberAccess]
+        time.sleep(0.001)
+    storage.write(path, bytes(damaged))
+    again = open_metadata(storage, load_table_config(storage), metadata.slices.data_timeline)
+    assert again is not None
+    with pytest.raises(CorruptFile, match="hfile"):
+        again.files()
+    assert len(listed)

@@ -1,0 +1,54 @@
+"""Small files of metadata tables, opened and kept by the process: what one commit has read the next ones read again.
+
+A file is known by its path, size and time of change, so that one which grew, or stands where another stood, is read
+anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.held_source import WHOLE_BYTES
+from lakebed.format.hfile import HFileReader, open_hfile
+from lakebed.format.hfile_source import ReadRange
+from lakebed.format.log_scan import BlockHead, scan_blocks
+
+T = TypeVar("T")
+_KEPT_BYTES: Final = 32 << 20
+# What is inflated and decoded of a file takes several times its size.
+_MEMORY_OF_A_BYTE: Final = 8
+_MEMORY_OF_A_FILE: Final = 4 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[T]):
+    content: T
+    nbytes: int
+
+
+class SmallFiles(Generic[T]):
+    """What `make` gives for a source, made once for a small file."""
+
+    def __init__(self, make: Callable[[ReadRange], T]) -> None:
+        self._make = make
+        self._kept = BoundedCache[_Kept[T]](_KEPT_BYTES)
+
+    def of(self, source: ReadRange) -> T:
+        if not source.key or source.size > WHOLE_BYTES:
+            return self._make(source)
+        known = self._kept.get(source.key)
+        if known is None:
+            known = _Kept(self._make(source), _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size)
+            self._kept.put(source.key, known)
+        return known.content
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+
+
+HFILES = SmallFiles[HFileReader](lambda source: open_hfile(source, keep_entries=source.size <= WHOLE_BYTES))
+LOGS = SmallFiles[list[BlockHead]](scan_blocks)
