@@ -27,6 +27,7 @@ import lakebed
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hfile_cache import BLOCKS
 from lakebed.format.key_positions import POSITIONS
+from lakebed.metadata.small_files import HFILES, LOGS
 from lakebed.table import Table
 
 FILE_GROUPS = 8
@@ -71,7 +72,7 @@ def measured(path: str, rows: pa.Table, rounds: int) -> dict[str, float]:
     """Milliseconds of wall time and of this process's CPU for ten keys, other ones each round."""
     dice = np.random.default_rng(7)
     table = lakebed.open(path)
-    for cache in (FOOTERS, BLOCKS, POSITIONS):
+    for cache in (FOOTERS, BLOCKS, POSITIONS, HFILES, LOGS):
         cache.clear()
     cold, _ = looked_up(table, rows, dice, 1)
     soon, _ = looked_up(table, rows, dice, rounds)

@@ -16,6 +16,7 @@ from lakebed.format.hfile_cache import BLOCKS
 from lakebed.index.base import FILE_ID
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
+from lakebed.metadata.small_files import HFILES, LOGS
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
@@ -39,8 +40,8 @@ class Tagging:
 def tag(table: str, index: str, batch: pa.Table, *, cold: bool = False) -> Tagging:
     """Look the batch's keys up from a new view of the table; `cold` empties what the process keeps of files."""
     if cold:
-        FOOTERS.clear()
-        BLOCKS.clear()
+        for cache in (FOOTERS, BLOCKS, HFILES, LOGS):
+            cache.clear()
     storage = CountingStorage(open_storage(table))
     read, started, used = _bytes_read(), time.perf_counter(), time.process_time()
     engine = LocalEngine()

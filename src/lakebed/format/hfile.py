@@ -20,7 +20,7 @@ from lakebed.format.hfile_blocks import BlockHandle, Buffer, Damaged
 from lakebed.format.hfile_cache import BLOCKS
 from lakebed.format.hfile_entries import Entries, EntryBlock, joined, parse_entries
 from lakebed.format.hfile_route import Route
-from lakebed.format.hfile_search import Queries, exact, with_prefix
+from lakebed.format.hfile_search import Queries, as_binary, entries_of, exact, with_prefix
 from lakebed.format.hfile_source import BytesSource, ReadRange
 from lakebed.format.hfile_spans import Int64s
 from lakebed.storage.side_by_side import side_by_side
@@ -31,6 +31,7 @@ _END_BYTES: Final = 64 << 10
 # What is fetched, and then inflated, at a time.
 _WAVE_BYTES: Final = 32 << 20
 _WAVE_BLOCKS: Final = 64
+_FEW_KEYS: Final = 8
 _POOL_FROM_BYTES: Final = 256 << 10
 _THREADS: Final = min(4, os.cpu_count() or 1)
 
@@ -124,6 +125,8 @@ class HFileReader:
 
         A key that occurs more than once in the file gives all its entries, one asked for twice is answered twice.
         """
+        if len(keys) <= _FEW_KEYS:
+            return self._lookup_few(as_binary(keys).to_pylist())
         queries = Queries(keys)
         found = self._search(queries, self._route.keys(queries), exact)
         same = pc.equal(found.entries.keys, queries.array.take(found.query).cast(found.entries.keys.type))
@@ -131,6 +134,21 @@ class HFileReader:
             entries = Entries(found.entries.keys.filter(same), found.entries.values.filter(same))
             found = Found(found.query.filter(same), entries)
         return Found(pa.array(queries.positions).take(found.query), found.entries)
+
+    def _lookup_few(self, keys: Sequence[bytes | None]) -> Found:
+        """The same key by key: for a few that is less work than the first step of looking for many."""
+        asked = list[tuple[bytes, int]]((key, at) for at, key in enumerate(keys) if key is not None)
+        route = self._route.few(asked)
+
+        def hits(number: int, block: EntryBlock) -> list[tuple[int, int]]:
+            return sorted((entry, at) for key, at in route[number] for entry in entries_of(block, key))
+
+        queries, parts = list[int](), list[Entries]()
+        for _, (found, block) in self._each_block(sorted(route), lambda n, b: (hits(n, b), b), keep=True):
+            if found:
+                queries += [at for _, at in found]
+                parts.append(block.entries(np.array([entry for entry, _ in found])))
+        return Found(pa.array(queries, pa.int32()), joined(parts))
 
     def prefix(self, prefixes: Any) -> Found:
         """The entries whose keys begin with these bytes, for each prefix that is asked for."""

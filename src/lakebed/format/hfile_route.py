@@ -45,6 +45,15 @@ class Route:
         runs = enumerate(pairwise([*cuts, count]))
         return {number: np.arange(start, end) for number, (start, end) in runs if start < end}
 
+    def few(self, keys: Sequence[tuple[bytes, int]]) -> Mapping[int, list[tuple[bytes, int]]]:
+        """Block numbers, each with those of these numbered keys that it may hold."""
+        everywhere = set(range(len(self._index)))
+        found: dict[int, list[tuple[bytes, int]]] = {}
+        for key in keys:
+            for number in self._blocks_of_key(key[0]) if self._orders else everywhere:
+                found.setdefault(number, []).append(key)
+        return found
+
     def prefixes(self, queries: Queries) -> Mapping[int, Int64s]:
         """The same for prefixes."""
         if not self._orders:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,7 +52,7 @@ class Queries:
     """Keys (or prefixes) to look for, in ascending byte order without nulls; `positions`: where the caller has them."""
 
     def __init__(self, asked: Any) -> None:
-        array = _as_binary(asked)
+        array = as_binary(asked)
         positions = np.arange(len(array), dtype=np.int32)
         if array.null_count:
             positions = positions[array.is_valid().to_numpy(zero_copy_only=False)]
@@ -73,7 +74,8 @@ class Queries:
         return self.array[position].as_py()
 
 
-def _as_binary(strings: Any) -> pa.Array:
+def as_binary(strings: Any) -> pa.Array:
+    """Any Arrow string or binary column as a plain binary one."""
     array = plain_strings(strings)
     if pa.types.is_string(array.type):
         return array.view(pa.binary())
@@ -91,6 +93,10 @@ class _SortedKeys:
     words: Words
     tied: bool
     order: Int64s | None
+
+    def position(self, number: int) -> int:
+        """Where the block has the key that is this one by order."""
+        return number if self.order is None else int(self.order[number])
 
 
 def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, Int64s]:
@@ -112,6 +118,21 @@ def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, I
             keys.rows, queries.rows, which[several], (low[several], high[several]), keys.shared + _WORD, whole=True
         )
     return _spread(keys, which, low, high)
+
+
+def entries_of(block: EntryBlock, key: bytes) -> list[int]:
+    """The positions of the block's entries with this key."""
+    if not block.count:
+        return []
+    keys = _sorted_keys(block)
+    word = np.uint64(int.from_bytes(key[keys.shared : keys.shared + _WORD].ljust(_WORD, b"\0"), "big"))
+    low, high = int(keys.words.searchsorted(word)), int(keys.words.searchsorted(word, side="right"))
+    at = bisect_left(range(low, high), key, key=lambda n: block.key(keys.position(n))) + low
+    found: list[int] = []
+    while at < high and block.key(keys.position(at)) == key:
+        found.append(keys.position(at))
+        at += 1
+    return found
 
 
 def with_prefix(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, Int64s]:

@@ -72,7 +72,8 @@ def decode(data: bytes) -> None:
     """Everything that a reader may be asked."""
     file = open_hfile(data)
     assert file.schema_json is not None
-    for ask in (file.read, lambda: file.bloom, lambda: file.lookup(ASKED), lambda: file.prefix(ASKED)):
+    asks = (file.read, lambda: file.bloom, *(lambda keys=keys: file.lookup(keys) for keys in (ASKED, MANY)))
+    for ask in (*asks, lambda: file.prefix(ASKED)):
         try:
             ask()
         except CorruptFile:
@@ -80,6 +81,7 @@ def decode(data: bytes) -> None:
 
 
 ASKED = pa.array([b"", b"0", b"021", b"5a", b"\xff", b"__all_partitions__"])
+MANY = pa.concat_arrays([ASKED] * 10)
 
 
 def opens(data: bytes) -> bool:
