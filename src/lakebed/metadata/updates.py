@@ -99,15 +99,13 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
         bounds = [pa.concat_arrays([as_type(r.field(side), kind) for _, r in having]) for side in ("min", "max")]
         counts = {name: pa.concat_arrays([r.field(name) for _, r in having]) for name in COUNTS}
         table = _stats_table(column_stats_keys(column, keys.take(rows)), names, bounds, counts, tight=False)
-        found[column] = table.filter(pc.invert(_has_nan(table)))
+        found[column] = table.filter(pc.invert(_has_nan(table))) if pa.types.is_floating(kind) else table
     return found
 
 
 def _has_nan(stats: pa.Table) -> pa.ChunkedArray:
-    high = stats["max"]
-    if not pa.types.is_floating(high.type):
-        return pa.chunked_array([pa.repeat(pa.scalar(False), len(high))])
-    return pc.fill_null(pc.is_nan(high), False)
+    """For stats of floating numbers."""
+    return pc.fill_null(pc.is_nan(stats["max"]), False)
 
 
 def _stats_table(
