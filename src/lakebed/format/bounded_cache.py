@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 
@@ -14,6 +15,15 @@ class Sized(Protocol):
 
 
 T = TypeVar("T", bound=Sized)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[V]):
+    """Something that does not tell its own size."""
+
+    content: V
+    nbytes: int
 
 
 class BoundedCache(Generic[T]):

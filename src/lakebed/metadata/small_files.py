@@ -7,10 +7,9 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.format.held_source import WHOLE_BYTES
 from lakebed.format.hfile import HFileReader, open_hfile
 from lakebed.format.hfile_source import ReadRange
@@ -23,25 +22,19 @@ _MEMORY_OF_A_BYTE: Final = 8
 _MEMORY_OF_A_FILE: Final = 4 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept(Generic[T]):
-    content: T
-    nbytes: int
-
-
 class SmallFiles(Generic[T]):
     """What `make` gives for a source, made once for a small file."""
 
     def __init__(self, make: Callable[[ReadRange], T]) -> None:
         self._make = make
-        self._kept = BoundedCache[_Kept[T]](_KEPT_BYTES)
+        self._kept = BoundedCache[Kept[T]](_KEPT_BYTES)
 
     def of(self, source: ReadRange) -> T:
         if not source.key or source.size > WHOLE_BYTES:
             return self._make(source)
         known = self._kept.get(source.key)
         if known is None:
-            known = _Kept(self._make(source), _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size)
+            known = Kept(self._make(source), _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size)
             self._kept.put(source.key, known)
         return known.content
 

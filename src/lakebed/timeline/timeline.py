@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.side_by_side import side_by_side
@@ -15,13 +15,13 @@ from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_gr
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.commit_metadata import decode_commit
 from lakebed.timeline.instants import completes_as, format_millis, has_completion_times, parse_instant_file
-from lakebed.timeline.metadata_cache import COMMIT_BODIES
 from lakebed.timeline.table_config import TableConfig
 
 _COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _READERS = 16
 _BYTES_A_FILE = 1_000
 _LISTED_BYTES = 16 << 20
+_BODIES_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +98,13 @@ class Timeline:
         path = self._path(instant.file_name)
         info = self.files.get(instant.file_name)
         key = (self.storage.url(path), info.size, info.modified) if info else None
-        known = COMMIT_BODIES.get(key) if key else None
+        known = _BODIES.get(key) if key else None
         if known is None:
             body = self.storage.read(path)
-            known = decode_commit(body, path)
+            known = Kept(decode_commit(body, path), len(body))
             if key:
-                COMMIT_BODIES.put(key, known, len(body))
-        return known
+                _BODIES.put(key, known)
+        return known.content
 
     def commits_metadata(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """The bodies of several commits in the given order, read side by side."""
@@ -232,6 +232,9 @@ class _Listed:
         ordered = sorted(highest, key=lambda key: (key[0], key[1].value))
         return cls(files, tuple(highest[key] for key in ordered), found, requested)
 
+
+_BODIES = BoundedCache[Kept[CommitMetadata]](_BODIES_BYTES)
+"""Decoded commit bodies, by their encoded size."""
 
 _LISTED = BoundedCache[_Listed](_LISTED_BYTES)
 """What a timeline's folder showed last."""
