@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 Query = Literal["snapshot", "read_optimized"]
 When = str | datetime | date
+# Views of so many moments are kept while nothing changes.
+_VIEWS = 4
 
 
 class Table:
@@ -57,7 +59,7 @@ class Table:
         self._spark = spark
         self._reads = reads or ReadSettings()
         # the view of the last read: what it has listed and looked up holds until a timeline changes
-        self._known: Snapshot | None = None
+        self._views: dict[str | None, Snapshot] = {}
 
     # -- what it is
 
@@ -222,10 +224,11 @@ class Table:
         # what the metadata table has may have changed since: an index that was dropped must not be asked
         self._config = load_table_config(self._storage)
         fresh = open_snapshot(self._storage, self._config, as_of, use_metadata=self._reads.use_metadata)
-        known = self._known
-        if known is None or not known.shows_same(fresh):
-            self._known = known = fresh
-        return known
+        known = self._views.pop(as_of, fresh)
+        view = self._views[as_of] = known if known.shows_same(fresh) else fresh
+        if len(self._views) > _VIEWS:
+            del self._views[next(iter(self._views))]
+        return view
 
     def _context(self, data: Any, options: Mapping[str, Any] | None) -> WriteContext:
         self._config = load_table_config(self._storage)

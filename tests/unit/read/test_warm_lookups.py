@@ -154,6 +154,24 @@ def test_a_second_lookup_reads_nothing_but_settings_of_the_tables_own_folder(pla
     assert lists == 2, "one of each timeline"
 
 
+def test_reads_of_two_moments_in_turn_keep_both_views(place: str) -> None:
+    rows = pa.table({"id": ["a", "b"], "n": [1, 1]})
+    table = lakebed.create(f"memory://{place}", rows.schema, key="id", index="simple")
+    moments = [table.upsert(rows.set_column(1, "n", pa.array([n, n]))).instant for n in range(1, 8)]
+    views = [table._snapshot(moment) for moment in (None, moments[0], moments[1])]  # pyright: ignore[reportPrivateUsage]
+    for _ in range(2):
+        for n, moment in enumerate(moments[:2], 1):
+            assert table.scan(as_of=moment).to_arrow()["n"].to_pylist() == [n, n]
+            assert table.scan().to_arrow()["n"].to_pylist() == [7, 7]
+    again = [table._snapshot(moment) for moment in (None, moments[0], moments[1])]  # pyright: ignore[reportPrivateUsage]
+    assert all(one is other for one, other in zip(views, again, strict=True))
+    for n, moment in enumerate(moments, 1):
+        assert table.scan(as_of=moment).to_arrow()["n"].to_pylist() == [n, n]
+    assert len(table._views) == 4  # pyright: ignore[reportPrivateUsage]
+    table.upsert(rows)
+    assert table.scan().to_arrow()["n"].to_pylist() == [1, 1]
+
+
 def test_a_view_that_is_kept_shows_what_others_write(place: str) -> None:
     rows = pa.table({"id": ["a", "b"], "n": [1, 1]})
     reader = lakebed.create(f"memory://{place}", rows.schema, key="id", index="simple", indexes=["record_index", "n"])
