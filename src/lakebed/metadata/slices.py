@@ -82,7 +82,7 @@ class MetadataSlices:
         base = file_slice.base_file
         if base is None:
             return None
-        return self._opened((base.path, 0), lambda: HeldSource(self._source(base)))
+        return self._opened((base.path, 0), lambda: HeldSource(self._source(base)), base.size)
 
     def data_block(self, block: BlockHead) -> HFileReader:
         """The content of a data block, opened."""
@@ -91,17 +91,17 @@ class MetadataSlices:
                 f"{block.source.name}: a block of type {block.type.name} in the metadata table",
                 context={"path": block.source.name, "offset": block.offset},
             )
-        return self._opened((block.source.name, block.offset), lambda: block.content)
+        return self._opened((block.source.name, block.offset), lambda: block.content, block.source.size)
 
     def log_blocks(self, file_slice: FileSlice) -> list[BlockHead]:
         """The visible data and delete blocks of the slice's log files in merge order."""
         heads = [head for log in file_slice.log_files for head in self._heads(log)]
         return blocks_in_merge_order(heads, self.is_valid)
 
-    def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange]) -> HFileReader:
+    def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange], file_size: int) -> HFileReader:
         known = self._hfiles.get(key)
         if known is None:
-            known = self._hfiles[key] = HFILES.of(source())
+            known = self._hfiles[key] = HFILES.of(source(), file_size)
         return known
 
     def _heads(self, log: LogFile) -> list[BlockHead]:

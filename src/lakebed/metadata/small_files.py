@@ -23,14 +23,16 @@ _MEMORY_OF_A_FILE: Final = 4 << 10
 
 
 class SmallFiles(Generic[T]):
-    """What `make` gives for a source, made once for a small file."""
+    """What `make` gives for a source, made once for a small file: whose bytes are held, so that nothing is asked of the
+    storage it came from any more."""
 
     def __init__(self, make: Callable[[ReadRange], T]) -> None:
         self._make = make
         self._kept = BoundedCache[Kept[T]](_KEPT_BYTES)
 
-    def of(self, source: ReadRange) -> T:
-        if not source.key or source.size > WHOLE_BYTES:
+    def of(self, source: ReadRange, file_size: int | None = None) -> T:
+        """`file_size`: of the file of which the source is a stretch."""
+        if not source.key or (source.size if file_size is None else file_size) > WHOLE_BYTES:
             return self._make(source)
         known = self._kept.get(source.key)
         if known is None:

@@ -9,9 +9,10 @@ import pytest
 
 from golden_tables import golden
 from lakebed.errors import CorruptFile
+from lakebed.format.hfile_source import BytesSource, SliceSource
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.metadata_table import MetadataTable, open_metadata
-from lakebed.metadata.small_files import HFILES, LOGS
+from lakebed.metadata.small_files import HFILES, LOGS, SmallFiles
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
@@ -92,6 +93,16 @@ def test_a_small_file_is_read_once_for_all_views() -> None:
     assert again is not None
     assert again.files().equals(listed)
     assert storage.counts["read_ranges"] == 0
+
+
+def test_what_is_kept_of_a_large_file_is_no_reader_of_its_storage() -> None:
+    large, small = 300 << 10, 1 << 10
+    for size, held in ((large, False), (small, True)):
+        opened = SmallFiles[object](lambda _: object())
+        whole = BytesSource(bytes(size), key=("log", size))
+        stretch = SliceSource(whole, 10, 100)
+        assert (opened.of(stretch, whole.size) is opened.of(stretch, whole.size)) == held
+        assert (opened.of(whole) is opened.of(whole)) == held
 
 
 def test_a_file_that_stands_where_another_stood_is_read_anew() -> None:
