@@ -47,10 +47,9 @@ class Route:
 
     def few(self, keys: Sequence[tuple[bytes, int]]) -> Mapping[int, list[tuple[bytes, int]]]:
         """Block numbers, each with those of these numbered keys that it may hold."""
-        everywhere = set(range(len(self._index)))
         found: dict[int, list[tuple[bytes, int]]] = {}
         for key in keys:
-            for number in self._blocks_of_key(key[0]) if self._orders else everywhere:
+            for number in self._blocks_of_key(key[0]) if self._orders else range(len(self._index)):
                 found.setdefault(number, []).append(key)
         return found
 
