@@ -45,13 +45,9 @@ class Route:
         runs = enumerate(pairwise([*cuts, count]))
         return {number: np.arange(start, end) for number, (start, end) in runs if start < end}
 
-    def few(self, keys: Sequence[tuple[bytes, int]]) -> Mapping[int, list[tuple[bytes, int]]]:
-        """Block numbers, each with those of these numbered keys that it may hold."""
-        found: dict[int, list[tuple[bytes, int]]] = {}
-        for key in keys:
-            for number in self._blocks_of_key(key[0]) if self._orders else range(len(self._index)):
-                found.setdefault(number, []).append(key)
-        return found
+    def few(self, keys: Sequence[bytes]) -> Mapping[int, Int64s]:
+        """The same for a few keys in any order."""
+        return self._one_by_one(keys, self._blocks_of_key) if self._orders else self._everywhere(len(keys))
 
     def prefixes(self, queries: Queries) -> Mapping[int, Int64s]:
         """The same for prefixes."""
@@ -62,7 +58,9 @@ class Route:
     def _everywhere(self, count: int) -> Mapping[int, Int64s]:
         return {number: np.arange(count) for number in range(len(self._index))}
 
-    def _one_by_one(self, queries: Queries, blocks: Callable[[bytes], set[int]]) -> Mapping[int, Int64s]:
+    def _one_by_one(
+        self, queries: Queries | Sequence[bytes], blocks: Callable[[bytes], set[int]]
+    ) -> Mapping[int, Int64s]:
         found: dict[int, list[int]] = {}
         for position in range(len(queries)):
             for number in blocks(queries[position]):

@@ -21,9 +21,10 @@ from lakebed.format.hfile_writer import write_hfile
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.local import LocalStorage
 
+# A few keys are looked up in another way than many.
+FEW, MANY = 3, 20
 # Heads and tails of entries, where only a value should be.
 HEAD = bytes.fromhex("0000001000000004 0004")
-FEW, MANY = 3, 20
 TAIL = b"\0\x7f" + b"\xff" * 7 + b"\x04"
 
 
@@ -50,7 +51,6 @@ def expected(
 
 
 def assert_answers(file: HFileReader, entries: Sequence[Entry], asked: Sequence[bytes | None]) -> None:
-    # a few keys are looked up one by one, many together
     for keys in (asked, [*asked] * MANY, *(asked[at : at + FEW] for at in range(0, len(asked), FEW))):
         assert answers(file.lookup(pa.array(keys, pa.binary()))) == expected(entries, keys, prefix=False)
     assert answers(file.prefix(pa.array(asked, pa.binary()))) == expected(entries, asked, prefix=True)
