@@ -25,7 +25,10 @@ def run_cleaning(own: OwnTable) -> list[str]:
     compaction = last_compaction(own)
     if compaction and sum(1 for i in own.timeline.completed if i.time > compaction.time) < _GRACE_INSTANTS:
         return done
-    plan = _plan(own)
+    earliest = _earliest_to_retain(own)
+    if earliest is None or not _has_news(own, earliest.time):
+        return done
+    plan = _plan(own, earliest)
     instant = _instant(own)
     if plan.files and instant:
         own.transitions.request(Action.CLEAN, instant, encode_clean_plan(own.storage.url(), plan))
@@ -47,10 +50,17 @@ def _run(own: OwnTable, instant: str, state: State) -> str:
     return f"clean {instant} of {len(files)} files"
 
 
-def _plan(own: OwnTable) -> CleanPlan:
-    earliest = _earliest_to_retain(own)
-    if earliest is None:
-        return CleanPlan()
+def _has_news(own: OwnTable, earliest: str) -> bool:
+    """Whether a file slice may have gone out of use since the last clean: one does when a newer one, by a compaction or
+    a replacement, falls behind the earliest commit. As far as the timeline tells; else the folders do."""
+    last = max((i.time for i in own.timeline.completed if i.action is Action.CLEAN), default="")
+    before = [i.time for i in own.timeline.commits if i.time < last][-own.settings.clean_commits :]
+    if len(before) < own.settings.clean_commits:
+        return True
+    return any(before[0] <= i.time < earliest for i in own.timeline.commits if i.action is not Action.DELTACOMMIT)
+
+
+def _plan(own: OwnTable, earliest: Instant) -> CleanPlan:
     files: dict[str, list[str]] = {}
     for partition in own.partitions:
         names = sorted(_names_to_clean(own, partition, earliest.time))

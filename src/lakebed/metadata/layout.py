@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -113,6 +114,7 @@ def data_partition_of(file_id: str) -> str | None:
     return _PERCENT.sub(lambda code: chr(int(code[1], 16)), found[1].removeprefix(start))
 
 
+@lru_cache(maxsize=1 << 14)  # the folders are listed at every commit
 def parse_files(partition: str, name: str, size: int) -> BaseFile | LogFile | None:
     """The base or log file behind a name in a partition's folder; ids may hold escapes that data files' do not."""
     found = _BASE_FILE.fullmatch(name)

@@ -82,10 +82,13 @@ def remove_aside(folder: str, name: str) -> bool:
 
 class AsideFile:
     """An open file that gets its name last. `nameless=False` asks for the hidden neighbour; `shared` for one whose name
-    no other writer of the same path uses."""
+    no other writer of the same path uses; without `durable` a power cut may take it back or leave it empty."""
 
-    def __init__(self, folder: str, name: str, *, nameless: bool = True, shared: bool = True) -> None:
+    def __init__(
+        self, folder: str, name: str, *, nameless: bool = True, shared: bool = True, durable: bool = True
+    ) -> None:
         self._name = name
+        self._durable = durable
         self._folder = self._open_folder(folder)
         self._aside: str | None = None
         self.size = 0
@@ -141,13 +144,13 @@ class AsideFile:
                 if not self._copy_exclusive():
                     return False
             self._drop_aside()
-            os.fsync(self._folder)
+            self._sync_name()
             return True
         finally:
             self.discard()
 
-    def publish(self, *, sync_name: bool = True) -> None:
-        """Give the file its name, taking it from a file that has it; without `sync_name` a power cut may undo that."""
+    def publish(self) -> None:
+        """Give the file its name, taking it from a file that has it."""
         try:
             self._sync()
             self._unlink(checksum_name(self._name))
@@ -155,8 +158,7 @@ class AsideFile:
                 self._name_nameless()
             else:
                 self._rename()
-            if sync_name:
-                os.fsync(self._folder)
+            self._sync_name()
         finally:
             self.discard()
 
@@ -210,8 +212,12 @@ class AsideFile:
 
     def _sync(self) -> None:
         # an empty file has no bytes to lose: syncing the folder brings its inode along
-        if self.size:
+        if self._durable and self.size:
             os.fsync(self._fd)
+
+    def _sync_name(self) -> None:
+        if self._durable:
+            os.fsync(self._folder)
 
     def discard(self) -> None:
         """Close; what has no name by now is gone."""

@@ -42,13 +42,18 @@ class Upload(BinaryIO):
 
 class Storage(Protocol):
     """One table's files. Paths are relative, with `/`; a missing file raises `FileNotFoundError`; anything the
-    store refuses raises `StorageError`. A mutation that returned is durable."""
+    store refuses raises `StorageError`. A mutation that returned is durable, but where the caller does without
+    (`durable=False`): a power cut may take that back, or leave a written file empty."""
 
     @property
     def spec(self) -> StorageSpec: ...
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
         """Files under the folder `prefix` (nothing if there is no such folder). Not recursive: files directly in it."""
+        ...
+
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        """Names of the files directly in the folder `prefix`: for a folder of many where size and time say nothing."""
         ...
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
@@ -69,7 +74,7 @@ class Storage(Protocol):
 
     def read_versioned(self, path: str) -> Versioned: ...
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Write or replace a whole small file, atomically."""
         ...
 
@@ -86,11 +91,11 @@ class Storage(Protocol):
         """Open a new large file for writing; it appears whole at `close()` (an existing one is replaced)."""
         ...
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:
         """Delete a file; False if there was none."""
         ...
 
-    def delete_folder(self, prefix: str) -> None:
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         """Delete everything under the folder, and the folder itself where folders exist."""
         ...
 

@@ -55,6 +55,10 @@ class CountingStorage:
         self._count("list")
         return self._inner.list(prefix, recursive=recursive)
 
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        self._count("list")
+        return self._inner.list_names(prefix)
+
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         self._count("list_folders")
         return self._inner.list_folders(prefix)
@@ -79,9 +83,9 @@ class CountingStorage:
         self._count("read_versioned", opened=path)
         return self._inner.read_versioned(path)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self._count("write", written=path)
-        self._inner.write(path, data)
+        self._inner.write(path, data, durable=durable)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         self._count("put_if_absent", written=path)
@@ -95,13 +99,13 @@ class CountingStorage:
         self._count("create", written=path)
         return self._inner.create(path)
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:
         self._count("delete", written=path)
-        return self._inner.delete(path)
+        return self._inner.delete(path, durable=durable)
 
-    def delete_folder(self, prefix: str) -> None:
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         self._count("delete_folder", written=prefix)
-        self._inner.delete_folder(prefix)
+        self._inner.delete_folder(prefix, durable=durable)
 
     def url(self, path: str = "") -> str:
         return self._inner.url(path)

@@ -142,6 +142,10 @@ class FaultyStorage:
         self.crash.check_alive()
         return self._inner.list(prefix, recursive=recursive)
 
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        self.crash.check_alive()
+        return self._inner.list_names(prefix)
+
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         self.crash.check_alive()
         return self._inner.list_folders(prefix)
@@ -176,8 +180,8 @@ class FaultyStorage:
         if data is not None and leave_torn is not None:
             leave_torn(path, data)
 
-    def write(self, path: str, data: bytes) -> None:
-        self._mutate("write", path, lambda: self._inner.write(path, data), data)
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._mutate("write", path, lambda: self._inner.write(path, data, durable=durable), data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self._mutate("put_if_absent", path, lambda: self._inner.put_if_absent(path, data), data)
@@ -193,14 +197,14 @@ class FaultyStorage:
         """The mutation of an upload: its closing."""
         self.crash.mutate(Mutation("create", path), upload.close, lambda: None)
 
-    def delete(self, path: str) -> bool:
-        return self._mutate("delete", path, lambda: self._inner.delete(path))
+    def delete(self, path: str, *, durable: bool = True) -> bool:
+        return self._mutate("delete", path, lambda: self._inner.delete(path, durable=durable))
 
-    def delete_folder(self, prefix: str) -> None:
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         self.crash.check_alive()
         for path in sorted(info.path for info in self._inner.list(prefix)):
             self.delete(path)
-        self._inner.delete_folder(prefix)
+        self._inner.delete_folder(prefix, durable=durable)
 
 
 class FaultyUpload(StreamUpload):

@@ -47,6 +47,9 @@ class FolderStorage:
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
         return map(self._own, self._inner.list(self._path(prefix), recursive=recursive))
 
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        return self._inner.list_names(self._path(prefix))
+
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         return self._inner.list_folders(self._path(prefix))
 
@@ -66,8 +69,8 @@ class FolderStorage:
     def read_versioned(self, path: str) -> Versioned:
         return self._inner.read_versioned(self._file(path))
 
-    def write(self, path: str, data: bytes) -> None:
-        self._inner.write(self._file(path), data)
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._inner.write(self._file(path), data, durable=durable)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self._inner.put_if_absent(self._file(path), data)
@@ -78,11 +81,11 @@ class FolderStorage:
     def create(self, path: str) -> Upload:
         return self._inner.create(self._file(path))
 
-    def delete(self, path: str) -> bool:
-        return self._inner.delete(self._file(path))
+    def delete(self, path: str, *, durable: bool = True) -> bool:
+        return self._inner.delete(self._file(path), durable=durable)
 
-    def delete_folder(self, prefix: str) -> None:
-        self._inner.delete_folder(self._path(prefix))
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
+        self._inner.delete_folder(self._path(prefix), durable=durable)
 
     def url(self, path: str = "") -> str:
         return self._inner.url(self._path(path))

@@ -118,6 +118,9 @@ class HdfsStorage:
             if recursive:
                 folders.extend(reversed(below))
 
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        return [s.path.rsplit("/", 1)[-1] for s in self._statuses(check_prefix(prefix)) if not s.isdir]
+
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         return [s.path.rsplit("/", 1)[-1] for s in self._statuses(check_prefix(prefix)) if s.isdir]
 
@@ -191,7 +194,7 @@ class HdfsStorage:
             self.drop_aside(aside)
             raise
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self.replace(path, self._write_aside(path, data))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -269,7 +272,7 @@ class HdfsStorage:
 
     # deleting
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:
         """Also removes what an unfinished upload of this path left aside."""
         full = self._full(path)
         folder, _, name = full.rpartition("/")
@@ -277,7 +280,7 @@ class HdfsStorage:
         self._do("delete", path, lambda: self._client.delete(f"{folder}/{aside_name(name)}"))
         return bool(gone)
 
-    def delete_folder(self, prefix: str) -> None:
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         prefix = check_prefix(prefix)
         full = f"{self._root}/{prefix}" if prefix else self._root
         with contextlib.suppress(FileNotFoundError):

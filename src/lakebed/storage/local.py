@@ -21,13 +21,15 @@ from lakebed.storage.upload import StreamUpload
 
 _GAP_BYTES = 16 << 10
 _WRITE_BUFFER_BYTES = 1 << 20
+_SECTOR_BYTES = 512
 
 
 class LocalStorage:
     """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns; only
-    what replaces a file by `put_if_match` (a lock changing hands) a power cut may take back, as it ends all holders.
+    the change of a file of less than a sector by `put_if_match` (a lock changing hands) a power cut may take back, as
+    it ends all holders.
 
-    Files appear whole: they are written aside and linked or renamed into place. A file's Hadoop checksum neighbour
+    Files appear whole: but for that one, they are written aside and linked or renamed into place. A file's Hadoop checksum neighbour
     (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
     """
 
@@ -91,6 +93,9 @@ class LocalStorage:
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        return [entry.name for entry in self._scan(check_prefix(prefix)) if not entry.is_dir()]
+
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         return [entry.name for entry in self._scan(check_prefix(prefix)) if entry.is_dir()]
 
@@ -132,14 +137,15 @@ class LocalStorage:
             return pa.OSFile(self._full(path), "rb")
 
     def read_versioned(self, path: str) -> Versioned:
-        data = self.read(path)
+        with self._guarded(path, shared=True):
+            data = self.read(path)
         return Versioned(data, _version(data))
 
     # writing
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         with self._translated("write", path):
-            self._aside(path, data).publish()
+            self._aside(path, data, durable=durable).publish()
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with self._translated("write", path):
@@ -155,22 +161,39 @@ class LocalStorage:
                 return False
             if _version(current) != version:
                 return False
-            self._aside(path, data).publish(sync_name=False)
+            if len(data) == len(current) <= _SECTOR_BYTES:
+                self._overwrite(path, data)
+            else:
+                self._aside(path, data).publish()
             return True
 
+    def _overwrite(self, path: str, data: bytes) -> None:
+        """Change a file of less than a sector where it is: by one write, so that a dying process or machine leaves the
+        old or the new one. Only for those who read it under the guard."""
+        folder, name = self._split(path)
+        fd = os.open(os.path.join(folder, name), os.O_WRONLY)
+        try:
+            os.pwrite(fd, data, 0)
+        finally:
+            os.close(fd)
+        _unlink(os.path.join(folder, checksum_name(name)))
+
     @contextlib.contextmanager
-    def _guarded(self, path: str) -> Generator[None]:
-        """One conditional replacement of a path at a time, across processes. The side file stays: removing a locked
-        file would let two in."""
+    def _guarded(self, path: str, *, shared: bool = False) -> Generator[None]:
+        """One conditional replacement of a path at a time, across processes; several who read it (`shared`). The side
+        file stays: removing a locked file would let two in."""
         folder, name = self._split(path)
         side = os.path.join(folder, f".{name}.guard")
         try:
-            fd = os.open(side, os.O_RDWR | os.O_CREAT, 0o666)
+            fd = os.open(side, os.O_RDWR if shared else os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
+            if shared:  # nobody has replaced it yet
+                yield
+                return
             make_folder(folder)
             fd = os.open(side, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            fcntl.flock(fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             try:
                 yield
             finally:
@@ -178,9 +201,9 @@ class LocalStorage:
         finally:
             os.close(fd)
 
-    def _aside(self, path: str, data: bytes) -> AsideFile:
+    def _aside(self, path: str, data: bytes, *, durable: bool = True) -> AsideFile:
         folder, name = self._split(path)
-        file = AsideFile(folder, name, nameless=self._nameless)
+        file = AsideFile(folder, name, nameless=self._nameless, durable=durable)
         try:
             file.write(memoryview(data))
         except BaseException:
@@ -202,23 +225,24 @@ class LocalStorage:
 
     # deleting
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:
         """Also removes what an unfinished upload of this path left aside."""
         folder, name = self._split(path)
         with self._translated("delete", path):
             gone = [_unlink(os.path.join(folder, n)) for n in (name, checksum_name(name))]
             gone.append(remove_aside(folder, name))
-            if any(gone):
+            if durable and any(gone):
                 with contextlib.suppress(FileNotFoundError):
                     sync_folder(folder)
         return gone[0]
 
-    def delete_folder(self, prefix: str) -> None:
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         prefix = check_prefix(prefix)
         top = os.path.join(self._root, prefix) if prefix else self._root
         with self._translated("delete", prefix), contextlib.suppress(FileNotFoundError):
             _remove_tree(top)
-            sync_folder(os.path.dirname(top))
+            if durable:
+                sync_folder(os.path.dirname(top))
 
 
 class LocalUpload(StreamUpload):

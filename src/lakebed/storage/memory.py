@@ -96,6 +96,9 @@ class MemoryStorage:
             if recursive or "/" not in name:
                 yield FileInfo(folder + name, len(entry.data), entry.modified)
 
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        return [name for name, _ in self._below(prefix)[1] if "/" not in name]
+
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         return sorted({name.split("/", 1)[0] for name, _ in self._below(prefix)[1] if "/" in name})
 
@@ -129,7 +132,7 @@ class MemoryStorage:
         self._bucket.versions += 1
         self._bucket.objects[key] = _Object(data, self._bucket.versions, time.time_ns() // 1_000_000)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         with self._bucket.lock:
             self._put(self._key(path), bytes(data))
 
@@ -149,11 +152,11 @@ class MemoryStorage:
         check_relative(path)
         return MemoryUpload(self, path)
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:
         with self._bucket.lock:
             return self._bucket.objects.pop(self._key(path), None) is not None
 
-    def delete_folder(self, prefix: str) -> None:
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         with self._bucket.lock:
             folder, found = self._below(prefix)
             for name, _ in found:

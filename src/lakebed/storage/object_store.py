@@ -145,6 +145,9 @@ class ObjectStorage:
                 yield entry
             entry = following
 
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        return [info.path.rpartition("/")[2] for info in self.list(prefix, recursive=False)]
+
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         prefix = check_prefix(prefix)
         found = self._do("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
@@ -214,7 +217,7 @@ class ObjectStorage:
 
     # writing
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         check_relative(path)
         self._do("write", path, lambda: obstore.put(self._store, path, data, use_multipart=False))
 
@@ -266,14 +269,14 @@ class ObjectStorage:
 
     # deleting
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:
         if self.head(path) is None:
             return False
         with contextlib.suppress(FileNotFoundError):
             self._do("delete", path, lambda: obstore.delete(self._store, path))
         return True
 
-    def delete_folder(self, prefix: str) -> None:
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         prefix = check_prefix(prefix)
         found = self._do("list", prefix, lambda: obstore.list(self._store, prefix or None).collect())
         paths = [entry["path"] for entry in found]

@@ -62,8 +62,15 @@ def latest_slice(
     file (what a lost task attempt left is not named). A pending compaction hides nothing: its slice is merged
     with the one before.
     """
-    base = {b.instant: b for b in sorted(files.base, key=lambda b: b.instant) if is_visible(b.instant) and is_named(b)}
     pending = pending_compactions.get((partition, file_id))
+    newest_first = reversed(sorted(files.base, key=lambda b: b.instant))
+    counting = (b for b in newest_first if is_visible(b.instant) and is_named(b))
+    if not files.logs and pending is None:  # of many versions of a file only the newest is looked at
+        only = next(counting, None)
+        return only and FileSlice(partition, file_id, only.instant, only)
+    base: dict[str, BaseFile] = {}
+    for b in counting:
+        base.setdefault(b.instant, b)
     keys = set(base) | ({pending} if pending else set())
     logs: dict[str, list[LogFile]] = defaultdict(list)
     for log in sorted(files.logs, key=log_order):

@@ -86,7 +86,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         body = {**this_process().to_json(), "writerId": self._writer_id, "intervalSeconds": self._interval}
-        self._storage.write(heartbeat_path(self._instant), json.dumps(body).encode())
+        self._storage.write(heartbeat_path(self._instant), json.dumps(body).encode(), durable=False)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval):
@@ -101,7 +101,7 @@ class Heartbeat:
 
 def remove_heartbeat(storage: Storage, instant: str) -> None:
     """Delete the heartbeat of an instant that is completed or rolled back."""
-    storage.delete(heartbeat_path(instant))
+    storage.delete(heartbeat_path(instant), durable=False)
 
 
 def is_dead(

@@ -100,6 +100,17 @@ def parse_instant_file(name: str, version: int) -> Instant | None:
     return Instant(time, action, State.COMPLETED, completion_time, name)
 
 
+def says_all(name: str, version: int) -> bool:
+    """Whether the name of a timeline file tells all that a listing can: everything but a completed instant without its
+    completion time, which a table from before version 8 has, also after its upgrade.
+
+    >>> says_all("20261121110149683_20261121110150908.commit", 9), says_all("20261121110149683.commit", 9)
+    (True, False)
+    """
+    instant = parse_instant_file(name, version)
+    return instant is None or not instant.is_completed or instant.completion_time is not None
+
+
 def time_zone(setting: str) -> tzinfo:
     """The zone of a table's instant times: `UTC`, or for `LOCAL` that of this process."""
     if setting.upper() == "UTC":

@@ -25,6 +25,7 @@ HDFS_LOCK_FILE = f"{HOODIE}/lock"
 VALIDITY_SECONDS = 300.0
 RENEW_SECONDS = 30.0
 DRIFT_SECONDS = 0.5
+_BODY_BYTES = 400  # of one size: a local disk then changes it in place
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
 
@@ -192,7 +193,7 @@ class FileLock:
         until = self._now() + self._validity
         body = {"expired": expired, "validUntil": int(until * 1000), "owner": self._owner, **this_process().to_json()}
         try:
-            done = self._storage.put_if_match(self._path, json.dumps(body).encode(), version)
+            done = self._storage.put_if_match(self._path, json.dumps(body).encode().ljust(_BODY_BYTES), version)
         except StorageError as error:
             if not error.context.get("doubtful"):
                 raise

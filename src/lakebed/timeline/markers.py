@@ -76,7 +76,7 @@ def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
 
 def delete_markers(storage: Storage, instant: str) -> None:
     """Remove an instant's marker folder; last of all, once nothing needs it to find files."""
-    storage.delete_folder(marker_folder(instant))
+    storage.delete_folder(marker_folder(instant), durable=False)
 
 
 def _parse_lines(data: bytes) -> Iterator[Marker]:

@@ -14,10 +14,19 @@ from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_groups, decode_action
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.commit_metadata import decode_commit
-from lakebed.timeline.instants import completes_as, format_millis, has_completion_times, parse_instant_file
+from lakebed.timeline.instants import (
+    completes_as,
+    format_millis,
+    has_completion_times,
+    parse_instant_file,
+    says_all,
+)
 from lakebed.timeline.table_config import TableConfig
 
 _COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+TimelineFiles = Mapping[str, FileInfo | None]
+"""Files of the timeline's folder by name; None where size and time were not asked for."""
+
 _READERS = 16
 _BYTES_A_FILE = 1_000
 _LISTED_BYTES = 16 << 20
@@ -33,7 +42,7 @@ class Timeline:
     storage: Storage = field(repr=False)
     config: TableConfig = field(repr=False)
     instants: tuple[Instant, ...]
-    files: Mapping[str, FileInfo] = field(repr=False)
+    files: TimelineFiles = field(repr=False)
     requested: Mapping[tuple[str, Action], str] = field(repr=False)
 
     @cached_property
@@ -96,13 +105,12 @@ class Timeline:
         if not instant.file_name:
             return self.archived().commit_metadata(instant.time)
         path = self._path(instant.file_name)
-        info = self.files.get(instant.file_name)
-        key = (self.storage.url(path), info.size, info.modified) if info else None
-        known = _BODIES.get(key) if key else None
+        key = (self.storage.url(path), self.files.get(instant.file_name))
+        known = _BODIES.get(key)
         if known is None:
             body = self.storage.read(path)
             known = Kept(decode_commit(body, path), len(body))
-            if key:
+            if instant.file_name in self.files:
                 _BODIES.put(key, known)
         return known.content
 
@@ -189,24 +197,37 @@ class Timeline:
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     """The active timeline: one listing, no file is read."""
-    listed = storage.list(config.timeline_path, recursive=False)
-    files = {info.path.rpartition("/")[2]: info for info in listed}
     place = storage.url(config.timeline_path), config.version, config.timezone
     known = _LISTED.get(place)
+    files = _files(storage, config, known.files if known else {})
     if known is None or known.files != files:
-        known = _Listed.of(files, config)
+        known = _Listed.of(files, config, known)
         _LISTED.put(place, known)
-    return Timeline(storage, config, known.instants, known.instant_files, known.requested)
+    return Timeline(storage, config, known.instants, known.files, known.requested)
+
+
+def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> TimelineFiles:
+    """The files of the timeline's folder: by name alone where a name says all (the size of a file is a request of its
+    own on a local disk), else with size and time, which then tell files of one name and tables at one place apart."""
+    folder = config.timeline_path
+    if has_completion_times(config.version):
+        names = storage.list_names(folder)
+        if all(known.get(name, 0) is None or says_all(name, config.version) for name in names):
+            return dict.fromkeys(names)
+    return {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """What the files of a timeline's folder say; of most listings nothing is new since the one before."""
+    """What the files of a timeline's folder say; of most listings little is new since the one before."""
 
-    files: Mapping[str, FileInfo]
-    instants: tuple[Instant, ...]
-    instant_files: Mapping[str, FileInfo]
+    files: TimelineFiles
+    highest: Mapping[tuple[str, Action], Instant]
     requested: Mapping[tuple[str, Action], str]
+
+    @cached_property
+    def instants(self) -> tuple[Instant, ...]:
+        return tuple(self.highest[key] for key in sorted(self.highest))
 
     @property
     def nbytes(self) -> int:
@@ -214,23 +235,26 @@ class _Listed:
         return _BYTES_A_FILE * len(self.files)
 
     @classmethod
-    def of(cls, files: Mapping[str, FileInfo], config: TableConfig) -> _Listed:
-        found: dict[str, FileInfo] = {}
+    def of(cls, files: TimelineFiles, config: TableConfig, before: _Listed | None) -> _Listed:
+        """`before`: what the folder said last; files that came since are looked at alone."""
+        new: Iterable[str] = files
         requested: dict[tuple[str, Action], str] = {}
         highest: dict[tuple[str, Action], Instant] = {}
-        for name, info in files.items():
+        if before is not None and before.files.items() <= files.items():
+            new = files.keys() - before.files.keys()
+            requested.update(before.requested)
+            highest.update(before.highest)
+        for name in new:
             instant = parse_instant_file(name, config.version)
             if instant is None:
                 continue
-            found[name] = info
             key = instant.time, completes_as(instant.action)
             if instant.state is State.REQUESTED:
                 requested[key] = name
             known = highest.get(key)
             if known is None or known.state < instant.state:
-                highest[key] = _with_completion_time(instant, info, config)
-        ordered = sorted(highest, key=lambda key: (key[0], key[1].value))
-        return cls(files, tuple(highest[key] for key in ordered), found, requested)
+                highest[key] = _with_completion_time(instant, files[name], config)
+        return cls(files, highest, requested)
 
 
 _BODIES = BoundedCache[Kept[CommitMetadata]](_BODIES_BYTES)
@@ -240,9 +264,9 @@ _LISTED = BoundedCache[_Listed](_LISTED_BYTES)
 """What a timeline's folder showed last."""
 
 
-def _with_completion_time(instant: Instant, info: FileInfo, config: TableConfig) -> Instant:
+def _with_completion_time(instant: Instant, info: FileInfo | None, config: TableConfig) -> Instant:
     """Completed files that an upgrade left without completion time completed when they were last modified."""
-    if not instant.is_completed or instant.completion_time or not has_completion_times(config.version):
+    if info is None or says_all(instant.file_name, config.version) or not has_completion_times(config.version):
         return instant
     return replace(instant, completion_time=format_millis(info.modified, config.timezone))
 

@@ -168,11 +168,20 @@ def test_syncs_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "replace": lambda: storage.write("f/x", b"2"),
         "delete": lambda: storage.delete("f/x"),
         "nothing to delete": lambda: storage.delete("f/x"),
+        "heartbeat": lambda: storage.write("f/beat", b"1", durable=False),
+        "its end": lambda: storage.delete("f/beat", durable=False),
+        "lock": lambda: storage.put_if_match("f/lock", b"mine", None),
+        "lock changes hands": lambda: storage.put_if_match("f/lock", b"ours", storage.read_versioned("f/lock").version),
+        "lock grows": lambda: storage.put_if_match("f/lock", b"theirs", storage.read_versioned("f/lock").version),
+        "markers go": lambda: storage.delete_folder("f", durable=False),
     }.items():
         synced.clear()
         act()
         counts[name] = len(synced)
-    assert counts == {"put": 2, "marker": 1, "replace": 2, "delete": 1, "nothing to delete": 0}
+    assert counts == {
+        **{"put": 2, "marker": 1, "replace": 2, "delete": 1, "nothing to delete": 0, "heartbeat": 0, "its end": 0},
+        **{"lock": 2, "lock changes hands": 0, "lock grows": 2, "markers go": 0},
+    }
 
 
 def test_listing_goes_on_when_files_vanish(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import pickle
 import threading
 import uuid
@@ -52,6 +53,7 @@ class TestStorageContract:
         assert storage.head("no") is None
         assert paths(storage, "no/such") == []
         assert list(storage.list_folders("no")) == []
+        assert list(storage.list_names("no")) == []
         assert storage.delete("no/file") is False
         storage.delete_folder("no/such")
         for call in (
@@ -78,6 +80,8 @@ class TestStorageContract:
             storage.write(name, name.encode())
         assert paths(storage) == sorted(names)
         assert paths(storage, "p=1") == ["p=1/a", "p=1/b", "p=1/deep/c"]
+        assert sorted(storage.list_names("p=1")) == ["a", "b"]
+        assert sorted(storage.list_names()) == ["top"]
         assert paths(storage, "p=1/") == ["p=1/a", "p=1/b", "p=1/deep/c"]
         assert paths(storage, "p=1", recursive=False) == ["p=1/a", "p=1/b"]
         assert paths(storage, recursive=False) == ["top"]
@@ -140,6 +144,28 @@ class TestStorageContract:
         storage.delete("lock")
         assert storage.put_if_match("lock", b"4", latest.version) is False
         assert storage.head("lock") is None
+
+    def test_put_if_match_of_any_size(self, storage: Storage) -> None:
+        """Also where a change that keeps the size is made another way."""
+        bodies = [b"a" * 100, b"b" * 100, b"c" * 90, b"d" * 2000, b"e" * 2000, b"f" * 100, b"", b"g" * 512, b"h" * 512]
+        assert storage.put_if_match("lock", bodies[0], None) is True
+        for before, body in itertools.pairwise(bodies):
+            seen = storage.read_versioned("lock")
+            assert seen.data == before
+            assert storage.put_if_match("lock", body, "no such version") is False
+            assert storage.read("lock") == before
+            assert storage.put_if_match("lock", body, seen.version) is True
+        assert storage.read("lock") == bodies[-1]
+        assert paths(storage) == ["lock"] or {".lock.guard", "lock"} == set(paths(storage))
+
+    def test_what_need_not_last_is_done_all_the_same(self, storage: Storage) -> None:
+        storage.write("b/beat", b"1", durable=False)
+        storage.write("b/beat", b"2", durable=False)
+        assert storage.read("b/beat") == b"2"
+        assert storage.delete("b/beat", durable=False) is True
+        storage.write("m/1/a", b"")
+        storage.delete_folder("m/1", durable=False)
+        assert not any(path.startswith(("b/", "m/")) for path in paths(storage))
 
     def test_put_if_match_loses_no_update(self, storage: Storage) -> None:
         storage.write("n", b"0")

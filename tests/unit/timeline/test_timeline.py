@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Iterator
 
@@ -132,22 +133,52 @@ def test_metadata_is_read_once_for_all_timelines(storage: MemoryStorage) -> None
     assert counting.counts["list"] == 3
 
 
-def test_a_rewritten_body_is_read_again(storage: MemoryStorage) -> None:
-    name = f"{T[0]}_{T[1]}.commit"
-    timeline = timeline_of(storage, [name])
-    assert timeline.commit_metadata(timeline.commits[0]).operation == "UPSERT"
-    storage.write(f".hoodie/timeline/{name}", encode_commit(CommitMetadata("BULK_INSERT"), 9, Action.COMMIT))
-    timeline = load_timeline(storage, timeline.config)
-    assert timeline.commit_metadata(timeline.commits[0]).operation == "BULK_INSERT"
+def test_a_body_of_the_same_name_is_read_again_where_names_do_not_tell(storage: MemoryStorage) -> None:
+    timeline = timeline_of(storage, [f"{T[0]}.commit"], version=6)
+    for operation in ("UPSERT", "BULK_INSERT"):
+        body = encode_commit(CommitMetadata(operation), 6, Action.COMMIT)
+        storage.write(f"{timeline.config.timeline_path}/{T[0]}.commit", body)
+        timeline = load_timeline(storage, timeline.config)
+        assert timeline.commit_metadata(timeline.commits[0]).operation == operation
+
+
+@pytest.mark.parametrize("version", [9, 6])
+def test_what_came_and_went_since_the_last_listing(storage: MemoryStorage, version: int) -> None:
+    """A listing that builds on the one before shows what one from scratch does."""
+    files = random.Random(version)
+    config = create_table(storage, new_table_properties(name="t", version=version))
+    done = "{0}_{0}" if version == 9 else "{0}"
+    forms = [
+        "{0}.commit.requested",
+        "{0}.inflight",
+        f"{done}.commit",
+        "{0}.clean.requested",
+        f"{done}.clean",
+        ".{0}.crc",
+    ]
+    every = [f"{config.timeline_path}/{form.format(time)}" for time in T for form in forms]
+    for _ in range(200):
+        if files.random() < 0.8:
+            storage.write(files.choice(every), b"")
+        else:
+            storage.delete(files.choice(every))
+        fresh = MemoryStorage(uuid.uuid4().hex)
+        for info in storage.list():
+            fresh.write(info.path, storage.read(info.path))
+        seen, expected = load_timeline(storage, config), load_timeline(fresh, config)
+        assert seen.instants == expected.instants
+        assert dict(seen.requested) == dict(expected.requested)
+        assert seen.files.keys() == expected.files.keys()
+        MemoryStorage.drop(fresh.url().removeprefix("memory://").rstrip("/"))
 
 
 def test_an_empty_or_broken_body(storage: MemoryStorage) -> None:
-    timeline = timeline_of(storage, [f"{T[0]}_{T[1]}.clean", f"{T[2]}_{T[3]}.commit"])
+    timeline = timeline_of(storage, [f"{T[0]}_{T[1]}.clean", f"{T[2]}_{T[3]}.commit", f"{T[4]}_{T[5]}.commit"])
     storage.write(f".hoodie/timeline/{T[2]}_{T[3]}.commit", b"")
     assert timeline.commit_metadata(timeline.commits[0]) == CommitMetadata("UNKNOWN")
-    storage.write(f".hoodie/timeline/{T[2]}_{T[3]}.commit", b"{not json")
-    with pytest.raises(CorruptFile, match=f"timeline/{T[2]}_{T[3]}.commit"):
-        load_timeline(storage, timeline.config).commit_metadata(timeline.commits[0])
+    storage.write(f".hoodie/timeline/{T[4]}_{T[5]}.commit", b"{not json")
+    with pytest.raises(CorruptFile, match=f"timeline/{T[4]}_{T[5]}.commit"):
+        timeline.commit_metadata(timeline.commits[1])
 
 
 def test_json_on_a_newer_table_is_read_as_an_upgrade_left_it(storage: MemoryStorage) -> None:
