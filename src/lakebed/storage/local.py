@@ -29,8 +29,8 @@ class LocalStorage:
     the change of a file of less than a sector by `put_if_match` (a lock changing hands) a power cut may take back, as
     it ends all holders.
 
-    Files appear whole: but for that one, they are written aside and linked or renamed into place. A file's Hadoop checksum neighbour
-    (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
+    Files appear whole: but for that one, they are written aside and linked or renamed into place. A file's Hadoop
+    checksum neighbour (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None, *, nameless: bool = True) -> None:
