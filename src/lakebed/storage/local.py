@@ -72,7 +72,7 @@ class LocalStorage:
         while folders:
             folder = folders.pop()
             below: list[str] = []
-            for entry in self._scan(folder):
+            for entry in sorted(self._entries(folder), key=attrgetter("name")):
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 try:
                     if entry.is_dir():
@@ -85,19 +85,19 @@ class LocalStorage:
             if recursive:
                 folders.extend(reversed(below))
 
-    def _scan(self, folder: str) -> builtins.list[os.DirEntry[str]]:
+    def _entries(self, folder: str) -> builtins.list[os.DirEntry[str]]:
         with self._translated("list", folder):
             try:
                 with os.scandir(os.path.join(self._root, folder)) as entries:
-                    return sorted(entries, key=attrgetter("name"))
+                    return [*entries]
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
     def list_names(self, prefix: str = "") -> Sequence[str]:
-        return [entry.name for entry in self._scan(check_prefix(prefix)) if not entry.is_dir()]
+        return sorted(entry.name for entry in self._entries(check_prefix(prefix)) if not entry.is_dir())
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
-        return [entry.name for entry in self._scan(check_prefix(prefix)) if entry.is_dir()]
+        return sorted(entry.name for entry in self._entries(check_prefix(prefix)) if entry.is_dir())
 
     def head(self, path: str) -> FileInfo | None:
         try:

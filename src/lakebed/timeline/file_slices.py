@@ -63,7 +63,7 @@ def latest_slice(
     with the one before.
     """
     pending = pending_compactions.get((partition, file_id))
-    newest_first = sorted(reversed(files.base), key=lambda b: b.instant, reverse=True)
+    newest_first = sorted(files.base, key=lambda b: b.instant)[::-1]
     counting = (b for b in newest_first if is_visible(b.instant) and is_named(b))
     if not files.logs and pending is None:  # of many versions of a file only the newest is looked at
         only = next(counting, None)

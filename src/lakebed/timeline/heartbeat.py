@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -14,6 +13,7 @@ from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.timeline.markers import list_marker_files, list_markers
 from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
+from lakebed.timeline.pulse import Pulse
 
 HEARTBEAT_FOLDER = f"{HOODIE}/.heartbeat"
 INTERVAL_SECONDS = 60.0
@@ -32,7 +32,7 @@ def heartbeat_path(instant: str) -> str:
 
 
 class Heartbeat:
-    """The heartbeat of one write: a small file, written again every `interval` seconds by a thread of its own.
+    """The heartbeat of one write: a small file, written again every `interval` seconds in the background.
 
     Start it before the requested instant appears, so that no pending instant of lakebed's is ever without. The body
     names the process (Hudi goes by the file's time alone). As a context manager: `start`, and `stop` at the end; the
@@ -46,8 +46,7 @@ class Heartbeat:
         self._instant = instant
         self._writer_id = writer_id
         self._interval = interval
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._pulse = Pulse(interval, self._beat_again, f"heartbeat-{instant}")
 
     def start(self) -> None:
         """Write the first beat, and go on in the background."""
@@ -58,17 +57,13 @@ class Heartbeat:
         except BaseException:
             _beating.discard(key)
             raise
-        self._thread = threading.Thread(target=self._run, name=f"heartbeat-{self._instant}", daemon=True)
-        self._thread.start()
+        self._pulse.start()
 
     def stop(self) -> None:
         """End the beating; the file stays. From here on this process takes the write for dead, other processes once
         the heartbeat is too old."""
-        self._stopped.set()
         _beating.discard((self._instant, self._writer_id))
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._pulse.stop()
 
     def remove(self) -> None:
         """Stop, and delete the file."""
@@ -88,15 +83,15 @@ class Heartbeat:
         body = {**this_process().to_json(), "writerId": self._writer_id, "intervalSeconds": self._interval}
         self._storage.write(heartbeat_path(self._instant), json.dumps(body).encode(), durable=False)
 
-    def _run(self) -> None:
-        while not self._stopped.wait(self._interval):
-            try:
-                self._beat()
-            except Exception:  # the next beat may get through; who is taken for dead finds out as it commits
-                continue
-            except BaseException:
-                _beating.discard((self._instant, self._writer_id))
-                return
+    def _beat_again(self) -> bool:
+        try:
+            self._beat()
+        except Exception:  # the next beat may get through; who is taken for dead finds out as it commits
+            return True
+        except BaseException:
+            _beating.discard((self._instant, self._writer_id))
+            return False
+        return True
 
 
 def remove_heartbeat(storage: Storage, instant: str) -> None:

@@ -19,6 +19,7 @@ from lakebed.errors import CorruptFile, LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
+from lakebed.timeline.pulse import Pulse
 
 LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
 HDFS_LOCK_FILE = f"{HOODIE}/lock"
@@ -110,9 +111,9 @@ class _Holder:
 class FileLock:
     """A lock that is a small JSON file, changed only by conditional puts.
 
-    It is valid for `validity` seconds and prolonged by a thread every `renew_every` seconds. A lock whose owner was a
-    process of this machine that is gone is free at once; any other one when its time is over. An answer that got lost
-    is settled by reading back: the owner's name is in the file.
+    It is valid for `validity` seconds and prolonged in the background every `renew_every` seconds. A lock whose owner
+    was a process of this machine that is gone is free at once; any other one when its time is over. An answer that got
+    lost is settled by reading back: the owner's name is in the file.
     """
 
     def __init__(
@@ -135,8 +136,7 @@ class FileLock:
         self._now = now
         self._owner = ""
         self._valid_until = 0.0
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._pulse: Pulse | None = None
         self._changing = threading.Lock()
 
     def acquire(self, timeout: float) -> None:
@@ -150,9 +150,8 @@ class FileLock:
             self._owner = str(uuid.uuid4())
             _holding.add(self._owner)
             self._wait(deadline, timeout)
-            self._stop = threading.Event()
-            self._thread = threading.Thread(target=self._run, args=(self._stop,), name="table-lock", daemon=True)
-            self._thread.start()
+            self._pulse = Pulse(self._renew_every, self._renew_again, "table-lock")
+            self._pulse.start()
         except BaseException:
             self._forget()
             raise
@@ -220,9 +219,8 @@ class FileLock:
         """Let go. Trouble with storage is not raised: the lock is then free when its time or this process is over."""
         if not self._owner:
             return
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._pulse is not None:
+            self._pulse.stop()
         try:
             with contextlib.suppress(LakebedError, OSError), self._changing:
                 if self.still_mine():
@@ -243,22 +241,20 @@ class FileLock:
         _holding.discard(self._owner)
         self._owner = ""
         self._valid_until = 0.0
-        self._thread = None
+        self._pulse = None
         self._queue().release()
 
     def _queue(self) -> threading.Lock:
         with _queues_lock:
             return _queues.setdefault(self._storage.url(self._path), threading.Lock())
 
-    def _run(self, stop: threading.Event) -> None:
-        while not stop.wait(self._renew_every):
-            try:
-                if not self.renew():
-                    return
-            except Exception:  # the next try may get through; `still_mine` tells when none did in time
-                continue
-            except BaseException:
-                return
+    def _renew_again(self) -> bool:
+        try:
+            return self.renew()
+        except Exception:  # the next try may get through; `still_mine` tells when none did in time
+            return True
+        except BaseException:
+            return False
 
     def _timeout(self, timeout: float) -> LockTimeout:
         url = self._storage.url(self._path)

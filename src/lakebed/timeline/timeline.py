@@ -211,9 +211,10 @@ def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> Timel
     own on a local disk), else with size and time, which then tell files of one name and tables at one place apart."""
     folder = config.timeline_path
     if has_completion_times(config.version):
-        names = storage.list_names(folder)
-        if all(known.get(name, 0) is None or says_all(name, config.version) for name in names):
-            return dict.fromkeys(names)
+        files: TimelineFiles = dict.fromkeys(storage.list_names(folder))
+        new = files.items() - known.items()
+        if all(says_all(name, config.version) for name, _ in new):
+            return files
     return {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
 
 

@@ -70,10 +70,9 @@ def test_a_killed_writer_is_dead_at_once() -> None:
     faulty = FaultyStorage(inner, FaultPlan(2, "kill"))
     heartbeat = Heartbeat(faulty, T, "w1", interval=0.005)
     heartbeat.start()
-    while not faulty.crash.dead:
+    while not is_dead(inner, T):
         time.sleep(0.002)
-    heartbeat._thread.join()  # type: ignore[union-attr]
-    assert is_dead(inner, T)
+    assert faulty.crash.dead
     heartbeat.stop()
     with pytest.raises(Killed):
         heartbeat.remove()
