@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -45,6 +46,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
+@lru_cache(maxsize=256)
 def stats_schema(kind: pa.DataType) -> pa.Schema:
     """Columns of a stats table whose bounds have this type. `file_name` is the partition path in partition stats;
     counts are values and bytes, null where the record has none."""

@@ -87,19 +87,24 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
     A file has no stats of a column where it has NaN: real Hudi takes no comparison with NaN for true when it skips
     files and partitions, so it would miss rows. Of what has no record it takes everything for possible.
     """
-    ranged = [(f, f.ranges) for f in files if f.ranges is not None]
-    keys = file_keys([f.partition for f, _ in ranged], [f.name for f, _ in ranged])
+    ranged = [(f, f.ranges, frozenset(f.ranges.schema.names)) for f in files if f.ranges is not None]
+    texts: dict[tuple[int, ...], tuple[pa.StringArray, pa.Array]] = {}  # most columns are in the same files
     found: Stats = {}
     for column, kind in kinds.items():
-        having = [(i, r.column(column)) for i, (_, r) in enumerate(ranged) if column in r.schema.names]
+        having = tuple(i for i, (_, _, names) in enumerate(ranged) if column in names)
         if not having:
             continue
-        rows = pa.array([i for i, _ in having])
-        names = pa.array([ranged[i][0].name for i, _ in having], pa.string())
-        bounds = [pa.concat_arrays([as_type(r.field(side), kind) for _, r in having]) for side in ("min", "max")]
-        counts = {name: pa.concat_arrays([r.field(name) for _, r in having]) for name in COUNTS}
-        table = _stats_table(column_stats_keys(column, keys.take(rows)), names, bounds, counts, tight=False)
-        found[column] = table.filter(pc.invert(_has_nan(table))) if pa.types.is_floating(kind) else table
+        if having not in texts:
+            own = [ranged[i][0] for i in having]
+            names = [f.name for f in own]
+            texts[having] = file_keys([f.partition for f in own], names), pa.array(names, pa.string())
+        keys, names = texts[having]
+        ranges = [ranged[i][1].column(column) for i in having]
+        bounds = [pa.concat_arrays([as_type(r.field(side), kind) for r in ranges]) for side in ("min", "max")]
+        counts = {name: pa.concat_arrays([r.field(name) for r in ranges]) for name in COUNTS}
+        table = _stats_table(column_stats_keys(column, keys), names, bounds, counts, tight=False)
+        is_whole = not pa.types.is_floating(kind) or not pc.any(pc.is_nan(bounds[1])).as_py()
+        found[column] = table if is_whole else table.filter(pc.invert(_has_nan(table)))
     return found
 
 

@@ -152,9 +152,9 @@ class TestStorageContract:
         for before, body in itertools.pairwise(bodies):
             seen = storage.read_versioned("lock")
             assert seen.data == before
-            assert storage.put_if_match("lock", body, "no such version") is False
-            assert storage.read("lock") == before
             assert storage.put_if_match("lock", body, seen.version) is True
+            assert storage.put_if_match("lock", b"late", seen.version) is False
+            assert storage.read("lock") == body
         assert storage.read("lock") == bodies[-1]
         assert paths(storage) == ["lock"] or {".lock.guard", "lock"} == set(paths(storage))
 
