@@ -78,19 +78,18 @@ class ColumnRanges:
             "total_uncompressed": sum(c.total_uncompressed_size for c in chunks),
         }
         told = [c.statistics for c in chunks if c.is_stats_set and c.statistics.has_min_max]
-        bounds = [b for s in told for b in (s.min_raw, s.max_raw)]
-        values = _typed(bounds, kind)
+        values = _typed([b for s in told for b in (s.min_raw, s.max_raw)], kind)
         if name in self._seen:
             longer = [v for range_ in self._seen[name] for v in (range_["min"], range_["max"])]
             values = pa.concat_arrays([values, pa.array(longer, kind)])
-        found = pc.min_max(values)
-        low, high = found["min"], found["max"]
+        low, high = (values.slice(0, 1), values.slice(1)) if len(values) == 2 else _least_and_greatest(values)
         if name in self._nan:
-            high = pa.scalar(float("nan"), kind)
-            low = low if low.is_valid else high
-        fields = {"min": _one(low), "max": _one(high)}
-        fields |= {n: pa.array([counts[n]], pa.int64()) for n in COUNTS}
-        return pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+            high = pa.array([float("nan")], kind)
+            low = low if low.null_count == 0 else high
+        numbers = pa.array([counts[n] for n in COUNTS], pa.int64())
+        return pa.StructArray.from_arrays(
+            [low, high, *(numbers.slice(i, 1) for i in range(len(COUNTS)))], names=["min", "max", *COUNTS]
+        )
 
 
 def as_stream(row: pa.RecordBatch) -> bytes:
@@ -129,5 +128,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return pt.is_string(kind) or pt.is_binary(kind) or pt.is_fixed_size_binary(kind)
 
 
-def _one(value: pa.Scalar) -> pa.Array:
-    return pa.repeat(value, 1)
+def _least_and_greatest(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Each as an array of one, null where there are no values."""
+    found = pc.min_max(values)
+    return pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)
