@@ -63,14 +63,13 @@ def latest_slice(
     with the one before.
     """
     pending = pending_compactions.get((partition, file_id))
-    newest_first = sorted(files.base, key=lambda b: b.instant)[::-1]
-    counting = (b for b in newest_first if is_visible(b.instant) and is_named(b))
+    by_time = files.base if len(files.base) < 2 else sorted(files.base, key=lambda b: b.instant)
     if not files.logs and pending is None:  # of many versions of a file only the newest is looked at
-        only = next(counting, None)
-        return only and FileSlice(partition, file_id, only.instant, only)
-    base: dict[str, BaseFile] = {}
-    for b in counting:
-        base.setdefault(b.instant, b)
+        for b in reversed(by_time):
+            if is_visible(b.instant) and is_named(b):
+                return FileSlice(partition, file_id, b.instant, b)
+        return None
+    base = {b.instant: b for b in by_time if is_visible(b.instant) and is_named(b)}
     keys = set(base) | ({pending} if pending else set())
     logs: dict[str, list[LogFile]] = defaultdict(list)
     for log in sorted(files.logs, key=log_order):
