@@ -20,6 +20,7 @@ Ranges = tuple[Int64s, Int64s]
 _WORD: Final = 8
 # So many keys with a query's word are all candidates; among more the query is looked for further.
 _FEW: Final = 4
+_WORTH_LEAVING_OUT: Final = 4
 # The first n bytes of a word.
 _MASKS = np.array([((1 << 8 * n) - 1) << 8 * (8 - n) for n in range(9)], np.uint64)
 
@@ -85,14 +86,22 @@ def as_binary(strings: Any) -> pa.Array:
 @dataclass(frozen=True, slots=True)
 class _SortedKeys:
     """A block's keys as a lookup needs them. `words` are their words behind the `shared` bytes with which all of them
-    begin; `tied`: two of the words are the same; `order`: the positions of the keys by key where the block has another
-    order."""
+    begin; `ties`: the words that several keys have; `order`: the positions of the keys by key where the block has
+    another order."""
 
     rows: Rows
     shared: int
     words: Words
-    tied: bool
+    ties: Words
     order: Int64s | None
+
+    def is_tied(self, asked: Words) -> bool:
+        """Whether several keys have one of these words."""
+        if not len(self.ties):
+            return False
+        at = np.searchsorted(self.ties, asked)
+        at[at == len(self.ties)] = 0
+        return bool((self.ties[at] == asked).any())
 
     def position(self, number: int) -> int:
         """Where the block has the key that is this one by order."""
@@ -107,7 +116,7 @@ def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, I
     keys = _sorted_keys(block)
     asked = queries.rows.words(which, keys.shared)
     low = np.searchsorted(keys.words, asked)
-    if not keys.tied:
+    if keys.order is None and not keys.is_tied(asked):
         low[low == block.count] = 0
         hit = np.flatnonzero(keys.words[low] == asked)
         return which[hit], low[hit]
@@ -169,20 +178,27 @@ def _sort_keys(block: EntryBlock) -> _SortedKeys:
     rows = Rows(block.data, starts, lengths)
     every = slice(None)
     shared = _common(block.key(0), block.key(block.count - 1))
-    if not _all_share(rows, shared):
+    # leaving few bytes out costs more than the ties that it saves
+    if shared < _WORTH_LEAVING_OUT or not _all_share(rows, shared):
         shared = 0
     words = rows.words(every, shared)
-    if (words[1:] > words[:-1]).all():
-        return _SortedKeys(rows, shared, words, False, None)
     if (words[1:] >= words[:-1]).all():
         ties = np.flatnonzero(words[1:] == words[:-1])
-        if pc.all(pc.less_equal(block.entries(ties).keys, block.entries(ties + 1).keys)).as_py():
-            return _SortedKeys(rows, shared, words, True, None)
+        following = shared + _WORD
+        unsure = ties[rows.words(ties, following) >= rows.words(ties + 1, following)] if len(ties) else ties
+        if not len(unsure) or _in_order(block, unsure):
+            return _SortedKeys(rows, shared, words, words[ties], None)
     keys = block.entries().keys
     # Hudi sorts by UTF-16 and searches by UTF-8: keys with rare characters are out of order
     order = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
     rows = Rows(block.data, starts[order], lengths[order])
-    return _SortedKeys(rows, 0, rows.words(every, 0), True, order)
+    words = rows.words(every, 0)
+    return _SortedKeys(rows, 0, words, words[1:][words[1:] == words[:-1]], order)
+
+
+def _in_order(block: EntryBlock, which: Int64s) -> bool:
+    """Whether these keys are none of them greater than the ones that follow them."""
+    return bool(pc.all(pc.less_equal(block.entries(which).keys, block.entries(which + 1).keys)).as_py())
 
 
 def _common(one: bytes, other: bytes) -> int:
