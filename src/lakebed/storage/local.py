@@ -185,7 +185,7 @@ class LocalStorage:
         folder, name = self._split(path)
         side = os.path.join(folder, f".{name}.guard")
         try:
-            fd = os.open(side, os.O_RDWR if shared else os.O_RDWR | os.O_CREAT, 0o666)
+            fd = os.open(side, os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
             if shared:  # nobody has replaced it yet
                 yield

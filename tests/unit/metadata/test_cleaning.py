@@ -1,0 +1,58 @@
+"""Cleaning of the metadata table looks through its folders only where the timeline says that something is to be found:
+what stays is what would stay if it looked every time."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.metadata import cleaning
+from lakebed.storage import open_storage
+from lakebed.storage.memory import MemoryStorage
+
+COMMITS = 75
+FOLDER = ".hoodie/metadata"
+
+
+def files_after_each_commit(version: int) -> tuple[list[Counter[tuple[str, str]]], int]:
+    """How many files of which kind each partition of the metadata table has after each commit, and how often the
+    folders were looked through for cleaning."""
+    name = uuid.uuid4().hex
+    uri = f"memory://{name}/table"
+    rows = pa.table({"id": ["a", "b"], "ts": [1, 1], "v": [1.0, 2.0]})
+    table = lakebed.create(uri, rows, key="id", ordering="ts", index="bucket", buckets=1, table_version=version)
+    storage = open_storage(uri)
+    seen: list[Counter[tuple[str, str]]] = []
+    plan, looks = cleaning._plan, 0  # pyright: ignore[reportPrivateUsage]
+
+    def counted(*given: object) -> object:
+        nonlocal looks
+        looks += 1
+        return plan(*given)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning, "_plan", counted)
+        for number in range(COMMITS):
+            table.upsert(rows.set_column(1, "ts", pa.array([number + 2] * 2)))
+            paths = [info.path.removeprefix(f"{FOLDER}/") for info in storage.list(FOLDER)]
+            data = [path.split("/") for path in paths if not path.startswith(".hoodie/") and path.count("/") == 1]
+            seen.append(Counter((folder, "log" if ".log." in file else "base") for folder, file in data))
+    MemoryStorage.drop(name)
+    return seen, looks
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_what_is_cleaned_does_not_depend_on_how_often_it_is_looked_for(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, looks = files_after_each_commit(version)
+    monkeypatch.setattr(cleaning, "_has_news", lambda *_: True)
+    expected, every = files_after_each_commit(version)
+    assert seen == expected
+    assert any(after["files", "base"] < before["files", "base"] for before, after in pairwise(seen))
+    assert looks < every / 2
