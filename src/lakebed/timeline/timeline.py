@@ -196,7 +196,8 @@ class Timeline:
 
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
-    """The active timeline: one listing, no file is read."""
+    """The active timeline: one listing (a second one where an upgrade left instants without completion time), no file is
+    read."""
     place = storage.url(config.timeline_path), config.version, config.timezone
     known = _LISTED.get(place)
     files = _files(storage, config, known.files if known else {})
@@ -242,7 +243,7 @@ class _Listed:
         requested: dict[tuple[str, Action], str] = {}
         highest: dict[tuple[str, Action], Instant] = {}
         if before is not None and before.files.items() <= files.items():
-            new = files.keys() - before.files.keys()
+            new = [name for name in files if name not in before.files]
             requested.update(before.requested)
             highest.update(before.highest)
         for name in new:
