@@ -196,7 +196,7 @@ class Timeline:
 
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
-    """The active timeline, by one listing (two where an upgrade left instants without completion time), no file read."""
+    """The active timeline, by one listing; by two where an upgrade left instants without completion time."""
     place = storage.url(config.timeline_path), config.version, config.timezone
     known = _LISTED.get(place)
     files = _files(storage, config, known.files if known else {})
