@@ -183,6 +183,24 @@ def test_syncs_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts == lasting | passing
 
 
+def test_a_lock_of_another_users_changes_hands_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_if_match("lock", b"mine", None)
+    first = os.stat(tmp_path / "lock")
+    assert storage.put_if_match("lock", b"ours", storage.read_versioned("lock").version)
+    second = os.stat(tmp_path / "lock")
+    assert second.st_ino == first.st_ino
+    assert second.st_mtime_ns > first.st_mtime_ns
+
+    def refused(*given: object, **named: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(aside.os, "utime", refused)
+    assert storage.put_if_match("lock", b"hers", storage.read_versioned("lock").version)
+    assert storage.read("lock") == b"hers"
+    assert os.stat(tmp_path / "lock").st_ino != first.st_ino
+
+
 def test_listing_goes_on_when_files_vanish(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     for folder in "abc":
