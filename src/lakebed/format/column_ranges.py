@@ -82,6 +82,7 @@ class ColumnRanges:
         if name in self._seen:
             longer = [v for range_ in self._seen[name] for v in (range_["min"], range_["max"])]
             values = pa.concat_arrays([values, pa.array(longer, kind)])
+        # one range is taken as it stands
         low, high = (values.slice(0, 1), values.slice(1)) if len(values) == 2 else _least_and_greatest(values)
         if name in self._nan:
             high = pa.array([float("nan")], kind)

@@ -185,7 +185,7 @@ def _sort_keys(block: EntryBlock) -> _SortedKeys:
     if (words[1:] >= words[:-1]).all():
         ties = np.flatnonzero(words[1:] == words[:-1])
         following = shared + _WORD
-        unsure = ties[rows.words(ties, following) >= rows.words(ties + 1, following)] if len(ties) else ties
+        unsure = ties[rows.words(ties, following) >= rows.words(ties + 1, following)]
         if not len(unsure) or _in_order(block, unsure):
             return _SortedKeys(rows, shared, words, words[ties], None)
     keys = block.entries().keys

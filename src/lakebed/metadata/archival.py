@@ -42,8 +42,7 @@ def _limit(own: OwnTable) -> str:
 def _hides_files(own: OwnTable, replace: Instant) -> bool:
     """Whether files of the groups that it replaced are still there."""
     for partition, ids in own.timeline.commit_metadata(replace).replaced.items():
-        names = (info.path.rpartition("/")[2] for info in own.storage.list(partition, recursive=False))
         replaced = set(ids)
-        if any(name.removeprefix(".").partition("_")[0] in replaced for name in names):
+        if any(name.removeprefix(".").partition("_")[0] in replaced for name in own.storage.list_names(partition)):
             return True
     return False

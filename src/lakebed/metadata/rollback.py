@@ -118,9 +118,7 @@ def _hide_blocks(own: OwnTable, path: str, target: str, at: str) -> tuple[str, i
     partition, _, name = path.rpartition("/")
     log = parse_files(partition, name, 0)
     assert isinstance(log, LogFile)
-    others = [
-        parse_files(partition, i.path.rpartition("/")[2], 0) for i in own.storage.list(partition, recursive=False)
-    ]
+    others = [parse_files(partition, other, 0) for other in own.storage.list_names(partition)]
     versions = [
         other.version
         for other in others

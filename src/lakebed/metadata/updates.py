@@ -88,17 +88,16 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
     files and partitions, so it would miss rows. Of what has no record it takes everything for possible.
     """
     ranged = [(f, f.ranges, frozenset(f.ranges.schema.names)) for f in files if f.ranges is not None]
-    texts: dict[tuple[int, ...], tuple[pa.StringArray, pa.Array]] = {}  # most columns are in the same files
+    all_keys = file_keys([f.partition for f, _, _ in ranged], [f.name for f, _, _ in ranged])
+    all_names = pa.array([f.name for f, _, _ in ranged], pa.string())
     found: Stats = {}
     for column, kind in kinds.items():
-        having = tuple(i for i, (_, _, names) in enumerate(ranged) if column in names)
+        having = [i for i, (_, _, columns) in enumerate(ranged) if column in columns]
         if not having:
             continue
-        if having not in texts:
-            own = [ranged[i][0] for i in having]
-            names = [f.name for f in own]
-            texts[having] = file_keys([f.partition for f in own], names), pa.array(names, pa.string())
-        keys, names = texts[having]
+        keys, names = all_keys, all_names
+        if len(having) < len(ranged):
+            keys, names = (texts.take(pa.array(having)) for texts in (all_keys, all_names))
         ranges = [ranged[i][1].column(column) for i in having]
         bounds = [pa.concat_arrays([as_type(r.field(side), kind) for r in ranges]) for side in ("min", "max")]
         counts = {name: pa.concat_arrays([r.field(name) for r in ranges]) for name in COUNTS}

@@ -203,7 +203,7 @@ class FaultyStorage:
     def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         self.crash.check_alive()
         for path in sorted(info.path for info in self._inner.list(prefix)):
-            self.delete(path)
+            self.delete(path, durable=durable)
         self._inner.delete_folder(prefix, durable=durable)
 
 

@@ -172,16 +172,14 @@ class LocalStorage:
         """Change a file of less than a sector where it is: by one write, so that a dying process or machine leaves the
         old or the new one. Only for those who read it under the guard."""
         folder, name = self._split(path)
-        fd = os.open(os.path.join(folder, name), os.O_WRONLY)
         try:
-            os.pwrite(fd, data, 0)
-            now = time.time_ns()
-            # another machine's cache (NFS) tells two changes within a tick of the clock apart by this alone
-            os.utime(fd, ns=(now, now))
+            with open(os.path.join(folder, name), "r+b", buffering=0) as file:
+                file.write(data)
+                now = time.time_ns()
+                # another machine's cache (NFS) tells two changes within a tick of the clock apart by this alone
+                os.utime(file.fileno(), ns=(now, now))
         except PermissionError:  # another user's file
             self._aside(path, data).publish()
-        finally:
-            os.close(fd)
         _unlink(os.path.join(folder, checksum_name(name)))
 
     @contextlib.contextmanager

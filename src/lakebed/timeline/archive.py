@@ -125,7 +125,7 @@ class LsmHistory:
         try:
             return self.storage.read(f"{self.config.archive_folder}/_version_").decode().strip()
         except FileNotFoundError:
-            names = [f.path.rpartition("/")[2] for f in self.storage.list(self.config.archive_folder, recursive=False)]
+            names = self.storage.list_names(self.config.archive_folder)
             versions = [int(n.removeprefix("manifest_")) for n in names if re.fullmatch(r"manifest_\d+", n)]
             return str(max(versions)) if versions else None
 

@@ -153,8 +153,7 @@ def _manifest(entries: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _manifests(storage: Storage, folder: str) -> list[int]:
-    names = (info.path.rpartition("/")[2] for info in storage.list(folder, recursive=False))
-    return sorted(int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name)))
+    return sorted(int(found[1]) for name in storage.list_names(folder) if (found := _MANIFEST.fullmatch(name)))
 
 
 def _merge_levels(timeline: Timeline, files: list[LsmFile]) -> None:
@@ -190,10 +189,9 @@ def _drop_old(timeline: Timeline) -> None:
         named |= {entry["fileName"] for entry in entries}
     for number in numbers[:-_MANIFESTS_KEPT]:
         storage.delete(f"{folder}/manifest_{number}")
-    for info in list(storage.list(folder, recursive=False)):
-        name = info.path.rpartition("/")[2]
+    for name in storage.list_names(folder):
         if _LEVEL.search(name) and name not in named:
-            storage.delete(info.path)
+            storage.delete(f"{folder}/{name}")
 
 
 # the log archive of version 6
@@ -201,7 +199,7 @@ def _drop_old(timeline: Timeline) -> None:
 
 def _append_to_log(timeline: Timeline, instants: Sequence[Instant]) -> None:
     folder = timeline.config.archive_folder
-    names = (info.path.rpartition("/")[2] for info in timeline.storage.list(folder, recursive=False))
+    names = timeline.storage.list_names(folder)
     number = max((int(found[1]) for name in names if (found := _LOG_ARCHIVE.match(name))), default=0) + 1
     schema = schema_text("HoodieArchivedMetaEntry")
     encode = encoder_of(schema)

@@ -63,7 +63,7 @@ def latest_slice(
     with the one before.
     """
     pending = pending_compactions.get((partition, file_id))
-    by_time = files.base if len(files.base) < 2 else sorted(files.base, key=lambda b: b.instant)
+    by_time = sorted(files.base, key=lambda b: b.instant)
     if not files.logs and pending is None:  # of many versions of a file only the newest is looked at
         for b in reversed(by_time):
             if is_visible(b.instant) and is_named(b):

@@ -86,11 +86,11 @@ class Heartbeat:
     def _beat_again(self) -> bool:
         try:
             self._beat()
-        except Exception:  # the next beat may get through; who is taken for dead finds out as it commits
-            return True
+        except Exception:  # the beating goes on; who is taken for dead finds out as it commits
+            raise
         except BaseException:
             _beating.discard((self._instant, self._writer_id))
-            return False
+            raise
         return True
 
 

@@ -150,7 +150,8 @@ class FileLock:
             self._owner = str(uuid.uuid4())
             _holding.add(self._owner)
             self._wait(deadline, timeout)
-            self._pulse = Pulse(self._renew_every, self._renew_again, "table-lock")
+            # `still_mine` tells when no renewal got through in time
+            self._pulse = Pulse(self._renew_every, self.renew, "table-lock")
             self._pulse.start()
         except BaseException:
             self._forget()
@@ -247,14 +248,6 @@ class FileLock:
     def _queue(self) -> threading.Lock:
         with _queues_lock:
             return _queues.setdefault(self._storage.url(self._path), threading.Lock())
-
-    def _renew_again(self) -> bool:
-        try:
-            return self.renew()
-        except Exception:  # the next try may get through; `still_mine` tells when none did in time
-            return True
-        except BaseException:
-            return False
 
     def _timeout(self, timeout: float) -> LockTimeout:
         url = self._storage.url(self._path)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 
 class Pulse:
-    """Calls `action` every `seconds`, first when they are over, until `stop` or an answer of False.
+    """Calls `action` every `seconds`, first when they are over, until `stop` or an answer of False. After an error it
+    goes on, as the next call may get through.
 
     It has a thread of its own, so that storage that hangs holds nobody else up, but only from the first call on: most
     writes are over by then, and one thread of the process waits for all of them.
@@ -44,8 +45,16 @@ class Pulse:
                 self._thread.start()
 
     def _run(self) -> None:
-        while self._action() and not self._stopped.wait(self._seconds):
+        while self._goes_on() and not self._stopped.wait(self._seconds):
             pass
+
+    def _goes_on(self) -> bool:
+        try:
+            return self._action()
+        except Exception:
+            return True
+        except BaseException:
+            return False
 
 
 class _Waker:

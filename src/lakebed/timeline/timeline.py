@@ -23,10 +23,10 @@ from lakebed.timeline.instants import (
 )
 from lakebed.timeline.table_config import TableConfig
 
-_COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 TimelineFiles = Mapping[str, FileInfo | None]
 """Files of the timeline's folder by name; None where size and time were not asked for."""
 
+_COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _READERS = 16
 _BYTES_A_FILE = 1_000
 _LISTED_BYTES = 16 << 20

@@ -31,8 +31,7 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None
                 storage.delete(marker.path)
             delete_markers(storage, instant)
     finished = {i.time for i in timeline.completed}
-    for info in list(storage.list(HEARTBEAT_FOLDER, recursive=False)):
-        instant = info.path.rpartition("/")[2]
+    for instant in storage.list_names(HEARTBEAT_FOLDER):
         if instant in finished or (instant.isdigit() and instant not in pending and is_dead(storage, instant)):
             found = True
             remove_heartbeat(storage, instant)
@@ -76,8 +75,8 @@ def _unfinished_metadata(storage: Storage, timeline: Timeline) -> list[str]:
 
 def _asides(storage: Storage, folder: str, pending: set[str]) -> list[str]:
     found: list[str] = []
-    for info in storage.list(folder, recursive=False):
-        match = _ASIDE.match(info.path.rpartition("/")[2])
+    for name in storage.list_names(folder):
+        match = _ASIDE.match(name)
         if match is not None and match["instant"] not in pending:
-            found.append(info.path)
+            found.append(f"{folder}/{name}")
     return found
