@@ -27,6 +27,8 @@ KEY_TAIL = b"\x00" + struct.pack(">qB", 0x7FFFFFFFFFFFFFFF, 4)
 MAX_BLOCK_BYTES: Final = 64 << 20
 # The most that deflate can make of one byte.
 _MAX_INFLATION = 1032
+# What can become no larger is inflated at once, into memory of the right size; the rest stops behind its block's end.
+_IN_ONE_GO = 256 << 20
 _INFLATE_ERRORS: tuple[type[Exception], ...] = (cast("Any", isal_zlib.error), zlib.error, ValueError, EOFError)
 _INFO_MAGIC = b"PBUF"
 _MAX_LEVELS = 8
@@ -206,15 +208,20 @@ def _plain(stored: memoryview, size: int) -> memoryview:
 
 
 def _inflate(stored: memoryview, size: int) -> bytes:
-    if not 0 <= size <= min(MAX_BLOCK_BYTES, _MAX_INFLATION * len(stored)):
+    most = _MAX_INFLATION * len(stored)
+    if not 0 <= size <= min(MAX_BLOCK_BYTES, most):
         raise Damaged(f"{len(stored)} bytes cannot hold a block of {size}")
-    inflate: Any = isal_zlib.decompressobj(31)
     try:
-        # one byte more than it should hold: then a longer one shows without being inflated whole
-        data = inflate.decompress(stored, size + 1)
+        # one byte more than it should hold: then a longer one shows
+        if most <= _IN_ONE_GO:
+            data, whole = isal_zlib.decompress(stored, 31, size + 1), True
+        else:
+            inflate: Any = isal_zlib.decompressobj(31)
+            data = inflate.decompress(stored, size + 1)
+            whole = inflate.eof
     except _INFLATE_ERRORS as cause:
         raise Damaged(f"a block cannot be inflated: {cause}") from cause
-    if len(data) != size or not inflate.eof:
+    if len(data) != size or not whole:
         raise Damaged(f"a block of {size} bytes holds {'more' if len(data) > size else 'fewer'}")
     return data
 

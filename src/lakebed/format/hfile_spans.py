@@ -28,7 +28,8 @@ _SMALLEST_ENTRY: Final = 20
 _SCAN_BYTES: Final = 1 << 17
 _NEWEST = int.from_bytes(KEY_TAIL[1:9], "big")
 _ONES: Final = 0xFFFFFFFF
-_LOOKED_AT: Final = 16
+_LOOKED_AT: Final = 32
+_FEW_LENGTHS: Final = 6
 
 
 def find_spans(data: Bytes, mvcc: bool) -> Int32s:
@@ -57,16 +58,22 @@ def _even(data: Bytes, mvcc: bool) -> Int32s | None:
 
 
 def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
-    """Where all rows, or all values, have the same length: by the tails of the cell keys, behind the rows."""
-    lengths = _first_lengths(data, mvcc)
-    row_sizes, value_sizes = (len(set(sizes)) == 1 for sizes in lengths)
-    if not row_sizes and not value_sizes:
+    """Where all rows have the same length, or values one of few: by the tails of the cell keys, behind the rows."""
+    rows, values = (sorted(set(sizes)) for sizes in _first_lengths(data, mvcc))
+    if len(rows) == 1:
+        return _chained(data, _tails(data) - rows[0] - _HEAD, mvcc)
+    if not 0 < len(values) <= _FEW_LENGTHS:
         return None
     tails = _tails(data)
-    if row_sizes:
-        return _chained(data, tails - lengths[0][0] - _HEAD, mvcc)
+    # the last byte of each head, the low one of its row length, if the value before it has the smallest size
+    smallest = tails[:-1] + (len(KEY_TAIL) + values[0] + mvcc + _HEAD - 1)
+    if len(smallest) and smallest[-1] + values[-1] - values[0] >= len(data):
+        return None
     starts = np.zeros(len(tails), np.int64)
-    starts[1:] = tails[:-1] + len(KEY_TAIL) + lengths[1][0] + mvcc
+    starts[1:] = smallest - (_HEAD - 1)
+    for more in (size - values[0] for size in values[1:]):
+        at = smallest + more
+        starts[1:] += more * (data[at] == (tails[1:] - at - 1).astype(np.uint8))
     return _chained(data, starts, mvcc)
 
 

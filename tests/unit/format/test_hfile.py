@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,18 +73,30 @@ def test_golden_hfiles(table: GoldenTable) -> None:
         assert len(file.prefix(pa.array([""]))) == len(keys)
 
 
+Lengths = Callable[[random.Random], int]
+EVEN_AND_UNEVEN: dict[str, tuple[Lengths, Lengths]] = {
+    "even": (lambda _: 8, lambda _: 9),
+    "even rows": (lambda _: 8, lambda rng: rng.randrange(40)),
+    "even values": (lambda rng: rng.randrange(16), lambda _: 9),
+    "few lengths of values": (lambda rng: rng.randrange(16), lambda rng: rng.choice((57, 58, 59, 400))),
+    "few lengths of values, long rows": (lambda rng: rng.randrange(600), lambda rng: rng.choice((9, 10, 11))),
+    "uneven": (lambda rng: rng.randrange(16), lambda rng: rng.randrange(40)),
+}
+
+
 @pytest.mark.parametrize("codec", ["gzip", "none"])
 @pytest.mark.parametrize("block_size", [1, 300, 4096, 1 << 20])
-def test_even_and_uneven_entries(codec: str, block_size: int) -> None:
+@pytest.mark.parametrize("kind", EVEN_AND_UNEVEN)
+def test_even_and_uneven_entries(kind: str, codec: str, block_size: int) -> None:
     rng = random.Random(block_size)
-    for even in (True, False):
-        keys = {rng.randbytes(4).hex() if even else rng.randbytes(rng.randrange(8)).hex() for _ in range(300)}
-        entries = [(key.encode(), rng.randbytes(9 if even else rng.randrange(40))) for key in sorted(keys)]
-        data = write_hfile(*columns(entries), schema_json="{}", codec=codec, block_size=block_size)  # type: ignore[arg-type]
-        file = open_hfile(data)
-        assert pairs(file.read()) == entries
-        some = rng.sample([key for key, _ in entries], 20)
-        assert_answers(file, entries, [*some, b"", None, b"0", b"a", some[0], some[0] + b"0", b"zz"])
+    row_size, value_size = EVEN_AND_UNEVEN[kind]
+    keys = {(rng.randbytes(300).hex())[: row_size(rng)] for _ in range(300)}
+    entries = [(key.encode(), rng.randbytes(value_size(rng))) for key in sorted(keys)]
+    data = write_hfile(*columns(entries), schema_json="{}", codec=codec, block_size=block_size)  # type: ignore[arg-type]
+    file = open_hfile(data)
+    assert pairs(file.read()) == entries
+    some = rng.sample([key for key, _ in entries], 20)
+    assert_answers(file, entries, [*some, b"", None, b"0", b"a", some[0], some[0] + b"0", b"zz"])
 
 
 def columns(entries: Sequence[Entry]) -> tuple[pa.Array, pa.Array]:
