@@ -10,7 +10,10 @@ from lakebed.model import BaseFile, LogFile
 
 _BASE_FILE = re.compile(r"([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.([a-zA-Z0-9]+)")
 _LOG_FILE = re.compile(r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
-_BUCKET = re.compile(r"\d{8}(?:-|$)", re.ASCII)
+BUCKET_ID = "[0-9]{8}(?:-|$)"
+"""How the file id of a bucket starts (a regular expression)."""
+
+_BUCKET = re.compile(BUCKET_ID)
 _NO_TOKEN = "1-0-1"
 
 

@@ -15,7 +15,7 @@ from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.expressions.base import Column
 from lakebed.expressions.bucket import Bucket
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.format.file_names import bucket_of_file_id
+from lakebed.format.file_names import BUCKET_ID, bucket_of_file_id
 from lakebed.format.hashes import bucket_ids, plain_strings
 from lakebed.index.base import FILE_ID, INSTANT
 from lakebed.merge.rules import MergeRules
@@ -112,14 +112,15 @@ class BucketIndex:
         return engine.map(rows, partial(_tag, self, _locations(groups)), schema)
 
     def bucket_map(
-        self, snapshot: Snapshot, partitions: Collection[str] | None = None
+        self, snapshot: Snapshot, partitions: Collection[str] | None = None, numbers: Collection[int] | None = None
     ) -> dict[tuple[str, int], BaseFile]:
-        """The latest base file of every (partition path, bucket), in the given partitions or all.
+        """The latest base file of every (partition path, bucket), in the given partitions or all; `numbers`: of these
+        buckets and maybe more.
 
-        Raises `IndexInconsistent` where file ids are no bucket numbers of this index, or one bucket has two
+        Raises `IndexInconsistent` where file ids are no bucket numbers of this index, or one of the buckets has two
         file groups.
         """
-        slices = snapshot.file_slices(partitions)
+        slices = snapshot.file_slices(partitions, None if numbers is None else partial(_of_buckets, self, numbers))
         numbered = {key: s.base_file for key, s in number_slices(slices, self.buckets).items()}
         return {key: base for key, base in numbered.items() if base is not None}
 
@@ -141,6 +142,16 @@ class BucketIndex:
 def split_fields(text: str) -> tuple[str, ...]:
     """Field names from a comma-separated property."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _of_buckets(index: BucketIndex, numbers: Collection[int], ids: pa.Array, sizes: pa.Array) -> pa.Array:
+    """Which file ids are those of some buckets: all of them where one is of no bucket, so that it is met."""
+    del sizes
+    bucketed = pc.all(pc.match_substring_regex(ids, f"^{BUCKET_ID}")).as_py()
+    texts = pc.utf8_slice_codeunits(ids, 0, 8)
+    if not bucketed or pc.any(pc.greater_equal(texts, f"{index.buckets:08d}")).as_py():
+        return pc.is_valid(ids)
+    return pc.is_in(texts, value_set=pa.array([f"{number:08d}" for number in numbers], pa.string()))
 
 
 def number_slices(slices: Sequence[FileSlice], buckets: int) -> dict[tuple[str, int], FileSlice]:

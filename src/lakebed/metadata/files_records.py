@@ -17,6 +17,7 @@ from lakebed.format.avro_columns import (
     encode_longs,
     join_pieces,
 )
+from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.keys import ALL_PARTITIONS
 from lakebed.metadata.record_values import RecordType, SubRecord, enter, leave, value_head, value_tail
@@ -28,6 +29,10 @@ _FIELD = SubRecord.FILES
 # So many records that still have entries are read side by side, fewer one after the other: that costs less then.
 _SIDE_BY_SIDE = 32
 Int64s = npt.NDArray[np.int64]
+
+# What was made of the lists of partitions with many files, by their bytes.
+_LONG: BoundedCache[Kept[tuple[Int64s, int]]] = BoundedCache(32 << 20)
+_WORTH_KEEPING = 4096
 
 
 def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
@@ -140,8 +145,21 @@ def _block_counts(cursors: AvroCursors) -> Int64s:
 
 
 def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...]:
-    """The remaining entries of one long record: where one starts is known only when the one before has been read."""
-    data, at = cursors.rest(row), 0
+    """The remaining entries of one long record, which are the same from commit to commit until the next compaction."""
+    data = cursors.rest(row)
+    known = _LONG.get((data, count)) if len(data) >= _WORTH_KEEPING else None
+    columns, at = _walked(data, count) if known is None else known.content
+    if known is None and len(data) >= _WORTH_KEEPING:
+        _LONG.put((data, count), Kept((columns, at), len(data) + columns.nbytes))
+    start = int(cursors.ends[row]) - len(data)
+    cursors.at[row] = start + at
+    return np.full(len(columns), row), columns[:, 0] + start, columns[:, 1] + start, columns[:, 2], columns[:, 3]
+
+
+def _walked(data: bytes, count: int) -> tuple[Int64s, int]:
+    """Start and end of the name, size and deleted flag of `count` entries and those of the map blocks behind them, and
+    where the map ends: where an entry starts is known only when the one before has been read."""
+    at = 0
     found: list[int] = []
     try:
         while count:
@@ -161,10 +179,7 @@ def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...
                 count = -count
     except IndexError:
         raise CorruptFile("a list of files in the metadata table is cut off") from None
-    start = int(cursors.ends[row]) - len(data)
-    cursors.at[row] = start + at
-    columns = np.array(found, np.int64).reshape(-1, 4)
-    return np.full(len(columns), row), columns[:, 0] + start, columns[:, 1] + start, columns[:, 2], columns[:, 3]
+    return np.array(found, np.int64).reshape(-1, 4), at
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:

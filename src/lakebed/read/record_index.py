@@ -16,6 +16,7 @@ from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
 from lakebed.metadata.lookup import keys_by_group
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.model import FileSlice
+from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
 
@@ -45,7 +46,7 @@ class FoundKeys:
         groups = self.groups.keys()
         if not groups:
             return []
-        found = snapshot.file_slices({p for p, _ in groups}, {file_id for _, file_id in groups})
+        found = snapshot.file_slices({p for p, _ in groups}, groups_of_ids({file_id for _, file_id in groups}))
         held = [s for s in found if (s.partition, s.file_id) in groups]
         return held if len(held) == len(groups) else None
 

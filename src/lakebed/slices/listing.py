@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import compress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.hashes import plain_strings
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.model import HOODIE, BaseFile, LogFile
 from lakebed.storage.base import Storage
@@ -16,6 +18,20 @@ from lakebed.storage.base import Storage
 PARTITION_METADATA = ".hoodie_partition_metadata"
 # What releases before 1.0 note as the size of the log files of a rollback.
 _NO_SIZE = 1
+
+FileGroups = Callable[[pa.Array, pa.Array], pa.Array]
+"""A choice of file groups: says of files, given by file id and bytes, which are of a chosen group."""
+
+
+def groups_of_ids(file_ids: Collection[str], *, or_smaller_than: int = 0) -> FileGroups:
+    """File groups with these ids, and all that have a file of fewer bytes."""
+    named = pa.array(list(file_ids), pa.string())
+
+    def chosen(ids: pa.Array, sizes: pa.Array) -> pa.Array:
+        small = ids.filter(pc.less(sizes, or_smaller_than))
+        return pc.is_in(ids, value_set=pa.concat_arrays([named, pc.unique(small)]))
+
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +43,13 @@ class Listing:
     log_files: tuple[LogFile, ...]
     partitions: tuple[str, ...]
 
-    def of_file_ids(self, file_ids: Collection[str]) -> Listing:
+    def of_groups(self, groups: FileGroups) -> Listing:
         """The files of some file groups."""
-        wanted = frozenset(file_ids)
-        base = tuple(f for f in self.base_files if f.file_id in wanted)
-        return Listing(base, tuple(f for f in self.log_files if f.file_id in wanted), self.partitions)
+        files = (*self.base_files, *self.log_files)
+        ids, sizes = pa.array([f.file_id for f in files], pa.string()), pa.array([f.size for f in files], pa.int64())
+        wanted = groups(ids, sizes).to_pylist()
+        base, logs = wanted[: len(self.base_files)], wanted[len(self.base_files) :]
+        return Listing(tuple(compress(self.base_files, base)), tuple(compress(self.log_files, logs)), self.partitions)
 
 
 def list_table(storage: Storage, partitions: Collection[str] | None = None) -> Listing:
@@ -60,12 +78,13 @@ def list_metadata(
     metadata: MetadataTable,
     storage: Storage,
     partitions: Collection[str] | None = None,
-    file_ids: Collection[str] | None = None,
+    groups: FileGroups | None = None,
 ) -> Listing:
     """What the metadata table lists: the whole table, some partitions' files, or some file groups'."""
     rows = metadata.files(partitions)
-    if file_ids is not None:
-        rows = rows.filter(pc.is_in(_file_ids(rows["name"]), value_set=pa.array(list(file_ids), pa.string())))
+    if groups is not None:
+        rows = rows.combine_chunks()
+        rows = rows.filter(groups(_file_ids(plain_strings(rows["name"])), rows["size"].combine_chunks()))
     base: list[BaseFile] = []
     logs: list[LogFile] = []
     for folder, name, size in zip(*(column.to_pylist() for column in rows.columns), strict=True):
@@ -77,7 +96,7 @@ def list_metadata(
     return Listing(tuple(base), tuple(logs), paths)
 
 
-def _file_ids(names: pa.ChunkedArray) -> pa.ChunkedArray:
+def _file_ids(names: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(names, r"^\.?([^_]*)_.*$", r"\1")
 
 

@@ -14,7 +14,7 @@ from lakebed.metadata.metadata_table import MetadataTable, open_metadata
 from lakebed.model import BaseFile, FileSlice, Instant
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
-from lakebed.slices.listing import Listing, list_metadata, list_table
+from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_table
 from lakebed.slices.metadata_view import is_ahead, naming_metadata
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import by_group, latest_slice
@@ -122,13 +122,13 @@ class Snapshot:
         return self._listing(None).partitions
 
     def file_slices(
-        self, partitions: Collection[str] | None = None, file_ids: Collection[str] | None = None
+        self, partitions: Collection[str] | None = None, groups: FileGroups | None = None
     ) -> tuple[FileSlice, ...]:
         """The latest file slice of every file group in view, by partition and file id.
 
-        With `partitions` only their folders are looked at, with `file_ids` only file groups of these ids.
+        With `partitions` only their folders are looked at, with `groups` only some file groups.
         """
-        listing = self._listing(None if partitions is None else frozenset(partitions), file_ids)
+        listing = self._listing(None if partitions is None else frozenset(partitions), groups)
         replaced = self._replaced
         found: list[FileSlice] = []
         for (partition, file_id), files in sorted(by_group(listing.base_files, listing.log_files).items()):
@@ -148,9 +148,11 @@ class Snapshot:
                 found.append(latest)
         return tuple(found)
 
-    def base_files(self, partitions: Collection[str] | None = None) -> tuple[BaseFile, ...]:
+    def base_files(
+        self, partitions: Collection[str] | None = None, groups: FileGroups | None = None
+    ) -> tuple[BaseFile, ...]:
         """The latest base file of every file group in view (log files are not looked at)."""
-        return tuple(s.base_file for s in self.file_slices(partitions) if s.base_file is not None)
+        return tuple(s.base_file for s in self.file_slices(partitions, groups) if s.base_file is not None)
 
     def is_visible(self, instant_time: str) -> bool:
         """Whether files of this instant count here: committed (or archived), and not after `as_of`."""
@@ -170,19 +172,19 @@ class Snapshot:
     def _footer_schema(self, base_file: BaseFile) -> pa.Schema:
         return read_footer(self.storage, base_file.path, base_file.size).schema
 
-    def _listing(self, partitions: frozenset[str] | None, file_ids: Collection[str] | None = None) -> Listing:
+    def _listing(self, partitions: frozenset[str] | None, groups: FileGroups | None = None) -> Listing:
         known = self._listings.get(partitions)
         if known is None and self.metadata is not None:
             with naming_metadata(self.storage):
-                known = list_metadata(self.metadata, self.storage, partitions, file_ids)
-            if file_ids is not None:
+                known = list_metadata(self.metadata, self.storage, partitions, groups)
+            if groups is not None:
                 return known
         if known is None:
             known = list_table(self.storage, partitions)
         if len(self._listings) >= _KEPT_LISTINGS:
             self._listings.clear()
         self._listings[partitions] = known
-        return known if file_ids is None else known.of_file_ids(file_ids)
+        return known if groups is None else known.of_groups(groups)
 
     @cached_property
     def _by_time(self) -> dict[str, Instant]:

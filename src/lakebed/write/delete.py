@@ -16,9 +16,10 @@ from lakebed.index.record import RecordIndex
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakebed.read.asked_keys import is_keys, wanted_keys
 from lakebed.read.scan import Scan
+from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
-from lakebed.write.assign import Assignment, assign
+from lakebed.write.assign import Assignment, assign, distinct_values
 from lakebed.write.context import (
     TableSchema,
     WriteContext,
@@ -126,8 +127,9 @@ def _delete_located(context: WriteContext, snapshot: Snapshot, located: Rows) ->
 
 def _groups(context: WriteContext, snapshot: Snapshot, located: Rows, instant: str) -> Assignment:
     profile = context.engine.aggregate(located, [PARTITION_PATH, FILE_ID])
-    partitions = {p for p in profile.column(PARTITION_PATH).to_pylist() if p is not None}
-    return assign(profile, snapshot.base_files(partitions), instant=instant, record_size=1.0, settings=context.settings)
+    partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
+    files = snapshot.base_files(partitions, groups_of_ids(ids))
+    return assign(profile, files, instant=instant, record_size=1.0, settings=context.settings)
 
 
 def unchanged_schema(context: WriteContext, snapshot: Snapshot) -> TableSchema:

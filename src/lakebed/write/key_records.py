@@ -32,6 +32,7 @@ from lakebed.metadata.routing import Records, split_by_group
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.secondary_updates import entries, indexed_pairs, secondary_index_records
 from lakebed.model import RECORD_KEY, BaseFile, CommitMetadata
+from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.side_by_side import side_by_side
@@ -69,7 +70,8 @@ class KeyRecords:
         ids = {(partition, name) for partition, names in commit.replaced.items() for name in names}
         if not ids:
             return []
-        return [f for f in self.snapshot.base_files({p for p, _ in ids}) if (f.partition, f.file_id) in ids]
+        files = self.snapshot.base_files({p for p, _ in ids}, groups_of_ids({name for _, name in ids}))
+        return [f for f in files if (f.partition, f.file_id) in ids]
 
     def of_changes(self, instant: str, changes: Sequence[GroupChanges]) -> dict[str, Records]:
         """The same from key changes that are known."""

@@ -12,7 +12,7 @@ from lakebed.index.bucket import BucketIndex
 from lakebed.index.costs import TaggingCosts
 from lakebed.model import PARTITION_PATH, BaseFile
 from lakebed.slices.snapshot import Snapshot
-from lakebed.write.assign import Assignment
+from lakebed.write.assign import Assignment, distinct_values
 from lakebed.write.context import WriteContext
 from lakebed.write.tagging_costs import tagging_costs
 
@@ -120,8 +120,8 @@ def plan_of_buckets(context: WriteContext, snapshot: Snapshot, prepared: Rows, o
     """Rows counted by bucket; which of them are updates shows only when the file is merged."""
     index = context.index
     assert isinstance(index, BucketIndex)
-    existing = index.bucket_map(snapshot)
     counted = context.engine.aggregate(prepared, [PARTITION_PATH, GROUP])
+    existing = index.bucket_map(snapshot, *distinct_values(counted, PARTITION_PATH, GROUP))
     files = tuple(_bucket_files(counted.to_pylist(), existing))
     note = "file groups are found while the write runs; no data file is read to tag"
     tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})

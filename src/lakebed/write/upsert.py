@@ -10,15 +10,17 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from lakebed.engine.base import Rows
+from lakebed.engine.groups import GROUP
 from lakebed.index.base import FILE_ID
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.merge.combine_stage import combine_by_key
-from lakebed.model import PARTITION_PATH, Action
+from lakebed.model import PARTITION_PATH, Action, BaseFile
+from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write.admission import admit, file_groups_in_clustering, refuse_clustered
-from lakebed.write.assign import Assignment, assign
+from lakebed.write.assign import Assignment, assign, distinct_values
 from lakebed.write.context import (
     TableSchema,
     WriteContext,
@@ -128,7 +130,7 @@ def write_buckets(
         snapshot,
         schema,
         instant,
-        BucketTargets(instant, index.bucket_map(snapshot)),
+        BucketTargets(instant, buckets_met(context, snapshot, prepared)),
         matching=kind.matching,
         combine=kind.combine,
         all_deletes=kind.deletes,
@@ -190,10 +192,11 @@ def lay_out(context: WriteContext, snapshot: Snapshot, schema: TableSchema, inst
         size = from_sample(
             sample.select([n for n in sample.column_names if n in names or n.startswith("_hoodie")]), context.settings
         )
-    partitions = profile.column(PARTITION_PATH).unique().to_pylist()
+    partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
+    small = context.settings.small_file_limit if profile.column(FILE_ID).null_count else 0
     return assign(
         profile,
-        snapshot.base_files([p for p in partitions if p is not None]),
+        snapshot.base_files(partitions, groups_of_ids(ids, or_smaller_than=small)),
         instant=instant,
         record_size=size,
         settings=context.settings,
@@ -250,6 +253,17 @@ def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
 def transaction(context: WriteContext, operation: str, action: Action = Action.COMMIT) -> Transaction:
     by_bucket = isinstance(context.index, BucketIndex)
     return Transaction(context.storage, context.config, action, operation, context.settings, by_bucket, context.engine)
+
+
+def buckets_met(context: WriteContext, snapshot: Snapshot, prepared: Rows) -> dict[tuple[str, int], BaseFile]:
+    """The files that rows may go to: in this process those of the rows' buckets, on Spark, where counting would be a
+    job, all."""
+    index, engine = context.index, context.engine
+    assert isinstance(index, BucketIndex)
+    if engine.name != "local":
+        return index.bucket_map(snapshot)
+    met = engine.aggregate(prepared, [PARTITION_PATH, GROUP])
+    return index.bucket_map(snapshot, *distinct_values(met, PARTITION_PATH, GROUP))
 
 
 def groups_of_buckets(context: WriteContext, index: BucketIndex) -> int | None:

@@ -7,6 +7,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from lakebed.format.file_names import base_file_name, new_file_id
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
+from lakebed.slices.listing import FileGroups
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -43,8 +45,13 @@ class StoredTable:
     def base_files(self, partitions: Collection[str] | None = None) -> tuple[BaseFile, ...]:
         return tuple(f for f in self.files if partitions is None or f.partition in partitions)
 
-    def file_slices(self, partitions: Collection[str] | None = None) -> tuple[FileSlice, ...]:
-        return tuple(FileSlice(f.partition, f.file_id, f.instant, f) for f in self.base_files(partitions))
+    def file_slices(
+        self, partitions: Collection[str] | None = None, groups: FileGroups | None = None
+    ) -> tuple[FileSlice, ...]:
+        files = self.base_files(partitions)
+        ids, sizes = pa.array([f.file_id for f in files], pa.string()), pa.array([f.size for f in files], pa.int64())
+        wanted = [True] * len(files) if groups is None else groups(ids, sizes).to_pylist()
+        return tuple(FileSlice(f.partition, f.file_id, f.instant, f) for f in compress(files, wanted))
 
     def schema_of(self, base_file: BaseFile) -> pa.Schema:
         return self.schemas[base_file.path]

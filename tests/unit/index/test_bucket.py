@@ -51,6 +51,8 @@ def test_map_of_buckets(new_table: NewTable) -> None:
     index = BucketIndex(4)
     assert index.bucket_map(table) == {("eu", 0): eu0, ("eu", 3): eu3, ("us", 0): us0}
     assert index.bucket_map(table, ["us"]) == {("us", 0): us0}
+    assert index.bucket_map(table, ["eu", "us", "fr"], [0, 2]) == {("eu", 0): eu0, ("us", 0): us0}
+    assert index.bucket_map(table, ["eu"], []) == {}
 
 
 def test_two_file_groups_of_one_bucket_are_named(new_table: NewTable) -> None:
@@ -61,6 +63,8 @@ def test_two_file_groups_of_one_bucket_are_named(new_table: NewTable) -> None:
     ]
     with pytest.raises(IndexInconsistent, match="bucket 1 of partition 'eu' has two file groups") as caught:
         BucketIndex(4).bucket_map(table)
+    with pytest.raises(IndexInconsistent, match="two file groups"):
+        BucketIndex(4).bucket_map(table, ["eu"], [1])
     assert all(f.path in str(caught.value) for f in files)
     assert "insert_overwrite" in caught.value.hint
 
@@ -70,10 +74,14 @@ def test_ids_that_are_no_buckets_of_the_table_are_named(new_table: NewTable) -> 
     table.add("eu", pa.table({"key": ["a"]}), file_id=_id(4))
     with pytest.raises(IndexInconsistent, match="'eu' is bucket 4, but the table's index has 4 buckets"):
         BucketIndex(4).bucket_map(table)
+    with pytest.raises(IndexInconsistent, match="is bucket 4"):
+        BucketIndex(4).bucket_map(table, ["eu"], [0])
     other = new_table(partition_fields=())
     other.add("", pa.table({"key": ["a"]}))
     with pytest.raises(IndexInconsistent, match="the table folder does not start with a bucket number") as caught:
         BucketIndex(4).bucket_map(other)
+    with pytest.raises(IndexInconsistent, match="does not start with a bucket number"):
+        BucketIndex(4).bucket_map(other, [""], [0])
     assert "adopt('simple')" in caught.value.hint
 
 

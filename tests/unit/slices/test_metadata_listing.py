@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
+import pyarrow as pa
 import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
+from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.instants import inflight_name, requested_name
@@ -34,9 +36,21 @@ def test_file_slices_are_those_of_the_folders(name: str) -> None:
         assert by_metadata.file_slices([partition]) == own
         ids = {s.file_id for s in own}
         of_ids = tuple(s for s in everything if s.file_id in ids)
-        assert by_metadata.file_slices(file_ids=ids) == by_folders.file_slices(file_ids=ids) == of_ids
+        groups = groups_of_ids(ids)
+        assert by_metadata.file_slices(groups=groups) == by_folders.file_slices(groups=groups) == of_ids
     for commit in by_folders.commits:
         assert by_metadata.at(commit.time).file_slices() == by_folders.at(commit.time).file_slices()
+
+
+def test_small_files_are_chosen_beside_ids() -> None:
+    ids, sizes = pa.array(["a", "b", "a", "c", "d"]), pa.array([9, 9, 5, 9, 6])
+    assert groups_of_ids(["c"], or_smaller_than=6)(ids, sizes).to_pylist() == [True, False, True, True, False]
+    assert groups_of_ids(["c", "x"])(ids, sizes).to_pylist() == [False, False, False, True, False]
+    storage = storage_of("v9_cow_mdt_all")
+    for snapshot in (open_snapshot(storage, use_metadata=use) for use in (False, True)):
+        everything = snapshot.file_slices()
+        assert snapshot.file_slices(groups=groups_of_ids([], or_smaller_than=1 << 40)) == everything
+        assert snapshot.file_slices(groups=groups_of_ids([], or_smaller_than=1)) == ()
 
 
 def test_a_snapshot_lists_each_timeline_and_each_metadata_partition_once() -> None:
