@@ -147,13 +147,19 @@ def _block_counts(cursors: AvroCursors) -> Int64s:
 def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...]:
     """The remaining entries of one long record, which are the same from commit to commit until the next compaction."""
     data = cursors.rest(row)
-    known = _LONG.get((data, count)) if len(data) >= _WORTH_KEEPING else None
-    columns, at = _walked(data, count) if known is None else known.content
-    if known is None and len(data) >= _WORTH_KEEPING:
-        _LONG.put((data, count), Kept((columns, at), len(data) + columns.nbytes))
+    columns, at = _walked(data, count) if len(data) < _WORTH_KEEPING else _walked_once(data, count)
     start = int(cursors.ends[row]) - len(data)
     cursors.at[row] = start + at
     return np.full(len(columns), row), columns[:, 0] + start, columns[:, 1] + start, columns[:, 2], columns[:, 3]
+
+
+def _walked_once(data: bytes, count: int) -> tuple[Int64s, int]:
+    known = _LONG.get((data, count))
+    if known is None:
+        found = _walked(data, count)
+        known = Kept(found, len(data) + found[0].nbytes)
+        _LONG.put((data, count), known)
+    return known.content
 
 
 def _walked(data: bytes, count: int) -> tuple[Int64s, int]:

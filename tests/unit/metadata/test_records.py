@@ -88,6 +88,23 @@ def test_files(table: str) -> None:
         assert not plain_values(file) or values.equals(file.values)
 
 
+def test_long_lists_of_files_are_told_apart_by_their_bytes() -> None:
+    """Of a list with many files it is kept where its entries are."""
+
+    def rows(key: str, count: int, size: int) -> list[dict[str, Any]]:
+        return [{"key": key, "name": f"f{n:04d}.parquet", "size": size + n, "is_deleted": n == 7} for n in range(count)]
+
+    for asked in (
+        rows("p", 400, 5),
+        rows("p", 400, 6),
+        [*rows("another, longer", 1, 1), *rows("p", 400, 5)],  # the same list elsewhere
+        [*rows("p", 399, 5), *rows("q", 400, 5)],
+        rows("p", 400, 5),
+    ):
+        keys, values = files_records.encode(pa.Table.from_pylist(asked, files_records.SCHEMA), V9)
+        assert files_records.decode(keys, values, record_schema(V9)).to_pylist() == asked
+
+
 @by_table
 def test_record_index(table: str) -> None:
     for file in of_partition(table, "record_index"):
