@@ -164,7 +164,7 @@ def measure(inputs: Inputs, java: JavaSide | None, rounds: int) -> Figures:
     asked = {"": inputs.asked, ", 1000 keys": some, ", 10 keys": some.slice(0, 10)}
     for n in range(2 * rounds):
         kept: Figures = figures if n >= rounds else defaultdict(list)
-        for how in ("uncached", "cached", "records") if java else ():
+        for how in ("uncached", "memory", "cached", "records") if java else ():
             kept[f"hudi {how}"].append(java.seconds(how, len(inputs.asked)))
         for count, keys in asked.items():
             BLOCKS.clear()
@@ -234,7 +234,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=100_000, help="random keys to look up")
     parser.add_argument("--block-size", type=int, default=1 << 20)
-    parser.add_argument("--rounds", type=int, default=5, help="counted rounds; as many before them warm up")
+    parser.add_argument("--rounds", type=int, default=12, help="counted rounds; as many before them warm up")
     parser.add_argument("--only", choices=("lakebed",), help="leave Java out")
     parser.add_argument("--json", metavar="FILE", help="write every figure there as well")
     parser.add_argument("--work", help="where files go (default: the temporary folder)")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from threading import BoundedSemaphore
 from typing import Any, Final
 
 import numpy as np
@@ -178,13 +179,23 @@ class HFileReader:
             stored = self._source.read_many([(handle.offset, handle.size) for handle in handles]) if missing else []
             raw = dict(zip(missing, stored, strict=True))
 
+            threads = min(_THREADS, len(missing))
+            # NumPy's short steps in many threads hand the interpreter to and fro: some inflate while others parse
+            turns = BoundedSemaphore(max(1, threads // 2))
+
             def make(
-                number: int, cached: Mapping[int, EntryBlock | None] = cached, raw: Mapping[int, Buffer] = raw
+                number: int,
+                cached: Mapping[int, EntryBlock | None] = cached,
+                raw: Mapping[int, Buffer] = raw,
+                turns: BoundedSemaphore = turns,
             ) -> tuple[int, Any]:
                 block = cached[number]
-                return number, work(number, self._block(number, raw[number], keep) if block is None else block)
+                if block is not None:
+                    return number, work(number, block)
+                payload = self._payload(number, raw[number])
+                with turns:
+                    return number, work(number, self._parsed(number, payload, keep))
 
-            threads = min(_THREADS, len(missing))
             if threads > 1 and sum(handle.size for handle in handles) > _POOL_FROM_BYTES:
                 yield from side_by_side(make, wave, threads)
             else:
@@ -201,12 +212,15 @@ class HFileReader:
         if wave:
             yield wave
 
-    def _block(self, number: int, raw: Buffer, keep: bool) -> EntryBlock:
+    def _payload(self, number: int, raw: Buffer) -> Buffer:
         handle = self._handles[number]
         with self._damage(handle.offset):
             if len(raw) != handle.size:
                 raise Damaged("the file ends within it")
-            payload, _ = blocks.read_block(raw, 0, blocks.DATA, self._codec)
+            return blocks.read_block(raw, 0, blocks.DATA, self._codec)[0]
+
+    def _parsed(self, number: int, payload: Buffer, keep: bool) -> EntryBlock:
+        with self._damage(self._handles[number].offset):
             block = parse_entries(payload, mvcc=self._mvcc)
         if keep and self._source.key:
             BLOCKS.put(self._cache_key(number), block)
