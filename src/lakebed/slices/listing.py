@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,11 +13,14 @@ from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.model import HOODIE, BaseFile, LogFile
-from lakebed.storage.base import Storage
+from lakebed.storage.base import FileInfo, Storage
+from lakebed.storage.side_by_side import side_by_side, waits
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 # What releases before 1.0 note as the size of the log files of a rollback.
 _NO_SIZE = 1
+# So many folders are listed at a time where an answer is long under way.
+_LISTERS = 16
 
 FileGroups = Callable[[pa.Array, pa.Array], pa.Array]
 """A choice of file groups: says of files, given by file id and bytes, which are of a chosen group."""
@@ -57,20 +60,23 @@ def list_table(storage: Storage, partitions: Collection[str] | None = None) -> L
     base: list[BaseFile] = []
     logs: list[LogFile] = []
     found: set[str] = set()
-    prefixes = [("", True)] if partitions is None else [(p, False) for p in sorted(set(partitions))]
-    for prefix, recursive in prefixes:
-        for info in storage.list(prefix, recursive=recursive):
-            folder, _, name = info.path.rpartition("/")
-            if folder == HOODIE or folder.startswith(HOODIE + "/"):
-                continue
-            if name.startswith(PARTITION_METADATA):
-                found.add(folder)
-            elif b := parse_base_file(folder, name, info.size):
-                base.append(b)
-                found.add(folder)
-            elif log := parse_log_file(folder, name, info.size):
-                logs.append(log)
-                found.add(folder)
+
+    def listed(prefix: str) -> list[FileInfo]:
+        return list(storage.list(prefix, recursive=partitions is None))
+
+    prefixes = [""] if partitions is None else sorted(set(partitions))
+    for info in chain.from_iterable(side_by_side(listed, prefixes, _LISTERS if waits(storage) else 1)):
+        folder, _, name = info.path.rpartition("/")
+        if folder == HOODIE or folder.startswith(HOODIE + "/"):
+            continue
+        if name.startswith(PARTITION_METADATA):
+            found.add(folder)
+        elif b := parse_base_file(folder, name, info.size):
+            base.append(b)
+            found.add(folder)
+        elif log := parse_log_file(folder, name, info.size):
+            logs.append(log)
+            found.add(folder)
     return Listing(tuple(base), tuple(logs), tuple(sorted(found)))
 
 

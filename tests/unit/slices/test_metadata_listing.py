@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
+from threading import Barrier
 
 import pyarrow as pa
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
-from lakebed.slices.listing import groups_of_ids
+from lakebed.slices.listing import groups_of_ids, list_table
 from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage.base import FileInfo
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.instants import inflight_name, requested_name
 from tables_in_memory import WITH_METADATA, in_memory
@@ -65,6 +68,26 @@ def test_a_snapshot_lists_each_timeline_and_each_metadata_partition_once() -> No
     assert not [path for path in storage.opened if not path.startswith(HOODIE)]
     opened = Counter(path for path in storage.opened if path.startswith(f"{METADATA_FOLDER}/files/"))
     assert set(opened.values()) == {1}
+
+
+def test_folders_far_away_are_listed_side_by_side() -> None:
+    together = Barrier(2, timeout=30)  # two at a time get through, one alone never does
+
+    class Far(CountingStorage):
+        def url(self, path: str = "") -> str:
+            return f"s3://bucket/{path}"
+
+        def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
+            if not recursive:
+                together.wait()
+            return super().list(prefix, recursive=recursive)
+
+    inner = storage_of("v9_cow_mdt_all")
+    expected = list_table(inner)
+    assert len(expected.partitions) == 2
+    found = list_table(Far(inner), expected.partitions)
+    assert set(found.base_files) == set(expected.base_files)
+    assert found.partitions == expected.partitions
 
 
 def test_without_it_folders_are_listed_and_nothing_of_it_is_read() -> None:
