@@ -27,7 +27,8 @@ KEY_TAIL = b"\x00" + struct.pack(">qB", 0x7FFFFFFFFFFFFFFF, 4)
 MAX_BLOCK_BYTES: Final = 64 << 20
 # The most that deflate can make of one byte.
 _MAX_INFLATION = 1032
-# What can become no larger is inflated at once, into memory of the right size; the rest stops behind its block's end.
+# A stream that can become no larger, and says itself that it has the block's size, is inflated at once into memory of
+# that size; any other stops behind the block's end.
 _IN_ONE_GO = 256 << 20
 _INFLATE_ERRORS: tuple[type[Exception], ...] = (cast("Any", isal_zlib.error), zlib.error, ValueError, EOFError)
 _INFO_MAGIC = b"PBUF"
@@ -213,7 +214,7 @@ def _inflate(stored: memoryview, size: int) -> bytes:
         raise Damaged(f"{len(stored)} bytes cannot hold a block of {size}")
     try:
         # one byte more than it should hold: then a longer one shows
-        if most <= _IN_ONE_GO:
+        if most <= _IN_ONE_GO and int.from_bytes(stored[-4:], "little") == size:
             data, whole = isal_zlib.decompress(stored, 31, size + 1), True
         else:
             inflate: Any = isal_zlib.decompressobj(31)
