@@ -15,6 +15,8 @@ META_COLUMNS = (
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 OPERATION_COLUMN = "_hoodie_operation"
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
+# Columns that lakebed puts beside the user's while it works; users cannot have names that begin so.
+DERIVED = "_lakebed_"
 HOODIE = ".hoodie"
 
 

@@ -98,9 +98,9 @@ class Engine(Protocol):
         one_group_per_task: bool,
         derivable: Mapping[str, RowExpression] | None = None,
     ) -> Rows:
-        """One shuffle by (`_hoodie_partition_path`, `_group`); each call of `fn` sees one group whole.
+        """One shuffle by (partition path, group); each call of `fn` sees one group whole.
 
-        `groups` is how many groups there are at most (None: unknown); `_group` is a non-negative int column.
+        `groups` is how many groups there are at most (None: unknown); the group is a non-negative int column.
         `derivable` are columns of the rows that a task can make anew from the others at next to no cost, so that an
         engine that sends rows to other processes need not send them.
         """
@@ -111,9 +111,9 @@ class Engine(Protocol):
         ...
 
     def route(self, rows: Rows, updates: pa.Table, inserts: pa.Table) -> Rows:
-        """Replace `_file_id`, `_instant` by `_group`, the number of the file group that takes the row.
+        """Replace file id and instant by the number of the file group that takes the row.
 
-        `updates` has (`_hoodie_partition_path`, `_file_id`, `_group`); `inserts` has (`_hoodie_partition_path`,
+        `updates` has (partition path, file id, group); `inserts` has (partition path,
         `bounds` list<double>, `groups` list<int32>): a row without file id goes to the first group whose bound is
         greater than its share, a number in [0, 1) made from a hash of its key.
         """

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import GroupFunction, Task
-from lakebed.model import PARTITION_PATH
+from lakebed.model import DERIVED, PARTITION_PATH
 
-GROUP = "_group"
+GROUP = f"{DERIVED}group"
 
 
 class _Cursor:

@@ -67,7 +67,7 @@ class LocalEngine:
         return LocalRows(pa.table([*derived, *chosen.columns], names=[*columns, *kept]))
 
     def filter(self, rows: LocalRows, predicate: RowExpression) -> LocalRows:
-        mask = self.derive(rows, {"_mask": predicate}, keep=[]).table.column("_mask")
+        mask = self.derive(rows, {"mask": predicate}, keep=[]).table.column("mask")
         return LocalRows(rows.table.filter(mask))
 
     def map(self, rows: LocalRows, fn: MapFunction, schema: pa.Schema) -> LocalRows:

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.format.hashes import java_hash
-from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY
 
-FILE_ID = "_file_id"
-INSTANT = "_instant"
+FILE_ID = f"{DERIVED}file_id"
+INSTANT = f"{DERIVED}instant"
 
 # Java's hash of similar keys is close together: multiply (Knuth) and keep the low 32 bits to spread it.
 _SPREAD = 2654435761
 _RANGE = 1 << 32
 
-KEY_HASH = "_key_hash"
+KEY_HASH = f"{DERIVED}key_hash"
 SHARE_SQL = f"pmod(cast(`{KEY_HASH}` as bigint) * {_SPREAD}L, {_RANGE}L) / {_RANGE}D"
 """A row's share from the Java hash of its record key."""
 

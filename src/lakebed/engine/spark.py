@@ -18,7 +18,7 @@ from lakebed.engine.spark_worker import settle_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.format.base_file import read_base_file
-from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.schema.arrow import normalise_batch
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 from lakebed.storage import open_storage_spec
@@ -26,6 +26,7 @@ from lakebed.storage import open_storage_spec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_KNOWN_GROUP, _SHARE, _BOUNDS, _GROUPS = (f"{DERIVED}{n}" for n in ("known_group", "share", "bounds", "groups"))
 # Rows in a batch that goes to Python. Spark's other bound, bytes, is switched off: Spark asks for the batch's size
 # after each row, a quarter of the JVM's CPU of a bulk insert. So rows alone keep a batch small, also one of wide rows.
 ARROW_BATCH_ROWS = 4096
@@ -180,15 +181,16 @@ class SparkEngine:
         routed = rows
         group = F.lit(None).cast("int")
         if updates.num_rows:
-            known = self.from_arrow(updates.rename_columns([PARTITION_PATH, FILE_ID, "_known_group"]))
+            known = self.from_arrow(updates.rename_columns([PARTITION_PATH, FILE_ID, _KNOWN_GROUP]))
             routed = routed.join(F.broadcast(known), [PARTITION_PATH, FILE_ID], "left")
-            group = F.col("_known_group")
+            group = F.col(_KNOWN_GROUP)
         if inserts.num_rows:
             hashed = hash_column(self.spark, JavaHash(Column(RECORD_KEY)), self.schema(rows))
-            routed = routed.withColumn(KEY_HASH, hashed).withColumn("_share", F.expr(SHARE_SQL))
-            routed = routed.join(F.broadcast(self.from_arrow(inserts)), [PARTITION_PATH], "left")
-            at = F.expr("least(size(filter(bounds, b -> b <= _share)), size(groups) - 1) + 1")
-            group = F.coalesce(group, F.element_at(F.col("groups"), at))
+            routed = routed.withColumn(KEY_HASH, hashed).withColumn(_SHARE, F.expr(SHARE_SQL))
+            shares = self.from_arrow(inserts.rename_columns([PARTITION_PATH, _BOUNDS, _GROUPS]))
+            routed = routed.join(F.broadcast(shares), [PARTITION_PATH], "left")
+            at = F.expr(f"least(size(filter({_BOUNDS}, b -> b <= {_SHARE})), size({_GROUPS}) - 1) + 1")
+            group = F.coalesce(group, F.element_at(F.col(_GROUPS), at))
         return routed.select(*[F.col(quoted(c)) for c in columns], group.alias(GROUP))
 
     def aggregate(self, rows: DataFrame, by: Sequence[str]) -> pa.Table:

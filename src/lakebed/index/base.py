@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol, runtime_checkable
 
 from lakebed.engine.base import Engine, Rows
+from lakebed.engine.routing import FILE_ID, INSTANT
 from lakebed.merge.rules import MergeRules
+from lakebed.model import DERIVED
 from lakebed.slices.snapshot import Snapshot
 
-FILE_ID = "_file_id"
-INSTANT = "_instant"
-DELETE = "_delete"
+__all__ = ["DELETE", "FILE_ID", "INSTANT", "Index"]
+
+DELETE = f"{DERIVED}delete"
 
 
 @runtime_checkable
@@ -37,10 +39,10 @@ class Index(Protocol):
         ...
 
     def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Add `_file_id` and `_instant` (both null for a key that the table does not hold) to every row.
+        """Add `FILE_ID` and `INSTANT` (both null for a key that the table does not hold) to every row.
 
         A global index may change `_hoodie_partition_path` to where the key lives, or give back two rows for a key that
-        moves: one with `_delete` true for its old place, one without location for the new one. A key that lives in
+        moves: one with `DELETE` true for its old place, one without location for the new one. A key that lives in
         several file groups comes back once per place.
         """
         ...

@@ -80,7 +80,7 @@ class RecordIndex:
         return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
 
     def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Rows with the place of their key; `_delete` is there if rows may move. They are persisted on Spark."""
+        """Rows with the place of their key; `DELETE` is there if rows may move. They are persisted on Spark."""
         require_stored_keys(snapshot)
         metadata = snapshot.metadata if snapshot.commits else None
         if metadata is None or not metadata.has(RECORD_INDEX):

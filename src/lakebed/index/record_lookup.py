@@ -36,7 +36,7 @@ class Places:
 
 
 def find_places(rows: Rows, metadata: MetadataTable, engine: Engine) -> Places:
-    """`_hoodie_record_key`, `_old_partition`, `_file_id` and `_instant` of the rows' keys that a global record index
+    """Record key, old partition path, file id and instant of the rows' keys that a global record index
     knows."""
     few = _few(rows, [RECORD_KEY], engine)
     if few is not None:
@@ -48,7 +48,7 @@ def find_places(rows: Rows, metadata: MetadataTable, engine: Engine) -> Places:
 
 
 def find_places_in_partitions(rows: Rows, metadata: MetadataTable, engine: Engine) -> Places:
-    """`_hoodie_record_key`, `_hoodie_partition_path`, `_file_id` and `_instant` of the rows' keys that a partitioned
+    """Record key, partition path, file id and instant of the rows' keys that a partitioned
     record index knows in the rows' own partition paths."""
     few = _few(rows, [RECORD_KEY, PARTITION_PATH], engine)
     if few is not None:

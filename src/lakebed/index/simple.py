@@ -14,12 +14,12 @@ from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.index.base import DELETE, FILE_ID, INSTANT
 from lakebed.index.locations import FileIdOf, First, Flag, InstantOf, Moves, Promoted, Unless, delete_columns
 from lakebed.merge.rules import MergeRules
-from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.model import DERIVED, FILE_NAME, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
 
-OLD_PARTITION = "_old_partition"
-_MOVES = "_moves"
-_STORED = "_stored_ordering_"
+OLD_PARTITION = f"{DERIVED}old_partition"
+_MOVES = f"{DERIVED}moves"
+_STORED = f"{DERIVED}stored_ordering_"
 
 
 class SimpleIndex:
@@ -89,7 +89,7 @@ class GlobalSimpleIndex:
         return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
 
     def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Rows with the place of their key; `_delete` is there if rows may move, and then the rows are persisted."""
+        """Rows with the place of their key; `DELETE` is there if rows may move, and then the rows are persisted."""
         require_stored_keys(snapshot)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
         files = snapshot.base_files() if snapshot.commits else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, make_index, recorded_index
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.key_indexes import KeyIndexes
-from lakebed.model import META_COLUMNS, OPERATION_COLUMN
+from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import normalise, with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.schema.evolution import reconcile
@@ -116,6 +116,7 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> T
     if not len(current):
         return table_schema(context, snapshot, incoming)
     merged = reconcile(current, incoming, missing=context.settings.missing_columns)
+    refuse_reserved(merged.names)
     check_key_types(context, current, incoming)
     check_ordering_types(context, current, merged)
     return table_schema(context, snapshot, merged)
@@ -130,8 +131,22 @@ def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -
 
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
-    """The caller's columns as a table would hold them, Hudi's own columns left out."""
+    """The caller's columns as a table would hold them, Hudi's own columns left out. Raises `SchemaConflict` for names
+    that Hudi or lakebed has for itself."""
+    refuse_reserved(schema.names)
     return normalise(pa.schema([f for f in schema if f.name not in (*META_COLUMNS, OPERATION_COLUMN)]))
+
+
+def refuse_reserved(names: Iterable[str]) -> None:
+    """Names are the same whatever their case, as for Spark."""
+    for name in names:
+        folded = name.lower()
+        if folded.startswith(DERIVED) or (folded in META_COLUMNS and name not in META_COLUMNS):
+            raise SchemaConflict(
+                f"the column name {name!r} is reserved",
+                hint=f"rename it: names that begin with {DERIVED} are lakebed's, {', '.join(META_COLUMNS)} are Hudi's",
+                context={"column": name},
+            )
 
 
 def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool = True) -> None:

@@ -32,7 +32,7 @@ from lakebed.write.status import STATUS_SCHEMA, WriteStatus, from_table
 LARGE_KEYS = 2_000_000
 # What is told of a file group: a status, or a base file that is replaced.
 _TOLD = pa.schema([*STATUS_SCHEMA, ("replaced", pa.bool_()), (PARTITION_PATH, pa.string()), (GROUP, pa.int32())])
-_OLD_PARTITION = "_old_partition"
+_OLD_PARTITION = "old_partition"
 _PLACES = pa.schema(
     [
         ("key", pa.string()),

@@ -75,9 +75,7 @@ def _overwrite_planned(
         size = from_commits(snapshot, context.settings)
         if size is None:
             sample = engine.collect(engine.head(located, SAMPLE_ROWS))
-            size = from_sample(
-                sample.select([n for n in sample.column_names if not n.startswith("_file")]), context.settings
-            )
+            size = from_sample(sample.drop_columns(list(NO_LOCATION)), context.settings)
         profile = engine.aggregate(located, [PARTITION_PATH, FILE_ID])
         plan = assign(
             profile, (), instant=tx.instant, record_size=size, settings=context.settings, fill_small_files=False

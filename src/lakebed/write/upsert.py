@@ -157,7 +157,7 @@ def write_located(
 
 @contextmanager
 def tagged_rows(context: WriteContext, snapshot: Snapshot, prepared: Rows, kind: KeyedWrite) -> Generator[Rows]:
-    """Rows with `_file_id` and `_instant` of their keys; null for new keys, and for all when nobody looks.
+    """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks.
 
     They are evaluated once and held until the end of the block.
     """

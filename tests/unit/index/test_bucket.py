@@ -11,7 +11,8 @@ from lakebed.errors import IndexInconsistent, InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
 from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
-from lakebed.index.base import Index
+from lakebed.index import base
+from lakebed.index.base import FILE_ID, Index
 from lakebed.index.bucket import BucketIndex
 from lakebed.merge.rules import MergeRules
 
@@ -94,8 +95,8 @@ def test_tag_by_hash_of_the_stored_key(new_table: NewTable) -> None:
     engine = LocalEngine()
     tagged = engine.collect(BucketIndex(4, ("key",)).tag(engine.from_arrow(rows), table, engine, MergeRules()))
     expected = [files[n].file_id if n in files else None for n in numbers]
-    assert tagged.column("_file_id").to_pylist() == [*expected[:49], None]
-    assert tagged.column("_instant").to_pylist() == [e and INSTANT for e in [*expected[:49], None]]
+    assert tagged.column(FILE_ID).to_pylist() == [*expected[:49], None]
+    assert tagged.column(base.INSTANT).to_pylist() == [e and INSTANT for e in [*expected[:49], None]]
     assert tagged.select(rows.column_names).equals(rows)
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import UnsupportedFeature
+from lakebed.index import base
+from lakebed.index.base import DELETE, FILE_ID
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
 
@@ -54,8 +56,8 @@ def _incoming(rows: list[tuple[str, str, int, int, bool]]) -> pa.Table:
 
 def _tag(index: Any, table: Any, rows: pa.Table, rules: MergeRules = COMMIT_TIME) -> list[dict[str, Any]]:
     tagged = ENGINE.collect(index.tag(ENGINE.from_arrow(rows), table, ENGINE, rules))
-    assert tagged.schema.field("_file_id").type == pa.string()
-    assert tagged.schema.field("_instant").type == pa.string()
+    assert tagged.schema.field(FILE_ID).type == pa.string()
+    assert tagged.schema.field(base.INSTANT).type == pa.string()
     for name in rows.column_names:
         assert tagged.schema.field(name).type == rows.schema.field(name).type
     return tagged.to_pylist()
@@ -84,7 +86,7 @@ def test_simple_finds_keys_of_the_rows_own_partition(new_table: NewTable) -> Non
         [("a", "eu", 1, 0, False), ("c", "eu", 1, 0, False), ("d", "us", 1, 0, True), ("x", "asia", 1, 0, False)]
     )
     tagged = {
-        r["key"]: (r["_hoodie_partition_path"], r["_file_id"], r["_instant"]) for r in _tag(SimpleIndex(), table, rows)
+        r["key"]: (r["_hoodie_partition_path"], r[FILE_ID], r[base.INSTANT]) for r in _tag(SimpleIndex(), table, rows)
     }
     assert tagged == {
         "a": (*_place(table, "a"), INSTANT),
@@ -98,8 +100,8 @@ def test_simple_finds_keys_of_the_rows_own_partition(new_table: NewTable) -> Non
 def test_an_empty_table_knows_no_key(new_table: NewTable, index: Any) -> None:
     rows = _incoming([("a", "eu", 1, 0, False)])
     (row,) = _tag(index, new_table(), rows)
-    assert (row["_file_id"], row["_instant"], row["_hoodie_partition_path"]) == (None, None, "eu")
-    assert row.get("_delete") is (False if getattr(index, "update_partition_path", False) else None)
+    assert (row[FILE_ID], row[base.INSTANT], row["_hoodie_partition_path"]) == (None, None, "eu")
+    assert row.get(DELETE) is (False if getattr(index, "update_partition_path", False) else None)
 
 
 def test_simple_reads_only_touched_partitions(new_table: NewTable) -> None:
@@ -108,7 +110,7 @@ def test_simple_reads_only_touched_partitions(new_table: NewTable) -> None:
     for file in table.base_files(["us"]):
         table.storage.delete(file.path)
     (row,) = _tag(SimpleIndex(), table, _incoming([("b", "eu", 1, 0, False)]))
-    assert (row["_hoodie_partition_path"], row["_file_id"]) == home
+    assert (row["_hoodie_partition_path"], row[FILE_ID]) == home
 
 
 def test_a_key_in_several_file_groups_comes_back_once_for_each(new_table: NewTable) -> None:
@@ -116,7 +118,7 @@ def test_a_key_in_several_file_groups_comes_back_once_for_each(new_table: NewTab
     files = [table.add("eu", pa.table({"key": ["a"], "ts": [1], "seq": [0]})) for _ in range(2)]
     for index in (SimpleIndex(), GlobalSimpleIndex()):
         tagged = _tag(index, table, _incoming([("a", "eu", 1, 0, False)]))
-        assert sorted(r["_file_id"] for r in tagged) == sorted(f.file_id for f in files)
+        assert sorted(r[FILE_ID] for r in tagged) == sorted(f.file_id for f in files)
 
 
 @pytest.mark.parametrize("index", [SimpleIndex(), GlobalSimpleIndex()])
@@ -156,33 +158,31 @@ def test_partition_move(
     table = _table(new_table, STORED)
     tagged = _tag(GlobalSimpleIndex(update), table, _incoming([row]), rules)
     home = _place(table, "a")[1]
-    assert {r["_file_id"] for r in tagged} <= {home, None}
-    assert sorted((r["_hoodie_partition_path"], r["_file_id"] == home, r.get("_delete")) for r in tagged) == sorted(
-        expected
-    )
-    assert all((r["_instant"] == INSTANT) == (r["_file_id"] is not None) for r in tagged)
+    assert {r[FILE_ID] for r in tagged} <= {home, None}
+    assert sorted((r["_hoodie_partition_path"], r[FILE_ID] == home, r.get(DELETE)) for r in tagged) == sorted(expected)
+    assert all((r[base.INSTANT] == INSTANT) == (r[FILE_ID] is not None) for r in tagged)
     assert all((r["key"], r["ts"]) == (row[0], row[2]) for r in tagged)
 
 
 def test_rows_do_not_move_in_a_table_without_partitions(new_table: NewTable) -> None:
     table = _table(new_table, {"a": ("", 10, 0)}, partition_fields=())
     (row,) = _tag(GlobalSimpleIndex(), table, _incoming([("a", "", 1, 0, False)]), EVENT_TIME)
-    assert row["_file_id"] == _place(table, "a")[1]
-    assert "_delete" not in row
+    assert row[FILE_ID] == _place(table, "a")[1]
+    assert DELETE not in row
 
 
 def test_rows_already_marked_as_deletes_go_to_the_old_place(new_table: NewTable) -> None:
     table = _table(new_table, STORED)
     rows = _incoming([("a", "us", 1, 0, False), ("c", "us", 1, 0, False)])
-    rows = rows.append_column("_delete", pa.array([True, False]))
+    rows = rows.append_column(DELETE, pa.array([True, False]))
     tagged = _tag(GlobalSimpleIndex(), table, rows)
-    assert sorted((r["key"], r["_hoodie_partition_path"], r["_delete"]) for r in tagged) == [
+    assert sorted((r["key"], r["_hoodie_partition_path"], r[DELETE]) for r in tagged) == [
         ("a", "eu", True),
         ("c", "us", False),
     ]
 
 
-@pytest.mark.parametrize("flags", [{}, {"_delete": [True, True, True]}], ids=["plain", "marked"])
+@pytest.mark.parametrize("flags", [{}, {DELETE: [True, True, True]}], ids=["plain", "marked"])
 def test_deletes_by_key_need_no_partition_and_no_ordering_value(new_table: NewTable, flags: dict[str, Any]) -> None:
     table = _table(new_table, STORED)
     rows = pa.table(
@@ -193,14 +193,14 @@ def test_deletes_by_key_need_no_partition_and_no_ordering_value(new_table: NewTa
         }
     )
     tagged = _tag(GlobalSimpleIndex(), table, rows, EVENT_TIME)
-    found = {r["_hoodie_record_key"]: (r["_hoodie_partition_path"], r["_file_id"]) for r in tagged}
+    found = {r["_hoodie_record_key"]: (r["_hoodie_partition_path"], r[FILE_ID]) for r in tagged}
     assert found == {"a": _place(table, "a"), "c": _place(table, "c"), "x": (None, None)}
 
 
 def test_without_moves_a_key_of_another_partition_is_found(new_table: NewTable) -> None:
     table = _table(new_table, STORED)
     (row,) = _tag(GlobalSimpleIndex().without_moves(), table, _incoming([("a", "us", 1, 0, False)]))
-    assert (row["_hoodie_partition_path"], row["_file_id"]) == _place(table, "a")
+    assert (row["_hoodie_partition_path"], row[FILE_ID]) == _place(table, "a")
 
 
 def test_a_delete_marker_keeps_a_row_from_moving(new_table: NewTable) -> None:
@@ -208,7 +208,7 @@ def test_a_delete_marker_keeps_a_row_from_moving(new_table: NewTable) -> None:
     rows = _incoming([("a", "us", 1, 0, False), ("c", "eu", 1, 0, False)])
     rows = rows.append_column("op", pa.array(["D", "U"]))
     tagged = _tag(GlobalSimpleIndex(), table, rows, MergeRules((), "op", "D"))
-    assert sorted((r["key"], r["_hoodie_partition_path"], r["_delete"]) for r in tagged) == [
+    assert sorted((r["key"], r["_hoodie_partition_path"], r[DELETE]) for r in tagged) == [
         ("a", "eu", False),
         ("c", "eu", False),
         ("c", "us", True),
@@ -222,7 +222,7 @@ def test_ordering_values_of_older_schemas_are_compared_in_the_tables_type(new_ta
     table.add("eu", pa.table({"key": ["e"]}))
     rows = _incoming([(k, "us", 10, 0, False) for k in "abcde"])
     tagged = _tag(GlobalSimpleIndex(), table, rows, EVENT_TIME)
-    moved = {r["key"] for r in tagged if r["_delete"]}
+    moved = {r["key"] for r in tagged if r[DELETE]}
     assert moved == {"a", "c", "e"}
     assert Counter(r["key"] for r in tagged) == {"a": 2, "b": 1, "c": 2, "d": 1, "e": 2}
 
@@ -247,15 +247,15 @@ def test_random_batches_against_a_dict(new_table: NewTable, rules: MergeRules, u
     for row in _tag(GlobalSimpleIndex(update), table, _incoming(rows), rules):
         key, partition = row["key"], row["_hoodie_partition_path"]
         values = (partition, row["ts"], row["seq"])
-        if row["_file_id"] is None:
+        if row[FILE_ID] is None:
             assert key not in moved_in
             if not row["_hoodie_is_deleted"]:
                 moved_in[key] = values
             continue
-        assert homes[key] == (partition, row["_file_id"])
+        assert homes[key] == (partition, row[FILE_ID])
         old = stored[key]
         wins = not rules.ordering or values[1:][: len(rules.ordering)] >= old[1:][: len(rules.ordering)]
-        if row.get("_delete"):
+        if row.get(DELETE):
             assert wins
             actual[key] = None
         elif wins:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.config.settings import WriteSettings
+from lakebed.engine.groups import GROUP
 from lakebed.engine.routing import FILE_ID
 from lakebed.model import PARTITION_PATH, BaseFile
 from lakebed.table import Table
@@ -51,8 +52,8 @@ def test_updates_stay_with_their_file_and_share_it_with_inserts() -> None:
     assert placed(plan)[:2] == [("p", "a", 3, 10), ("p", "b", 7, 0)]
     assert [g[0] for g in placed(plan)] == ["p", "p", "q"]
     assert plan.updates.to_pylist() == [
-        {PARTITION_PATH: "p", FILE_ID: "a", "_group": 0},
-        {PARTITION_PATH: "p", FILE_ID: "b", "_group": 1},
+        {PARTITION_PATH: "p", FILE_ID: "a", GROUP: 0},
+        {PARTITION_PATH: "p", FILE_ID: "b", GROUP: 1},
     ]
 
 
