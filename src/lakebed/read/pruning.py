@@ -37,7 +37,7 @@ class PathText:
 
     def may_be(self, value: str) -> bool:
         steps = [s for s in value.split("/") if s]
-        return "." in steps or ".." in steps or "/".join(steps) == self.path
+        return "." in steps or ".." in steps or steps == [s for s in self.path.split("/") if s]
 
     def compared(self, op: str, right: str) -> tuple[bool, bool]:
         """Whether `value op right` can be true, and whether it can be false, for the values behind the path."""
@@ -82,8 +82,12 @@ class PartitionLayout:
             parts = [partition]
         else:
             parts = partition.split("/")
-            if not all(self.plain) or len(parts) != len(self.fields):
-                # a slash inside a value moves the parts behind it
+            if len(parts) != len(self.fields):
+                # a slash inside a text moves what is behind it: the first part is whole only where it can have none
+                type_ = self.types.get(self.fields[0])
+                whole = self.url_encode or not (type_ is None or pa.types.is_string(type_))
+                parts = parts[:1] if whole else []
+            elif not all(self.plain):
                 parts = parts[:1]
         found: dict[str, str] = {}
         for name, plain, part in zip(self.fields, self.plain, parts, strict=False):

@@ -139,6 +139,7 @@ class _OpenFiles:
 
     def _new(self, partition: str) -> FileWriter:
         if partition not in self._numbers:
+            self._to.path_check.require(partition)
             write_partition_metadata(self._storage, partition, self._to.instant)
         n = self._numbers[partition] = self._numbers.get(partition, -1) + 1
         file_id = new_file_id(self._to.instant, partition, self._task.partition, n=n)

@@ -13,6 +13,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGenerator
+from lakebed.expressions.partition_checks import PathCheck
 from lakebed.index.base import Index
 from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
 from lakebed.index.inference import check_requested
@@ -63,6 +64,10 @@ class WriteContext:
     def keys(self) -> KeyGenerator:
         said = self.options.table
         return table_keys(self.opened, said.timestamp, said.partition_types)
+
+    @cached_property
+    def path_check(self) -> PathCheck:
+        return PathCheck(self.keys.partition_path, dropped=self.config.drop_partition_columns)
 
     @cached_property
     def index(self) -> Index:
@@ -264,6 +269,7 @@ def group_writer(
         matching=matching,
         max_file_size=settings.max_file_size,
         known_partitions=known_partitions,
+        path_check=context.path_check,
     )
 
 

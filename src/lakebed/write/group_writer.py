@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakebed.engine.base import Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
+from lakebed.expressions.partition_checks import PathCheck
 from lakebed.format.base_file import Footer, read_base_file, read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
@@ -44,6 +45,7 @@ class GroupWriter:
     matching: Matching
     max_file_size: int
     known_partitions: frozenset[str]
+    path_check: PathCheck
 
     def __call__(
         self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -251,5 +253,6 @@ class _Files:
 
     def _prepare_partition(self) -> None:
         if self._new_partition:
+            self._to.path_check.require(self._partition)
             write_partition_metadata(self._storage, self._partition, self._to.instant)
             self._new_partition = False

@@ -37,6 +37,8 @@ def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partition
     operation = "INSERT_OVERWRITE_TABLE" if scope == "table" else "INSERT_OVERWRITE"
     kind = KeyedWrite("INSERT", "none", context.settings.combine_before_insert)
     rows = admitted_rows(context, data, kind)
+    for partition in context.settings.overwrite_partitions:
+        context.path_check.require(partition)
     with transaction(context, operation, Action.REPLACECOMMIT) as tx:
         tx.begin(encode_requested_replace(None))
         times.mark("begin")

@@ -24,6 +24,13 @@ def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
     return derive_keys(context, rows, present, keep)
 
 
+def check_partitions(context: WriteContext, rows: Rows) -> None:
+    """Raise `InvalidRecord` for values that make no partition path of the table, where the rows are at hand: what a
+    DataFrame holds is seen by the tasks alone, which refuse such a path too."""
+    if context.engine.name == "local" and context.keys.partition_fields:
+        context.path_check.require_values(context.engine.collect(rows))
+
+
 def derivable(context: WriteContext, prepared: pa.Schema) -> dict[str, RowExpression]:
     """What `prepare` put in front that a task makes anew for next to nothing: a key that is the text of one column,
     and the one partition path of a table without partitions.

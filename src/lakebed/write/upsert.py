@@ -32,7 +32,7 @@ from lakebed.write.context import (
 from lakebed.write.expressions import IS_NULL_FILE_ID, NO_LOCATION
 from lakebed.write.group_writer import GroupWriter
 from lakebed.write.plan import WritePlan, plan_of_assignment, plan_of_buckets
-from lakebed.write.prepare import derivable, prepare
+from lakebed.write.prepare import check_partitions, derivable, prepare
 from lakebed.write.profile import encode_profile
 from lakebed.write.record_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.write.result import WriteResult
@@ -113,6 +113,7 @@ def admitted_rows(context: WriteContext, data: Any, kind: KeyedWrite) -> Rows:
     rows = context.engine.rows(data)
     require_columns(context, context.engine.schema(rows))
     schema = schema_for_write(context, snapshot, rows)
+    check_partitions(context, rows)
     rewrites = kind.looks_up or isinstance(context.index, BucketIndex)
     if file_groups_in_clustering(snapshot) and rewrites:
         refuse_clustered(snapshot, plan_keyed_write(context, snapshot, prepare(context, rows, schema), schema, kind))
