@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import typer
 
 import lakebed
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows, shown_rows, tell_cut
 
 timeline_app = typer.Typer(help="The table's instants.", no_args_is_help=True)
 files_app = typer.Typer(help="The table's file slices.", no_args_is_help=True)
@@ -17,13 +17,16 @@ files_app = typer.Typer(help="The table's file slices.", no_args_is_help=True)
 @timeline_app.command("show")
 def show_timeline(
     uri: Uri,
-    limit: Annotated[int, typer.Option(help="The newest this many; 0: all.")] = 20,
+    limit: Annotated[int | None, typer.Option(help="The newest this many; 0: all. Without it 20, in JSON all.")] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Instants of the active timeline, oldest first."""
     instants = _open(uri, storage_option).timeline.to_arrow()
-    show_rows(instants.slice(max(0, len(instants) - limit)) if limit else instants, output)
+    wanted = shown_rows(limit, output)
+    show_rows(instants.slice(max(0, len(instants) - wanted)) if wanted else instants, output)
+    if 0 < wanted < len(instants):
+        tell_cut(f"the newest {wanted} of {len(instants)} instants", output)
 
 
 @files_app.command("show")

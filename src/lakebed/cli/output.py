@@ -25,6 +25,8 @@ class Form(StrEnum):
     JSON = "json"
 
 
+_SCREENFUL = 20
+
 Output = Annotated[Form, typer.Option("--output", "-o", help="table or json.")]
 StorageOptions = Annotated[
     list[str] | None, typer.Option("--storage-option", help="KEY=VALUE for the storage, e.g. region=eu-west-1.")
@@ -51,6 +53,21 @@ def working(what: str) -> Generator[None]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         progress.add_task(what, total=None)
         yield
+
+
+def shown_rows(limit: int | None, form: Form) -> int:
+    """How many rows to show, 0 for all: programs get all unless they say otherwise, people a screenful."""
+    if limit is not None and limit < 0:
+        raise typer.BadParameter(f"{limit} is less than 0", param_hint="--limit")
+    if limit is None:
+        return 0 if form is Form.JSON else _SCREENFUL
+    return limit
+
+
+def tell_cut(shown: str, form: Form) -> None:
+    """Say on standard error that there is more than was shown."""
+    text = f"only {shown} are shown; --limit 0 shows all"
+    typer.echo(json.dumps({"cut": text}) if form is Form.JSON else text, err=True)
 
 
 def show_rows(table: pa.Table, form: Form) -> None:

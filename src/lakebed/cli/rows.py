@@ -11,7 +11,19 @@ import typer
 
 import lakebed
 from lakebed.cli.files import read_rows
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows, show_text, working
+from lakebed.cli.output import (
+    Form,
+    Output,
+    StorageOptions,
+    Uri,
+    pairs,
+    show_facts,
+    show_rows,
+    show_text,
+    shown_rows,
+    tell_cut,
+    working,
+)
 
 if TYPE_CHECKING:
     from lakebed.read.scan import Scan
@@ -28,7 +40,7 @@ Filter = Annotated[str | None, typer.Option("--filter", help="A SQL condition, e
 Columns = Annotated[str | None, typer.Option(help="Columns to show, separated by commas.")]
 AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a date: the table as it was then.")]
 Query = Annotated[QueryType, typer.Option(help="read_optimized: base files only.")]
-Limit = Annotated[int, typer.Option(help="At most this many rows; 0: all.")]
+Limit = Annotated[int | None, typer.Option(help="At most this many rows; 0: all. Without it 20, in JSON all.")]
 DataFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV or JSON lines.", show_default=False)
 ]
@@ -43,25 +55,36 @@ def _names(columns: str | None) -> list[str] | None:
     return [part.strip() for part in columns.split(",")] if columns else None
 
 
-def _first(scan: Scan, limit: int) -> pa.Table:
-    """The first rows of a scan; no more batches are read than needed."""
+def _first(scan: Scan, limit: int) -> tuple[pa.Table, bool]:
+    """The first rows of a scan, and whether there are more; no more batches are read than needed."""
     if not limit:
-        return scan.to_arrow()
+        return scan.to_arrow(), False
     batches: list[pa.RecordBatch] = []
-    wanted = limit
+    missing = limit + 1
     for batch in scan.to_batches():
-        batches.append(batch.slice(0, wanted))
-        wanted -= batches[-1].num_rows
-        if wanted <= 0:
+        batches.append(batch.slice(0, missing))
+        missing -= batches[-1].num_rows
+        if missing <= 0:
             break
-    return pa.Table.from_batches(batches, scan.schema)
+    return pa.Table.from_batches(batches, scan.schema).slice(0, limit), missing <= 0
+
+
+def _show_some(found: Scan, limit: int | None, output: Form) -> bool:
+    """Print the rows, all or the first, and say on standard error where there are more."""
+    wanted = shown_rows(limit, output)
+    with working("reading"):
+        rows, cut = _first(found, wanted)
+    show_rows(rows, output)
+    if cut:
+        tell_cut(f"the first {wanted} rows", output)
+    return cut
 
 
 def scan(
     uri: Uri,
     filter_by: Filter = None,
     columns: Columns = None,
-    limit: Limit = 20,
+    limit: Limit = None,
     as_of: AsOf = None,
     query: Query = QueryType.SNAPSHOT,
     output: Output = Form.TABLE,
@@ -69,9 +92,7 @@ def scan(
 ) -> None:
     """Rows of the table."""
     found = _open(uri, storage_option).scan(columns=_names(columns), filter=filter_by, as_of=as_of, query=query.value)
-    with working("reading"):
-        rows = _first(found, limit)
-    show_rows(rows, output)
+    _show_some(found, limit, output)
 
 
 def count(
@@ -111,16 +132,15 @@ def changes(
     end: Annotated[str | None, typer.Option(help="A checkpoint or instant (inclusive).")] = None,
     columns: Columns = None,
     filter_by: Filter = None,
-    limit: Limit = 20,
+    limit: Limit = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows written since a checkpoint; the next checkpoint goes to standard error."""
+    """Rows written since a checkpoint; the next checkpoint goes to standard error (this one where rows are left)."""
     found = _open(uri, storage_option).changes(start, end, columns=_names(columns), filter=filter_by)
-    with working("reading"):
-        rows = _first(found, limit)
-    show_rows(rows, output)
-    typer.echo(f"next --start {found.end}", err=True)
+    cut = _show_some(found, limit, output)
+    # a checkpoint stands for all rows before it: where some were not shown, the next read begins where this one did
+    typer.echo(f"next --start {start if cut else found.end}", err=True)
 
 
 def upsert(

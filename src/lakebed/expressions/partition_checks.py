@@ -1,4 +1,4 @@
-"""Which partition paths a table cannot have: those that lead elsewhere, are none on some storage, or read back wrong."""
+"""Partition paths a table cannot have: those that lead elsewhere, are none on some storage, or read back wrong."""
 
 from __future__ import annotations
 

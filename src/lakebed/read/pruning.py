@@ -82,13 +82,7 @@ class PartitionLayout:
             parts = [partition]
         else:
             parts = partition.split("/")
-            if len(parts) != len(self.fields):
-                # a slash inside a text moves what is behind it: the first part is whole only where it can have none
-                type_ = self.types.get(self.fields[0])
-                whole = self.url_encode or not (type_ is None or pa.types.is_string(type_))
-                parts = parts[:1] if whole else []
-            elif not all(self.plain):
-                parts = parts[:1]
+            parts = self._whole(parts)
         found: dict[str, str] = {}
         for name, plain, part in zip(self.fields, self.plain, parts, strict=False):
             if not plain:
@@ -97,6 +91,19 @@ class PartitionLayout:
             if part.startswith(prefix):
                 found[name] = part[len(prefix) :]
         return found
+
+    def _whole(self, parts: list[str]) -> list[str]:
+        """The parts of a path that are known to be one field's each, from the first on: a slash inside a text that is
+        not encoded moves what is behind it."""
+        types = [self.types.get(name) for name in self.fields]
+        texts = [at for at, t in enumerate(types) if not self.url_encode and (t is None or pa.types.is_string(t))]
+        spare = len(parts) - len(self.fields)
+        if spare > 0 and len(texts) == 1 and all(self.plain):
+            end = texts[0] + spare + 1
+            return [*parts[: texts[0]], "/".join(parts[texts[0] : end]), *parts[end:]]
+        if spare and 0 in texts:
+            return []
+        return parts if not spare and all(self.plain) else parts[:1]
 
     def _read(self, name: str, text: str) -> tuple[Any, ...] | None:
         type_ = self.types.get(name)

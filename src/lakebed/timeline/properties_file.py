@@ -27,6 +27,9 @@ BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
 SUPPORTED_VERSIONS = (6, 8, 9)
 
 _LAYOUT_OF_VERSION = {6: 1, 8: 2, 9: 2}
+_CHECKSUM = "hoodie.table.checksum"
+# Releases that know these table versions write a checksum into every table.
+_ALWAYS_CHECKSUM = 8
 _READ_ATTEMPTS = 3
 _READ_PAUSE_SECONDS = 0.05
 
@@ -91,7 +94,7 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
     if storage.head(PROPERTIES_PATH) or storage.head(BACKUP_PATH):
         raise exists
     now = datetime.now(UTC)
-    body = dump_properties(properties, f"Properties saved on {_iso(now)}", now)
+    body = _body(properties, f"Properties saved on {_iso(now)}", now)
     config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
     if not put_once(storage, PROPERTIES_PATH, body):
         raise exists
@@ -110,9 +113,9 @@ def update_table_config(storage: Storage, changes: Mapping[str, str | None]) -> 
     new = {key: value for key, value in {**old, **changes}.items() if value is not None}
     if new == old:
         return _checked(storage, old)
-    new["hoodie.table.checksum"] = table_checksum(new["hoodie.table.name"], new.get("hoodie.database.name", ""))
+    new[_CHECKSUM] = table_checksum(new["hoodie.table.name"], new.get("hoodie.database.name", ""))
     now = datetime.now(UTC)
-    body = dump_properties(new, f"Updated at {_iso(now)}", now)
+    body = _body(new, f"Updated at {_iso(now)}", now)
     config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
     if not storage.put_if_absent(BACKUP_PATH, old_body):
         raise CommitConflict(
@@ -153,19 +156,38 @@ def _is_valid(body: bytes) -> bool:
 
 
 def _valid_properties(body: bytes, path: str) -> dict[str, str]:
-    """The parsed file, refused as corrupt where it names no table or its checksum is another table's."""
+    """The parsed file, refused as corrupt where it was cut, names no table or its checksum is another table's."""
     props = dict(_parsed(body))
-    name = props.get("hoodie.table.name", "")
-    stored = props.get("hoodie.table.checksum")
-    expected = table_checksum(name, props.get("hoodie.database.name", ""))
-    if name and stored in (None, expected):
+    wrong = _wrong(body, props)
+    if not wrong:
         return props
-    wrong = f"its checksum is {stored}, not {expected}" if name else "it does not name the table"
     raise CorruptFile(
         f"{path} cannot be used: {wrong}",
-        hint="Restore the file from a copy; hoodie.table.name and hoodie.database.name must be those of the table.",
+        hint="Restore the file from a copy; hoodie.table.name and hoodie.database.name must be those of the table, and"
+        " the last line must be a whole one.",
         context={"path": path},
     )
+
+
+def _wrong(body: bytes, props: Mapping[str, str]) -> str:
+    """What is wrong with the file, or nothing. A part of it may say less than the table is (no key, no partitions):
+    the whole one ends with a line end, and from version 8 on it always has a checksum (ours as the last line)."""
+    name, version = props.get("hoodie.table.name", ""), props.get("hoodie.table.version", "")
+    if not body.endswith((b"\n", b"\r")):
+        return "its end is missing (it does not end with a line end)"
+    if not name:
+        return "it does not name the table"
+    stored, expected = props.get(_CHECKSUM), table_checksum(name, props.get("hoodie.database.name", ""))
+    new = version.isdecimal() and int(version) >= _ALWAYS_CHECKSUM
+    if stored is None and (new or "hoodie.timeline.layout.version" not in props):
+        return f"a part of it is missing (it has no {_CHECKSUM})"
+    return "" if stored in (None, expected) else f"its checksum is {stored}, not {expected}"
+
+
+def _body(props: Mapping[str, str], comment: str, now: datetime) -> bytes:
+    """The file, its checksum in the last line, so that a file that was cut has none."""
+    last = {key: props[key] for key in (_CHECKSUM,) if key in props}
+    return dump_properties({**{k: v for k, v in props.items() if k not in last}, **last}, comment, now)
 
 
 @lru_cache(maxsize=64)  # a commit reads the two tables' files several times, and they rarely change

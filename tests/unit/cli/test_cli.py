@@ -108,6 +108,48 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str], uri: str):
     assert lines == ["id", "fare", "t2", "12.0"]
 
 
+def test_json_has_every_row(capsys: pytest.CaptureFixture[str], uri: str):
+    for n in range(1, 24):
+        ids = [f"n{n}", f"m{n}"]
+        lakebed.open(uri).upsert(pa.table({"id": ids, "city": ["oslo"] * 2, "fare": [1.0] * 2, "ts": [n] * 2}))
+    assert len(said(capsys, "scan", uri)) == 49
+    assert len(said(capsys, "timeline", "show", uri)) == 24
+    assert len(said(capsys, "changes", uri)) == 49
+    assert len(said(capsys, "get", uri, *(f"n{n}" for n in range(1, 24)))) == 23
+    assert len(said(capsys, "scan", uri, "--limit", "0")) == 49
+    for words in (["scan", uri], ["changes", uri], ["timeline", "show", uri]):
+        assert invoke([*words, "-o", "json", "--limit", "5"]) == 0
+        printed = capsys.readouterr()
+        assert len(json.loads(printed.out)) == 5
+        assert "--limit 0" in json.loads(printed.err.splitlines()[0])["cut"]
+        assert invoke([*words]) == 0
+        printed = capsys.readouterr()
+        assert words[0] == "timeline" or len(printed.out.splitlines()) == 21
+        assert "--limit 0 shows all" in printed.err
+        assert invoke([*words, "--limit", "49"]) == 0
+        assert "shown" not in capsys.readouterr().err
+    assert invoke(["scan", uri, "--limit", "-1"]) == 2
+
+
+@pytest.mark.parametrize("form", [["-o", "json"], []], ids=["json", "table"])
+@pytest.mark.parametrize("limit", [[], ["--limit", "7"], ["--limit", "0"]], ids=["default", "some", "all"])
+def test_the_next_start_skips_no_row_that_was_not_printed(
+    capsys: pytest.CaptureFixture[str], uri: str, form: list[str], limit: list[str]
+):
+    first = lakebed.open(uri).timeline.last
+    assert first is not None
+    ids = [f"n{n}" for n in range(60)]
+    lakebed.open(uri).upsert(pa.table({"id": ids, "city": ["oslo"] * 60, "fare": [1.0] * 60, "ts": [20] * 60}))
+    begin = first.completion_time or first.time
+    assert invoke(["changes", uri, "--start", begin, "--columns", "id", *limit, *form]) == 0
+    printed = capsys.readouterr()
+    rows = len(json.loads(printed.out)) if form else len(printed.out.splitlines()) - 1
+    following = printed.err.splitlines()[-1].removeprefix("next --start ")
+    assert rows == {"7": 7, "0": 60}.get(limit[-1] if limit else "", 60 if form else 20)
+    left = lakebed.open(uri).changes(following).count()
+    assert left == (0 if rows == 60 else 60)
+
+
 def test_options(capsys: pytest.CaptureFixture[str]):
     assert said(capsys, "options", "show", "hoodie.cleaner.policy")["option"] == "hoodie.clean.policy"
     assert len(said(capsys, "options", "list", "--verdict", "implemented", "--contains", "hoodie.index.bloom")) == 2

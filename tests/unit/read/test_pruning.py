@@ -95,9 +95,12 @@ def test_several_fields() -> None:
     shape = layout("city", "n", "ok")
     paths = ("oslo/1/true", "oslo/2/false", "rome/1/true", "a/b/1/true")
     assert kept("n = 1", shape, *paths) == ["oslo/1/true", "rome/1/true", "a/b/1/true"]
-    assert kept("ok = false", shape, *paths) == ["oslo/2/false", "a/b/1/true"]
-    # with one part too many only the first field is sure
+    # one part too many is a slash in the only text
+    assert kept("ok = false", shape, *paths) == ["oslo/2/false"]
     assert kept("city = 'rome'", shape, *paths) == ["rome/1/true"]
+    assert kept("city = 'a/b'", shape, *paths) == ["a/b/1/true"]
+    assert kept("city = 'a'", layout("city", "code"), "a/b/c", "a/b", "x/y") == ["a/b/c", "a/b"]
+    assert kept("code = 'b'", layout("city", "code"), "a/b/c", "a/b", "x/y") == ["a/b/c", "a/b"]
 
 
 def test_slash_dates() -> None:

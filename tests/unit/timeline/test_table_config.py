@@ -22,6 +22,7 @@ from lakebed.format.properties import parse_properties
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
 from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline import properties_file
 from lakebed.timeline.new_table import new_table_properties
 from lakebed.timeline.properties_file import (
     BACKUP_PATH,
@@ -231,3 +232,26 @@ def test_properties_of_hudi_rs(storage: MemoryStorage, folder: str, error: type[
     config = load_table_config(storage)
     assert (config.version, config.table_type, config.timezone) == (6, "cow", "LOCAL")
     assert config.key_generator in ("SIMPLE", "NON_PARTITION")
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_a_file_that_was_cut_is_never_a_smaller_table(
+    storage: MemoryStorage, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At whatever byte: half of the settings may be those of a table without a key."""
+    monkeypatch.setattr(properties_file, "_READ_PAUSE_SECONDS", 0)
+    properties = new_table_properties(
+        name="t", version=version, key_fields=["id"], partition_fields=["city"], ordering_fields=["ts"]
+    )
+    create_table(storage, properties)
+    whole = storage.read(PROPERTIES_PATH)
+    for size in range(len(whole)):
+        # version 6 is old enough for files without checksum
+        if version == 6 and whole[:size].endswith(b"\n") and b"layout" in whole[:size]:
+            continue
+        storage.write(PROPERTIES_PATH, whole[:size])
+        with pytest.raises(CorruptFile, match=r"hoodie\.properties"):
+            load_table_config(storage)
+    storage.write(PROPERTIES_PATH, whole[: len(whole) // 2])
+    storage.write(BACKUP_PATH, whole)
+    assert load_table_config(storage).key_fields == ("id",)
