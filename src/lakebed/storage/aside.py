@@ -13,6 +13,8 @@ import os
 import uuid
 from collections.abc import Generator
 
+from lakebed.storage.failure import in_doubt
+
 _NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
 _NO_LINK = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 _TMPFILE: int | None = getattr(os, "O_TMPFILE", None) if os.path.isdir("/proc/self/fd") else None
@@ -34,6 +36,12 @@ def sync_folder(folder: str) -> None:
     try:
         os.fsync(fd)
     finally:
+        os.close(fd)
+
+
+def _close(fd: int) -> None:
+    """Close what was synced before, or need not last: an error says nothing about it, and the descriptor is gone."""
+    with contextlib.suppress(OSError):
         os.close(fd)
 
 
@@ -135,7 +143,8 @@ class AsideFile:
             self._sync()
             self._unlink(checksum_name(self._name))
             try:
-                self._link(self._name)
+                with in_doubt(always=False):
+                    self._link(self._name)
             except FileExistsError:
                 return False
             except OSError as error:
@@ -143,8 +152,10 @@ class AsideFile:
                     raise
                 if not self._copy_exclusive():
                     return False
-            self._drop_aside()
-            self._sync_name()
+            with contextlib.suppress(OSError):
+                self._drop_aside()
+            with in_doubt():
+                self._sync_name()
             return True
         finally:
             self.discard()
@@ -158,13 +169,15 @@ class AsideFile:
                 self._name_nameless()
             else:
                 self._rename()
-            self._sync_name()
+            with in_doubt():
+                self._sync_name()
         finally:
             self.discard()
 
     def _name_nameless(self) -> None:
         try:
-            self._link(self._name)
+            with in_doubt(always=False):
+                self._link(self._name)
             return
         except FileExistsError:
             pass
@@ -179,7 +192,8 @@ class AsideFile:
 
     def _rename(self) -> None:
         assert self._aside is not None
-        os.rename(self._aside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        with in_doubt(always=False):
+            os.rename(self._aside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._aside = None
 
     def _link(self, name: str) -> None:
@@ -205,9 +219,13 @@ class AsideFile:
                 while view:
                     view = view[os.write(fd, view) :]
             os.fsync(fd)
+        except OSError:
+            with in_doubt():  # half a file would pass for somebody else's
+                self._unlink(self._name)
+            raise
         finally:
-            os.close(source)
-            os.close(fd)
+            _close(source)
+            _close(fd)
         return True
 
     def _sync(self) -> None:
@@ -223,16 +241,15 @@ class AsideFile:
         """Close; what has no name by now is gone."""
         if self._fd < 0:
             return
-        self._drop_aside()
-        os.close(self._fd)
-        os.close(self._folder)
-        self._fd = -1
+        with contextlib.suppress(OSError):  # litter, which is no reason to take a published file for a failed one
+            self._drop_aside()
+        self.leave()
 
     def leave(self) -> None:
         """Close without tidying up, as a process does that dies here."""
         if self._fd >= 0:
-            os.close(self._fd)
-            os.close(self._folder)
+            _close(self._fd)
+            _close(self._folder)
             self._fd = -1
 
     def _drop_aside(self) -> None:

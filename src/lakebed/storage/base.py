@@ -75,7 +75,8 @@ class Storage(Protocol):
     def read_versioned(self, path: str) -> Versioned: ...
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Write or replace a whole small file, atomically."""
+        """Write or replace a whole small file, atomically. It may be there although this raises: when the answer was
+        lost, or it could not be made to last."""
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -84,7 +85,8 @@ class Storage(Protocol):
         ...
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
-        """Replace the file if it still is that version (None: absent). False if it is not."""
+        """Replace the file if it still is that version (None: absent). False if it is not. Doubt is as above; context
+        `{"busy": True}` says that someone stands in the middle of a replacement, here and in `read_versioned`."""
         ...
 
     def create(self, path: str) -> Upload:

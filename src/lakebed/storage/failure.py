@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from collections.abc import Generator
 
 from lakebed.errors import CorruptFile, StorageError
 
@@ -57,10 +59,37 @@ _RETRYABLE = frozenset(
 )
 
 
+# What a network file system says of a request that the server may have done all the same.
+_NO_ANSWER = frozenset({errno.EIO, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EREMOTEIO})
+
+
+class InDoubt(OSError):
+    """An operating system's error of a change that may have happened, or that did and may not last."""
+
+
+@contextlib.contextmanager
+def in_doubt(*, always: bool = True, but: type[OSError] | None = None) -> Generator[None]:
+    """Around what publishes a file, or (`always`) comes after that: an error does not mean that it is not there."""
+    try:
+        yield
+    except OSError as error:
+        if (but is None or not isinstance(error, but)) and (always or error.errno in _NO_ANSWER):
+            raise InDoubt(error.errno, error.strerror) from error
+        raise
+
+
 def from_os_error(error: OSError, doing: str, url: str) -> Exception:
     """What a caller of storage sees for an operating system's error."""
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
-        return not_found(url)
     reason = error.strerror or str(error)
     code = error.errno or 0
+    if isinstance(error, InDoubt):
+        return refused(
+            f"no clear answer when asked to {doing} {url}: {reason}",
+            _HINTS.get(code, ""),
+            url=url,
+            retryable=code in _RETRYABLE,
+            doubtful=True,
+        )
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+        return not_found(url)
     return refused(f"cannot {doing} {url}: {reason}", _HINTS.get(code, ""), url=url, retryable=code in _RETRYABLE)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
+import random
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -16,13 +18,14 @@ import pyarrow as pa
 
 from lakebed.storage.aside import AsideFile, checksum_name, make_folder, remove_aside, sync_folder
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
-from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error
+from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error, in_doubt, refused
 from lakebed.storage.ranges import read_coalesced
 from lakebed.storage.upload import StreamUpload
 
 _GAP_BYTES = 16 << 10
 _WRITE_BUFFER_BYTES = 1 << 20
 _SECTOR_BYTES = 512
+_GUARD_SECONDS = 0.25
 
 
 class LocalStorage:
@@ -138,7 +141,7 @@ class LocalStorage:
             return pa.OSFile(self._full(path), "rb")
 
     def read_versioned(self, path: str) -> Versioned:
-        with self._guarded(path, shared=True):
+        with self._translated("read", path), self._guarded(path, shared=True):
             data = self.read(path)
         return Versioned(data, _version(data))
 
@@ -163,24 +166,31 @@ class LocalStorage:
             if _version(current) != version:
                 return False
             if len(data) == len(current) <= _SECTOR_BYTES:
-                self._overwrite(path, data)
+                self._overwrite(path, data, current)
             else:
                 self._aside(path, data).publish()
             return True
 
-    def _overwrite(self, path: str, data: bytes) -> None:
+    def _overwrite(self, path: str, data: bytes, current: bytes) -> None:
         """Change a file of less than a sector where it is: by one write, so that a dying process or machine leaves the
-        old or the new one. Only for those who read it under the guard."""
+        old or the new one, and back again where that is cut short. Only for those who read it under the guard."""
         folder, name = self._split(path)
         try:
-            with open(os.path.join(folder, name), "r+b", buffering=0) as file:
-                file.write(data)
-                now = time.time_ns()
-                # another machine's cache (NFS) tells two changes within a tick of the clock apart by this alone
-                os.utime(file.fileno(), ns=(now, now))
+            fd = os.open(os.path.join(folder, name), os.O_RDWR)
+            try:
+                _write_over(fd, data, current)
+                with in_doubt(but=PermissionError):
+                    # stamped by who keeps the file, as any other; another machine's cache (NFS) tells two changes
+                    # within a tick of that clock apart by the nanoseconds alone
+                    stamp = os.fstat(fd).st_mtime_ns + random.randrange(1, 1_000_000)
+                    os.utime(fd, ns=(stamp, stamp))
+            finally:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
         except PermissionError:  # another user's file
             self._aside(path, data).publish()
-        _unlink(os.path.join(folder, checksum_name(name)))
+        with in_doubt():
+            _unlink(os.path.join(folder, checksum_name(name)))
 
     @contextlib.contextmanager
     def _guarded(self, path: str, *, shared: bool = False) -> Generator[None]:
@@ -197,13 +207,40 @@ class LocalStorage:
             make_folder(folder)
             fd = os.open(side, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            self._take_turn(fd, f"{path.rpartition('/')[0]}/.{name}.guard".lstrip("/"), shared)
             try:
                 yield
             finally:
-                fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough while a forked child has the descriptor too
+                with contextlib.suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough while a forked child has the descriptor too
         finally:
-            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def _take_turn(self, fd: int, side: str, shared: bool) -> None:
+        """Each has it for some microseconds: who holds it longer is stopped, and may be so for ever."""
+        deadline = time.monotonic() + _GUARD_SECONDS
+        pause = 0.0005
+        while True:
+            try:
+                fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
+                    raise
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, 0.02)
+        url = self.url(side)
+        error = refused(
+            f"{url} is locked",
+            "A process that is stopped may hold it: let it go on, or end it.",
+            url=url,
+            retryable=True,
+        )
+        error.context["busy"] = True
+        raise error
 
     def _aside(self, path: str, data: bytes, *, durable: bool = True) -> AsideFile:
         folder, name = self._split(path)
@@ -293,6 +330,23 @@ class LocalUpload(StreamUpload):
         """Let go of the file without tidying up, as a process does that dies here. For fault tests."""
         self._closed = True
         self._file.leave()
+
+
+def _write_over(fd: int, data: bytes, current: bytes) -> None:
+    """Write `data` over as much of a file that holds `current`; all of it or, with the error, nothing."""
+    done = 0
+    try:
+        while done < len(data):
+            written = os.pwrite(fd, memoryview(data)[done:], done)
+            if not written:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            done += written
+    except OSError:
+        with in_doubt():
+            back = 0
+            while back < done:
+                back += os.pwrite(fd, memoryview(current)[back:done], back)
+        raise
 
 
 def _version(data: bytes) -> str:

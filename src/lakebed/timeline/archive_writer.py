@@ -20,6 +20,7 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.actions import decode_action
 from lakebed.timeline.archive import LsmFile, LsmHistory
 from lakebed.timeline.avro_schemas import schema_text
+from lakebed.timeline.creation import write_settled
 from lakebed.timeline.instants import completes_as, inflight_name, parse_instant_file
 from lakebed.timeline.pretty_json import pretty_json
 from lakebed.timeline.timeline import Timeline
@@ -142,8 +143,8 @@ def _publish(timeline: Timeline, files: Sequence[LsmFile]) -> None:
     folder, storage = timeline.config.archive_folder, timeline.storage
     number = max(_manifests(storage, folder), default=0) + 1
     entries = [{"fileName": file.name, "fileLen": file.size} for file in files]
-    storage.write(f"{folder}/manifest_{number}", _manifest(entries))
-    storage.write(f"{folder}/_version_", str(number).encode())
+    write_settled(storage, f"{folder}/manifest_{number}", _manifest(entries))
+    write_settled(storage, f"{folder}/_version_", str(number).encode())
 
 
 def _manifest(entries: Sequence[dict[str, Any]]) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from lakebed.errors import StorageError
 from lakebed.storage.base import Storage
 
 _ATTEMPTS = 3
+_log = logging.getLogger("lakebed")
 
 
 def put_once(storage: Storage, path: str, data: bytes) -> bool:
@@ -31,10 +34,26 @@ def put_once(storage: Storage, path: str, data: bytes) -> bool:
             doubt = doubt or cause
         found = _read_if_possible(storage, path)
         if found is not None:
-            return found == data
+            return found == data and _stands(storage, path, doubt)
     if doubt is not None:
         raise doubt
     return False
+
+
+def write_settled(storage: Storage, path: str, data: bytes) -> None:
+    """Write a small file that readers go by from then on: an error after which it is there was none."""
+    try:
+        storage.write(path, data)
+    except StorageError as cause:
+        if _read_if_possible(storage, path) != data:
+            raise
+        _stands(storage, path, cause)
+
+
+def _stands(storage: Storage, path: str, doubt: StorageError | None) -> bool:
+    if doubt is not None:
+        _log.warning("%s is there, although writing it ended in: %s", storage.url(path), doubt.message)
+    return True
 
 
 def _read_if_possible(storage: Storage, path: str) -> bytes | None:

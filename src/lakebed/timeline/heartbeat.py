@@ -1,12 +1,17 @@
-"""Heartbeats: a writer shows that it lives, and others tell who is dead."""
+"""Heartbeats: a writer shows that it lives, and others tell who is dead.
+
+A process of this machine is dead when it is gone. Anything else is dead when its heartbeat stayed unchanged for too
+long (`unchanged` has the rule), never by comparing its stamp with the clock here. Until then its instant is left
+pending, as that of a living writer: nobody waits for it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 
 from lakebed.model import HOODIE
@@ -14,6 +19,7 @@ from lakebed.storage import Storage
 from lakebed.timeline.markers import list_marker_files, list_markers
 from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
 from lakebed.timeline.pulse import Pulse
+from lakebed.timeline.unchanged import unchanged_for
 
 HEARTBEAT_FOLDER = f"{HOODIE}/.heartbeat"
 INTERVAL_SECONDS = 60.0
@@ -107,18 +113,19 @@ def is_dead(
     tolerable_misses: int = TOLERABLE_MISSES,
     grace: float = GRACE_SECONDS,
     timeline_folder: str = f"{HOODIE}/timeline",
-    now: Callable[[], float] = time.time,
 ) -> bool:
     """Whether the writer of a pending instant is dead, so that its instant may be rolled back.
 
-    It is when its heartbeat is older than `interval * tolerable_misses` seconds (a body of lakebed's says its own
-    interval), or names this machine and a process that is gone. An instant without a heartbeat is one of real Hudi's
-    single-writer mode: dead `grace` seconds after its newest timeline file, marker or data file.
+    It is when its heartbeat names this machine and a process that is gone, or has not changed for
+    `interval * tolerable_misses` seconds (a body of lakebed's says its own interval). An instant without a heartbeat is
+    one of real Hudi's single-writer mode: dead when it has had no new timeline file, marker or data file for `grace`
+    seconds.
     """
     path = heartbeat_path(instant)
+    body = _read_body(storage, path)
+    # after the body: a network file system's stamps are fresh once a file was opened
     info = storage.head(path)
     if info is not None:
-        body = _read_body(storage, path)
         writer = ProcessIdentity.from_json(body)
         if writer is not None:
             if is_this_process(writer):
@@ -126,14 +133,16 @@ def is_dead(
             if is_gone(writer):
                 return True
         own = body.get("intervalSeconds")
-        seconds = float(own) if isinstance(own, int | float) else interval
-        return now() - info.modified / 1000 > seconds * tolerable_misses
-    oldest = (now() - grace) * 1000
-    return all(modified < oldest for modified in _traces(storage, instant, timeline_folder))
+        stated = isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own)
+        patience = (float(own) if stated else interval) * tolerable_misses
+        content = (info.modified, info.size, repr(body))
+        return unchanged_for(storage, path, content, patience, modified=info.modified) > patience
+    newest = max(_traces(storage, instant, timeline_folder), default=None)
+    return newest is None or unchanged_for(storage, path, newest, grace, modified=newest) > grace
 
 
 def _read_body(storage: Storage, path: str) -> dict[str, object]:
-    with contextlib.suppress(FileNotFoundError, ValueError):
+    with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
         body = json.loads(storage.read(path) or b"{}")
         if isinstance(body, dict):
             return {str(name): value for name, value in body.items()}

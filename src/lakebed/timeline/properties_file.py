@@ -19,7 +19,7 @@ from lakebed.errors import (
 from lakebed.format.properties import dump_properties, parse_properties
 from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
-from lakebed.timeline.creation import put_once
+from lakebed.timeline.creation import put_once, write_settled
 from lakebed.timeline.table_config import CURRENT_VERSION, TableConfig
 
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
@@ -123,7 +123,7 @@ def update_table_config(storage: Storage, changes: Mapping[str, str | None]) -> 
             hint="Try again; if it died, the next update recovers from its backup.",
         )
     # Hudi deletes the file before it writes the new one; `write` replaces it atomically, so readers always find one.
-    storage.write(PROPERTIES_PATH, body)
+    write_settled(storage, PROPERTIES_PATH, body)
     if storage.read(PROPERTIES_PATH) != body:
         raise CorruptFile(f"{PROPERTIES_PATH} does not hold what was written", context={"path": PROPERTIES_PATH})
     storage.delete(BACKUP_PATH)
@@ -137,7 +137,7 @@ def _recover(storage: Storage) -> None:
         return
     current = _read_or_none(storage, PROPERTIES_PATH)
     if (current is None or not _is_valid(current)) and _is_valid(backup):
-        storage.write(PROPERTIES_PATH, backup)
+        write_settled(storage, PROPERTIES_PATH, backup)
     storage.delete(BACKUP_PATH)
 
 

@@ -9,12 +9,14 @@ import uuid
 from pathlib import Path
 
 import pytest
+import time_machine
 
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
 from lakebed.timeline.markers import write_marker
 from lakebed.timeline.process import ProcessIdentity, is_gone, process_start, this_process
+from steady_time import later
 
 from .processes import another_process, kill
 
@@ -24,10 +26,6 @@ T = "20240101000000000"
 @pytest.fixture
 def storage() -> Storage:
     return open_storage(f"memory://{uuid.uuid4().hex}")
-
-
-def after(seconds: float) -> float:
-    return time.time() + seconds
 
 
 def body_of(storage: Storage) -> dict[str, object]:
@@ -92,24 +90,76 @@ def test_a_start_that_fails_leaves_nothing_beating(storage: Storage) -> None:
 def test_a_process_elsewhere_is_judged_by_age(storage: Storage, unlike: dict[str, str]) -> None:
     body = {**this_process().to_json(), "pid": 4_000_000, "writerId": "w", **unlike}
     storage.write(heartbeat_path(T), json.dumps(body).encode())
-    assert not is_dead(storage, T, now=lambda: after(110))
-    assert is_dead(storage, T, now=lambda: after(125))
-    assert not is_dead(storage, T, interval=300, now=lambda: after(125))
+    assert not is_dead(storage, T)
+    with later(119):
+        assert not is_dead(storage, T)
+    with later(121):
+        assert not is_dead(storage, T, interval=300)
+        assert is_dead(storage, T)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_process_elsewhere_is_not_judged_by_the_clock_here(storage: Storage, hours: int) -> None:
+    storage.write(heartbeat_path(T), b"")
+    assert not is_dead(storage, T)
+    with time_machine.travel(time.time() + hours * 3600):
+        assert not is_dead(storage, T)
+        storage.write(heartbeat_path(T), b"")
+        assert not is_dead(storage, T)
+        with later(121):
+            assert is_dead(storage, T)
+
+
+def test_a_beat_begins_the_time_anew(storage: Storage) -> None:
+    for beat in range(4):
+        storage.write(heartbeat_path(T), b"")
+        with later(100 * beat):
+            assert not is_dead(storage, T)
+        time.sleep(0.002)
+    with later(421):
+        assert is_dead(storage, T)
+
+
+def test_where_storage_stamps_files_a_process_that_just_came_can_tell(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.write(heartbeat_path(T), b"")
+    for hours in (-1, 1):
+        with time_machine.travel(time.time() + hours * 3600):
+            os.utime(tmp_path / heartbeat_path(T), (time.time() - hours * 3600 - 115,) * 2)
+            assert not is_dead(storage, T)
+            os.utime(tmp_path / heartbeat_path(T), (time.time() - hours * 3600 - 122,) * 2)
+            assert is_dead(storage, T)
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [T]
+
+
+@pytest.mark.parametrize("interval", [float("nan"), float("inf"), True, "60"])
+def test_an_interval_that_is_none_counts_as_the_usual_one(storage: Storage, interval: object) -> None:
+    storage.write(heartbeat_path(T), json.dumps({"intervalSeconds": interval}).encode())
+    assert not is_dead(storage, T)
+    with later(121):
+        assert is_dead(storage, T)
 
 
 def test_the_body_says_its_own_interval(storage: Storage) -> None:
     body = {**this_process().to_json(), "host": "elsewhere", "intervalSeconds": 300}
     storage.write(heartbeat_path(T), json.dumps(body).encode())
-    assert not is_dead(storage, T, now=lambda: after(590))
-    assert is_dead(storage, T, now=lambda: after(610))
+    assert not is_dead(storage, T)
+    with later(599):
+        assert not is_dead(storage, T)
+    with later(601):
+        assert is_dead(storage, T)
 
 
-@pytest.mark.parametrize("body", [b"", b"\0garbage", b"[1]"])
+@pytest.mark.parametrize("body", [b"", b"\0garbage", b"[1]", b"[" * 100_000])
 def test_hudis_own_heartbeat_is_judged_by_age(storage: Storage, body: bytes) -> None:
     storage.write(heartbeat_path(T), body)
-    assert not is_dead(storage, T, now=lambda: after(110))
-    assert is_dead(storage, T, now=lambda: after(125))
-    assert is_dead(storage, T, tolerable_misses=1, now=lambda: after(65))
+    assert not is_dead(storage, T)
+    with later(61):
+        assert is_dead(storage, T, tolerable_misses=1)
+    with later(119):
+        assert not is_dead(storage, T)
+    with later(121):
+        assert is_dead(storage, T)
 
 
 def test_a_process_id_that_came_back_is_another_process(storage: Storage) -> None:
@@ -171,8 +221,11 @@ class TestWithoutHeartbeat:
 
     @staticmethod
     def dies_after_grace(storage: Storage) -> None:
-        assert not is_dead(storage, T, grace=60, now=lambda: after(50))
-        assert is_dead(storage, T, grace=60, now=lambda: after(70))
+        assert not is_dead(storage, T, grace=60)
+        with later(59):
+            assert not is_dead(storage, T, grace=60)
+        with later(61):
+            assert is_dead(storage, T, grace=60)
 
 
 def test_removing_what_is_not_there(storage: Storage) -> None:

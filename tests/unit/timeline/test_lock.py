@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,11 +17,12 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from lakebed.errors import CorruptFile, LockTimeout
+from lakebed.errors import LockTimeout
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.timeline.lock import HDFS_LOCK_FILE, LOCK_FILE, FileLock, default_lock
 from lakebed.timeline.process import this_process
+from steady_time import later
 
 from .processes import another_process, kill
 
@@ -147,15 +150,76 @@ def test_a_process_that_ends_well_frees_it(tmp_path: Path) -> None:
     assert body_of(storage)["expired"] is True
 
 
-def test_hudis_locks_are_kept_and_time_out(storage: Storage) -> None:
-    put_body(storage)
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+def test_hudis_lock_is_over_when_it_stayed_unchanged_whatever_its_clock_said(storage: Storage, hours: int) -> None:
+    put_body(storage, validUntil=int((time.time() + hours * 3600) * 1000))
     assert not is_free(storage)
-    put_body(storage, validUntil=int(time.time() * 1000) - 300)
-    assert not is_free(storage), "half a second of drift is allowed for"
-    put_body(storage, validUntil=int(time.time() * 1000) - 600)
-    assert is_free(storage)
+    with later(300.4):
+        assert not is_free(storage), "half a second of drift is allowed for"
+    with later(300.6):
+        assert is_free(storage)
+
+
+def test_hudis_lock_that_was_given_back_is_free(storage: Storage) -> None:
     put_body(storage, expired=True)
     assert is_free(storage)
+
+
+def test_a_renewal_by_another_host_begins_the_time_anew(storage: Storage) -> None:
+    put_body(storage)
+    assert not is_free(storage)
+    with later(299):
+        put_body(storage, validUntil=1)
+        assert not is_free(storage)
+    with later(599):
+        assert not is_free(storage)
+    with later(600):
+        assert is_free(storage)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_wall_clock_that_jumps_neither_frees_nor_loses_a_lock(storage: Storage, hours: int) -> None:
+    with default_lock(storage) as lock, time_machine.travel(time.time() + hours * 3600):
+        assert lock.still_mine()
+        assert not is_free(storage)
+    put_body(storage)
+    with time_machine.travel(time.time() + hours * 3600):
+        assert not is_free(storage)
+
+
+def test_a_lock_says_for_how_long_it_is_valid(storage: Storage) -> None:
+    body = {**this_process().to_json(), "host": "elsewhere", "validitySeconds": 20.0}
+    put_body(storage, **body)
+    assert not is_free(storage)
+    with later(20.6):
+        assert is_free(storage)
+    with FileLock(storage, validity=20.0):
+        assert body_of(storage)["validitySeconds"] == 20.0
+
+
+def test_attempts_that_gave_up_count_and_the_error_says_what_is_left(storage: Storage) -> None:
+    put_body(storage)
+    with pytest.raises(LockTimeout, match="another 300 seconds"), default_lock(storage, wait_seconds=0):
+        pass
+    with (
+        later(240),
+        pytest.raises(LockTimeout, match=r"this process takes the lock over .* another 60 seconds"),
+        default_lock(storage, wait_seconds=0),
+    ):
+        pass
+
+
+def test_where_storage_stamps_files_a_process_that_just_came_can_tell(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    put_body(storage)
+    os.utime(tmp_path / LOCK_FILE, (time.time() - 290, time.time() - 290))
+    with pytest.raises(LockTimeout, match=r"another (8|9|10) seconds"), default_lock(storage, wait_seconds=1.5):
+        pass
+    put_body(storage, validUntil=int((time.time() + 3600) * 1000))
+    os.utime(tmp_path / LOCK_FILE, (time.time() - 303, time.time() - 303))
+    with time_machine.travel(time.time() - 3600), default_lock(storage, wait_seconds=5) as lock:
+        assert lock.still_mine()
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == [".table_lock.json.guard", "table_lock.json"]
 
 
 @pytest.mark.parametrize("unlike", [{"host": "elsewhere"}, {"boot": "other"}, {"pidNamespace": "pid:[1]"}])
@@ -200,11 +264,21 @@ def test_renewal_prolongs(storage: Storage) -> None:
 
 
 def test_it_is_not_mine_once_time_is_over(storage: Storage) -> None:
-    with time_machine.travel(time.time(), tick=False) as travel, default_lock(storage) as lock:
-        travel.shift(299)
-        assert lock.still_mine()
-        travel.shift(0.7)
-        assert not lock.still_mine()
+    with default_lock(storage) as lock:
+        with later(299):
+            assert lock.still_mine()
+        with later(299.7):
+            assert not lock.still_mine()
+            assert lock.renew()
+            assert lock.still_mine()
+
+
+def test_a_lock_whose_time_was_over_is_given_back_all_the_same(storage: Storage) -> None:
+    with default_lock(storage):
+        inside = later(400)
+        inside.__enter__()
+    inside.__exit__(None, None, None)
+    assert body_of(storage)["expired"] is True
 
 
 def test_a_lock_that_was_taken_over_is_not_given_back(storage: Storage) -> None:
@@ -236,12 +310,91 @@ def test_a_dead_writer_leaves_it_free(storage: Storage, mode: Mode, at: int) -> 
     assert is_free(storage)
 
 
-def test_a_file_that_is_no_lock(storage: Storage) -> None:
-    storage.write(LOCK_FILE, b"{not json")
-    with pytest.raises(CorruptFile, match=r"table_lock\.json"), default_lock(storage):
+@pytest.mark.parametrize("body", [b"{not json", b"", b"[1]", b'{"owner": "x", "validUntil": NaN}', b"[" * 100_000])
+def test_a_file_that_is_no_lock_is_taken_over_when_it_stays_so(storage: Storage, body: bytes) -> None:
+    storage.write(LOCK_FILE, body)
+    with (
+        pytest.raises(LockTimeout, match=r"table_lock\.json is held by a file that is no lock file"),
+        default_lock(storage, wait_seconds=0),
+    ):
         pass
-    storage.delete(LOCK_FILE)
+    with later(301):
+        assert is_free(storage)
+    assert body_of(storage)["expired"] is True
+
+
+STAND = """
+    import fcntl, os, sys
+    fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    print("ready", flush=True)
+    os.kill(os.getpid(), 19)
+"""
+
+
+def test_a_process_that_is_stopped_while_it_changes_the_file_holds_nobody_longer_than_asked(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
     assert is_free(storage)
+    with another_process(STAND, str(tmp_path / ".hoodie/.locks/.table_lock.json.guard")) as process:
+        started = time.monotonic()
+        with pytest.raises(LockTimeout, match="process that is stopped"), default_lock(storage, wait_seconds=0.5):
+            pass
+        assert 0.5 <= time.monotonic() - started < 3
+        os.kill(process.pid, signal.SIGCONT)
+        process.wait(timeout=60)
+        assert is_free(storage)
+
+
+SMALL = """
+    import resource, sys
+    from lakebed.errors import StorageError
+    from lakebed.storage import open_storage
+    from lakebed.timeline.lock import LOCK_FILE, default_lock
+    storage = open_storage(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    try:
+        default_lock(storage, wait_seconds=5).acquire(5)
+    except StorageError as error:
+        print("ready" if not error.context.get("doubtful") else error, flush=True)
+"""
+
+
+def test_a_write_that_is_cut_short_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    assert is_free(storage)
+    before = storage.read(LOCK_FILE)
+    with another_process(SMALL, str(tmp_path)):
+        assert storage.read(LOCK_FILE) == before
+    assert is_free(storage)
+
+
+def test_who_waits_gets_it_before_long(tmp_path: Path) -> None:
+    program = """
+        import json, sys, time
+        from lakebed.storage import open_storage
+        from lakebed.timeline.lock import default_lock
+        storage = open_storage(sys.argv[1])
+        waits = []
+        print("ready", flush=True)
+        sys.stdin.readline()
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            asked = time.monotonic()
+            with default_lock(storage, wait_seconds=60):
+                waits.append(time.monotonic() - asked)
+                time.sleep(0.01)
+        print(json.dumps(waits))
+    """
+    with contextlib.ExitStack() as stack:
+        processes = [stack.enter_context(another_process(program, str(tmp_path))) for _ in range(4)]
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        waits: list[list[float]] = [json.loads(process.communicate()[0]) for process in processes]
+    # in a line they would wait for 0.03 s, and have it 50 times each
+    assert max(map(max, waits)) < 1.5
+    assert min(map(len, waits)) > max(map(len, waits)) / 4
 
 
 class TestLockThatIsThereOrNot:

@@ -1,0 +1,29 @@
+"""Waiting without waiting: the clock that durations are measured by is set forward, which no real one can be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from lakebed.storage import steady
+
+
+@contextmanager
+def later(seconds: float) -> Iterator[None]:
+    """In the block so many seconds more have passed in this process. What the clocks on the wall show stays."""
+    real: Any = steady.time
+
+    def shown(*_clock: int) -> float:
+        return time.monotonic() + seconds + _ORIGIN
+
+    steady.time = SimpleNamespace(clock_gettime=shown, monotonic=shown)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        steady.time = real
+
+
+_ORIGIN = steady.steady() - time.monotonic()
