@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ from lakebed.storage import steady
 
 
 @contextmanager
-def later(seconds: float) -> Iterator[None]:
+def later(seconds: float) -> Generator[None]:
     """In the block so many seconds more have passed in this process. What the clocks on the wall show stays."""
     real: Any = steady.time
 

@@ -330,6 +330,33 @@ def test_a_clock_that_steps_back_does_no_harm(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 6])
+def test_no_write_takes_the_time_of_a_service_of_the_metadata_table(version: int) -> None:
+    files, old = prepared("bucket", version)
+    with copied("memory", files) as uri:
+        with time_machine.travel(time.time() + 3600):
+            upsert(uri, (0, "c0", "ahead", 9))
+        old = put(old, (0, "c0", "ahead", 9))
+        compacted: set[str] = set()
+        for n in range(10, 30):  # each of which begins one millisecond after all before
+            before = compacted
+            with crash_at(lambda m: m.path.endswith(".inflight") and "/metadata/" not in m.path), pytest.raises(Killed):
+                upsert(uri, (1, "c1", f"w{n}", n))
+            compacted = {
+                info.path.rpartition("/")[2].partition(".")[0]
+                for info in open_storage(uri).list(".hoodie/metadata/.hoodie")
+                if ".compaction." in info.path
+            }
+            taken = {i.time for i in lakebed.open(uri).timeline}
+            assert not taken & compacted
+            upsert(uri, (1, "c1", f"w{n}", n))
+            old = put(old, (1, "c1", f"w{n}", n))
+            assert state(uri) == old
+            if compacted - before and before:
+                break
+        assert compacted
+
+
+@pytest.mark.parametrize("version", [9, 6])
 @pytest.mark.parametrize("happened", [True, False])
 def test_an_answer_that_never_comes_leaves_everything_in_place(version: int, happened: bool) -> None:
     files, old = prepared("bucket", version)

@@ -74,13 +74,19 @@ class Transaction:
                 sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
             self._view = self._table_metadata(self.timeline).make_ready()
             self.config = self._view.config
-            self.instant = self._clock.next(after=self.timeline.greatest_time)
+            self.instant = self._clock.next(after=self._greatest_time())
             self._started = StartedAt.of(self.timeline)
             heartbeat = self._heartbeat = Heartbeat(
                 self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
             )
             heartbeat.start()
             TimelineWriter(self.storage, self.config).request(self.action, self.instant, request)
+
+    def _greatest_time(self) -> str:
+        """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
+        one, and where clocks differ that may be what comes next here. Undoing this write would take their files."""
+        metadata = self._view.metadata if self.config.metadata_partitions else None
+        return max(self.timeline.greatest_time, metadata.slices.timeline.greatest_time if metadata else "")
 
     def read_at(self, snapshot: Snapshot) -> None:
         """Say that the write was planned on an older snapshot: what was committed since then counts as concurrent."""

@@ -125,9 +125,10 @@ def test_where_storage_stamps_files_a_process_that_just_came_can_tell(tmp_path: 
     storage.write(heartbeat_path(T), b"")
     for hours in (-1, 1):
         with time_machine.travel(time.time() + hours * 3600):
-            os.utime(tmp_path / heartbeat_path(T), (time.time() - hours * 3600 - 115,) * 2)
+            stamp = time.time() - hours * 3600
+            os.utime(tmp_path / heartbeat_path(T), (stamp - 115, stamp - 115))
             assert not is_dead(storage, T)
-            os.utime(tmp_path / heartbeat_path(T), (time.time() - hours * 3600 - 122,) * 2)
+            os.utime(tmp_path / heartbeat_path(T), (stamp - 122, stamp - 122))
             assert is_dead(storage, T)
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [T]
 
