@@ -101,9 +101,12 @@ def encode_rollback_plan(
 
 
 def rollback_logs(plan: Mapping[str, Any]) -> dict[str, int]:
-    """The log files, relative to the table, whose blocks a version 6 rollback plan hides, with their sizes."""
+    """The log files, relative to the table, whose blocks a version 6 rollback plan hides, with their sizes.
+
+    Plans made from markers hold names, those made by listing absolute paths.
+    """
     return {
-        _join(request.get("partitionPath") or "", name): size
+        _join(request.get("partitionPath") or "", name.rpartition("/")[2]): size
         for request in plan.get("RollbackRequests") or []
         for name, size in (request.get("logBlocksToBeDeleted") or {}).items()
     }

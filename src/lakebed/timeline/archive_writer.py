@@ -28,8 +28,8 @@ from lakebed.timeline.timeline import Timeline
 # Files of a level that become one of the next; manifests that stay for readers that began with them.
 _FILES_A_LEVEL = 10
 _MANIFESTS_KEPT = 3
-# Instants in a block of the version 6 archive.
-_INSTANTS_A_BLOCK = 10
+# Entries in a block of the version 6 archive.
+_ENTRIES_A_BLOCK = 10
 _HISTORY = pa.schema(
     [
         pa.field("instantTime", pa.string()),
@@ -41,6 +41,12 @@ _HISTORY = pa.schema(
     ]
 )
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN)
+# A version 6 clustering is a replacecommit: its plan is in the requested file.
+_REPLACE_FIELDS = {
+    State.REQUESTED: "hoodieRequestedReplaceMetadata",
+    State.INFLIGHT: "HoodieInflightReplaceMetadata",
+    State.COMPLETED: "hoodieReplaceCommitMetadata",
+}
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _LEVEL = re.compile(r"_(\d)\.parquet$")
 _LOG_ARCHIVE = re.compile(r"\.commits_\.archive\.(\d+)")
@@ -105,6 +111,8 @@ def _history_row(timeline: Timeline, instant: Instant) -> dict[str, Any]:
     elif instant.action is Action.REPLACECOMMIT:
         inflight = inflight_name(instant.action, instant.time, timeline.config.version)
         plan = _body(timeline, inflight) if inflight in timeline.files else None
+        # an empty inflight file says nothing: the requested one has the plan
+        plan = plan or (_body(timeline, requested) if requested else None)
     return {
         "instantTime": instant.time,
         "completionTime": instant.completion_time,
@@ -204,22 +212,26 @@ def _append_to_log(timeline: Timeline, instants: Sequence[Instant]) -> None:
     number = max((int(found[1]) for name in names if (found := _LOG_ARCHIVE.match(name))), default=0) + 1
     schema = schema_text("HoodieArchivedMetaEntry")
     encode = encoder_of(schema)
-    blocks: list[bytes] = []
-    for first in range(0, len(instants), _INSTANTS_A_BLOCK):
-        entries = [
-            encode(_log_entry(timeline, state, name))
-            for instant in instants[first : first + _INSTANTS_A_BLOCK]
-            for state, name in _files_of(timeline, instant)
-        ]
-        blocks.append(block_bytes(avro_data_block(schema, entries)))
+    entries = [
+        encode(_log_entry(timeline, instant, state, name))
+        for instant in instants
+        for state, name in _files_of(timeline, instant)
+    ]
+    blocks = [
+        block_bytes(avro_data_block(schema, entries[first : first + _ENTRIES_A_BLOCK]))
+        for first in range(0, len(entries), _ENTRIES_A_BLOCK)
+    ]
     timeline.storage.write(f"{folder}/.commits_.archive.{number}_1-0-1", b"".join(blocks))
 
 
-def _log_entry(timeline: Timeline, state: State, name: str) -> dict[str, Any]:
+def _log_entry(timeline: Timeline, archived: Instant, state: State, name: str) -> dict[str, Any]:
     """One timeline file as an entry of the archive."""
     instant = parse_instant_file(name, timeline.config.version)
     assert instant is not None
     body = decode_action(_body(timeline, name), name)
+    if not body and instant.action is Action.CLEAN and state is State.INFLIGHT:
+        requested = timeline.requested.get((archived.time, completes_as(archived.action)))
+        body = decode_action(_body(timeline, requested), requested) if requested else body
     entry = {
         "commitTime": instant.time,
         "actionType": instant.action.value,
@@ -239,7 +251,7 @@ def _log_body(action: Action, state: State, body: dict[str, Any]) -> dict[str, A
     elif action in (Action.COMPACTION, Action.LOGCOMPACTION):
         field = "hoodieCompactionPlan"
     elif action is Action.REPLACECOMMIT:
-        field = "hoodieReplaceCommitMetadata" if done else ""
+        field = _REPLACE_FIELDS[state]
     else:
         field = "hoodieCommitMetadata"
         body = body or {"partitionToWriteStats": {}, "extraMetadata": {}, "operationType": "UNKNOWN"}

@@ -273,7 +273,8 @@ def _clean_metadata() -> dict[str, Any]:
 
 
 def _archived_entry() -> dict[str, Any]:
-    """The fields that an archived commit, clean, rollback or compaction sets; readers fill the others in."""
+    """The fields that an archived commit, replacecommit, clean, rollback or compaction sets; readers fill the others
+    in."""
     clean, rollback, compaction, plan = (_clean_metadata(), _rollback_metadata(), _compaction_plan(), _cleaner_plan())
     replace = _record(
         "HoodieReplaceCommitMetadata",
@@ -292,6 +293,8 @@ def _archived_entry() -> dict[str, Any]:
         _optional("hoodieCleanerPlan", plan),
         _optional("actionState", _STRING),
         _optional("hoodieReplaceCommitMetadata", replace),
+        _optional("hoodieRequestedReplaceMetadata", _requested_replace()),
+        _optional("HoodieInflightReplaceMetadata", "HoodieCommitMetadata"),
         _optional("stateTransitionTime", _STRING),
         top=True,
     )

@@ -26,9 +26,10 @@ def by_group(base: Iterable[BaseFile], logs: Iterable[LogFile]) -> dict[tuple[st
     return dict(groups)
 
 
-def log_order(log: LogFile) -> tuple[str, int, tuple[int, ...]]:
-    """Merge order of a slice's log files: instant, version, then the write token's numbers (none first)."""
-    return log.instant, log.version, tuple(int(x) for x in log.write_token.split("-") if x)
+def log_order(log: LogFile) -> tuple[str, int, str, bool]:
+    """Merge order of a slice's log files: instant, version, then the write token as text, as Hudi has it: `10-0-1` is
+    before `2-0-1`."""
+    return log.instant, log.version, log.write_token, log.is_cdc
 
 
 def slice_key(version: int, keys: Iterable[str], log_instant: str, completed: str | None) -> str:

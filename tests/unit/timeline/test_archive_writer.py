@@ -10,12 +10,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from golden_tables import golden
+from lakebed.format.avro_file import write_avro_file
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.model import Action, CommitMetadata, FileSlice, Instant
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.actions import decode_action, encode_rollback_metadata, encode_rollback_plan
+from lakebed.timeline.actions import (
+    clustering_groups,
+    decode_action,
+    encode_requested_replace,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
 from lakebed.timeline.archive_writer import archive
+from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.new_table import new_table_properties
 from lakebed.timeline.properties_file import create_table
@@ -108,6 +116,52 @@ def test_plans_and_results_of_services(version: int) -> None:
     assert [o.file_id for o in compaction_operations(archived.plan(compaction.time))] == ["f"]
     assert clean_files(archived.plan(clean.time)) == {"p": ["gone"]}
     assert archived.commit_metadata(compaction.time).operation == "UPSERT"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_plan_of_a_replacecommit_is_archived(version: int) -> None:
+    table = Table(version)
+    slices = [{"fileId": "f1", "partitionPath": "p"}]
+    plan = write_avro_file(
+        schema_text("HoodieRequestedReplaceMetadata"),
+        {"operationType": "CLUSTER", "clusteringPlan": {"inputGroups": [{"slices": slices, "numOutputFileGroups": 1}]}},
+    )
+    clustering = table.add(Action.REPLACECOMMIT, plan)
+    deleted = table.add(Action.REPLACECOMMIT, encode_requested_replace("DELETE_PARTITION"))
+    profile = encode_commit(CommitMetadata("INSERT_OVERWRITE"), version, Action.COMMIT)
+    overwritten = table.add(Action.REPLACECOMMIT, encode_requested_replace(None), inflight=profile)
+    archive(table.timeline, [clustering, deleted, overwritten])
+    archived = table.timeline.archived()
+    assert clustering_groups(archived.plan(clustering.time)) == {("p", "f1")}
+    assert archived.plan(deleted.time)["operationType"] == "DELETE_PARTITION"
+    assert archived.commit_metadata(clustering.time).extra["n"] == clustering.time
+    if version >= 8:  # an inflight body stands for the requested one, which says less
+        assert archived.plan(overwritten.time)["operationType"] == "INSERT_OVERWRITE"
+
+
+def test_a_pending_replacecommit_has_its_own_fields_in_the_log_archive() -> None:
+    table = Table(6)
+    profile = encode_commit(CommitMetadata("INSERT_OVERWRITE"), 6, Action.COMMIT)
+    instant = table.add(Action.REPLACECOMMIT, encode_requested_replace("DELETE_PARTITION"), inflight=profile)
+    plan = encode_clean_plan("file:///t", CleanPlan({"p": ["gone"]}))
+    clean = table.add(Action.CLEAN, plan, completed=encode_clean_metadata("1", decode_action(plan), 5))
+    commits = [table.add(Action.COMMIT) for _ in range(3)]
+    archive(table.timeline, [instant, clean, *commits])
+    (path,) = [i.path for i in table.storage.list(table.config.archive_folder)]
+    blocks = [list(avro_records(b)) for b in read_blocks(table.storage.read(path))]
+    assert [len(block) for block in blocks] == [10, 5]
+    entries = [entry for block in blocks for entry in block]
+    bodies = [{k for k, v in entry.items() if v is not None and "oodie" in k} for entry in entries[:6]]
+    assert bodies == [
+        {"hoodieRequestedReplaceMetadata"},
+        {"HoodieInflightReplaceMetadata"},
+        {"hoodieReplaceCommitMetadata"},
+        {"hoodieCleanerPlan"},
+        {"hoodieCleanerPlan"},
+        {"hoodieCleanMetadata"},
+    ]
+    assert entries[0]["hoodieRequestedReplaceMetadata"]["operationType"] == "DELETE_PARTITION"
+    assert entries[1]["HoodieInflightReplaceMetadata"]["operationType"] == "INSERT_OVERWRITE"
 
 
 def test_history_files_are_as_hudi_writes_them() -> None:
