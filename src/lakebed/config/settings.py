@@ -48,7 +48,6 @@ class WriteSettings:
     bloom_fpp: float = 1e-9
     bloom_type: Literal["SIMPLE", "DYNAMIC_V0"] = "DYNAMIC_V0"
     bloom_max_entries: int = 100_000
-    combine_before_upsert: bool = True
     combine_before_insert: bool = False
     allow_duplicate_on_inserts: bool = True
     drop_duplicates: bool = False

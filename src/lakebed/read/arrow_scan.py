@@ -95,6 +95,8 @@ class FileReader:
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if not len(schema):  # made of no arrays a batch would have no rows
+        return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
     return pa.RecordBatch.from_arrays([pa.nulls(rows, f.type) for f in schema], schema=schema)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TASKS_PER_CORE = 4
 _FILES_PER_BATCH = 64
+_ROWS_ONLY = pa.schema([("_row", pa.bool_())])
 _warned: set[str] = set()
 
 
@@ -151,7 +152,9 @@ def _python_frame(plan: ScanPlan, spark: SparkSession, storage: Storage) -> Data
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    frame = numbers.mapInArrow(partial(_read_files, storage.spec, _Jobs.of(jobs)), arrow_to_spark_ddl(wide.schema))
+    # Spark takes no batches without columns
+    schema = wide.schema if len(wide.schema) else _ROWS_ONLY
+    frame = numbers.mapInArrow(partial(_read_files, storage.spec, _Jobs.of(jobs)), arrow_to_spark_ddl(schema))
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
@@ -182,7 +185,12 @@ def _read_files(spec: StorageSpec, jobs: _Jobs, batches: Iterable[pa.RecordBatch
     for batch in batches:
         for number in batch.column(0).to_pylist():
             file, at = jobs.files[number]
-            yield from jobs.readers[at].read(storage, file)
+            for rows in jobs.readers[at].read(storage, file):
+                yield rows if rows.num_columns else _counted(rows)
+
+
+def _counted(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(rows.num_rows, pa.bool_())], schema=_ROWS_ONLY)
 
 
 def _warn(reason: str, spec: StorageSpec) -> None:

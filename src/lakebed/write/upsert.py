@@ -16,6 +16,7 @@ from lakebed.index.bucket import BucketIndex
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.merge.combine_stage import combine_by_key
+from lakebed.merge.rules import MergeRules
 from lakebed.model import PARTITION_PATH, Action, BaseFile
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
@@ -64,12 +65,17 @@ class KeyedWrite:
         return self.operation == "DELETE"
 
 
+# Rows of one key are always combined, since a key that comes twice would be stored twice; the shuffle by file group
+# brings them together anyhow, so that leaving it out would save nothing.
+_UPSERT = KeyedWrite("UPSERT", "keys", True)
+
+
 def upsert(context: WriteContext, data: Any) -> WriteResult:
     """Insert new keys and replace rows of known ones, by the table's merge mode."""
     settings = context.settings
     if settings.drop_duplicates or settings.dup_policy != "none":
         return insert(context, data)
-    return keyed_write(context, data, KeyedWrite("UPSERT", "keys", settings.combine_before_upsert))
+    return keyed_write(context, data, _UPSERT)
 
 
 def insert(context: WriteContext, data: Any) -> WriteResult:
@@ -82,7 +88,7 @@ def insert(context: WriteContext, data: Any) -> WriteResult:
     elif settings.allow_duplicate_on_inserts:
         kind = KeyedWrite("INSERT", "none", settings.combine_before_insert)
     else:
-        kind = KeyedWrite("INSERT", "keys", settings.combine_before_insert)
+        kind = KeyedWrite("INSERT", "keys", True)
     return keyed_write(context, data, kind)
 
 
@@ -164,7 +170,8 @@ def tagged_rows(context: WriteContext, snapshot: Snapshot, prepared: Rows, kind:
     """
     engine, index = context.engine, context.index
     if kind.looks_up and index.is_global and kind.combine:
-        prepared = combine_by_key(engine, prepared, context.rules)
+        # rows of a delete hold keys, no ordering values: whichever stays says the same
+        prepared = combine_by_key(engine, prepared, MergeRules() if kind.deletes else context.rules)
     prepared = engine.persist(prepared)
     if kind.matching in ("skip", "fail") and isinstance(index, GlobalSimpleIndex | RecordIndex):
         index = index.without_moves()  # a key that lives in another partition is known all the same
@@ -244,11 +251,10 @@ def plan_keyed_write(
 
 def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
     """The plan of `upsert(data)`."""
-    kind = KeyedWrite("UPSERT", "keys", context.settings.combine_before_upsert)
-    rows = admitted_rows(context, data, kind)
+    rows = admitted_rows(context, data, _UPSERT)
     snapshot = context.opened
     schema = schema_for_write(context, snapshot, rows)
-    return plan_keyed_write(context, snapshot, prepare(context, rows, schema), schema, kind)
+    return plan_keyed_write(context, snapshot, prepare(context, rows, schema), schema, _UPSERT)
 
 
 def transaction(context: WriteContext, operation: str, action: Action = Action.COMMIT) -> Transaction:

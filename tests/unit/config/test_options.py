@@ -89,7 +89,7 @@ def test_a_hudi_job_is_read_whole():
         ("hoodie.index.type=BUCKET", "options of type str. Give a dict"),
         ({"hoodie.bucket.index.num.buckets": "many"}, "not a whole number above 0"),
         ({"hoodie.bucket.index.num.buckets": "0"}, "not a whole number above 0"),
-        ({"hoodie.combine.before.upsert": "yes"}, "not true or false"),
+        ({"hoodie.combine.before.insert": "yes"}, "not true or false"),
         ({"hoodie.datasource.write.operation": "upsret"}, "not one of upsert"),
         (
             {"hoodie.datasource.write.recordkey.field": "a", "hoodie.table.recordkey.fields": "b"},

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import lakebed
 from golden_tables import golden
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
@@ -22,6 +23,7 @@ from lakebed.read.time_travel import resolve_as_of
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
+from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 
@@ -47,6 +49,25 @@ def test_columns(tmp_path: Path) -> None:
         _ = Scan(snapshot, columns=["regio"]).schema
     with pytest.raises(InvalidOption, match="query type"):
         Scan(snapshot, query="incremental")
+
+
+@pytest.mark.parametrize("dropped", ["true", "false"])
+def test_no_columns_give_all_rows(dropped: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
+    dropping = {"hoodie.datasource.write.drop.partition.columns": dropped}
+    uri = f"memory://no-columns-{dropped}/t"
+    table = lakebed.create(uri, schema, key="id", partition_by="city", index="simple", properties=dropping)
+    table.upsert(pa.table({"id": [1, 2, 3], "city": ["oslo", "rome", "rome"]}, schema=schema))
+    for condition, count in ((None, 3), ("id > 1", 2), ("city = 'oslo'", 1), ("id > 9", 0), ("1 = 1", 3)):
+        for scan in (table.scan([], condition), table.changes("000", columns=[], filter=condition)):
+            assert (scan.to_arrow().num_rows, scan.to_arrow().num_columns) == (count, 0)
+            assert sum(batch.num_rows for batch in scan.to_batches()) == count
+            assert scan.to_reader().read_all().num_rows == count
+            assert scan.to_pandas().shape == (count, 0)
+            assert scan.to_polars().height == count
+            assert scan.count() == count
+    assert table.get([1, 3, 9], columns=[]).num_rows == 2
+    MemoryStorage.drop(f"no-columns-{dropped}")
 
 
 def test_filter_on_a_column_that_is_not_asked_for(tmp_path: Path) -> None:

@@ -218,3 +218,35 @@ def test_event_time_without_an_ordering_field_is_refused(uri: str) -> None:
     with pytest.raises(InvalidOption, match="ordering"):
         lakebed.create(uri, SCHEMA, key="id", merge="event_time")
     assert files(uri) == {}
+
+
+ANY_INDEX = pytest.mark.parametrize("index", ["bucket", "simple", "global_simple", "record"])
+
+
+@ANY_INDEX
+def test_an_upsert_never_stores_a_key_twice(make: Make, index: str) -> None:
+    table = make(index=index)
+    table.upsert(rows((1, "c", "a", 1), (2, "c", "a", 1)))
+    repeated = rows(*[(key, "c", f"at {ts}", ts) for key in (1, 5) for ts in (3, 5, 4)])
+    result = table.upsert(repeated, options={"hoodie.combine.before.upsert": False})
+    assert (result.updated, result.inserted) == (1, 1)
+    assert content(table) == [(1, "c", "at 5", 5), (2, "c", "a", 1), (5, "c", "at 5", 5)]
+
+
+@ANY_INDEX
+def test_an_insert_that_may_not_store_a_key_twice(make: Make, index: str) -> None:
+    table = make(index=index)
+    table.upsert(rows((1, "c", "a", 1)))
+    repeated = rows(*[(key, "c", f"at {ts}", ts) for key in (1, 5) for ts in (3, 5, 4)])
+    table.insert(repeated, options={"hoodie.merge.allow.duplicate.on.inserts": False})
+    assert content(table) == [(1, "c", "at 5", 5), (5, "c", "at 5", 5)]
+
+
+@ANY_INDEX
+@pytest.mark.parametrize("columns", [["id", "city"], ["id", "city", "ts"], ["id"]])
+def test_rows_to_delete_that_come_twice(make: Make, index: str, columns: list[str]) -> None:
+    table = make(index=index)
+    table.upsert(rows((1, "c", "a", 7), (2, "d", "a", 7), (3, "c", "a", 7)))
+    gone = rows((1, "c", "x", 9), (2, "d", "x", 1), (1, "c", "x", 2), (2, "d", "x", 9)).select(columns)
+    assert table.delete(gone).deleted == 2
+    assert content(table) == [(3, "c", "a", 7)]
