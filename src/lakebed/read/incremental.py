@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
 from lakebed.model import COMMIT_TIME, Action, FileSlice, Instant
-from lakebed.read.plan import ScanPlan, plan_scan
+from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.predicates import Column, In, Literal, Predicate, combine
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import to_instant_time
@@ -108,7 +108,7 @@ def _bound(snapshot: Snapshot, when: When, name: str) -> str:
 class Changes(Scan):
     """Rows written in (start, end]: each changed row once, as of the last commit in the range; no deletes.
 
-    Where files or commits of the range are gone (cleaned, archived), the rows that the newest snapshot still shows from
+    Columns are those of the table now, as in real Hudi, whatever schema the commits of the range had. Where files or commits of the range are gone (cleaned, archived), the rows that the newest snapshot still shows from
     the range's commits are given. `end` is the checkpoint: the `start` of the next read.
     """
 
@@ -148,7 +148,13 @@ class Changes(Scan):
         view, slices = _slices(self._newest, commits)
         self._snapshot = view
         predicate = _in_commits(self._predicate(), commits)
-        return plan_scan(view, predicate, self._wanted(), slices=slices, data_skipping=self._data_skipping)
+        return plan_scan(
+            view, predicate, self._wanted(), slices=slices, shown=self._newest, data_skipping=self._data_skipping
+        )
+
+    @property
+    def available(self) -> pa.Schema:
+        return table_columns(self._newest)
 
     def to_spark(self) -> DataFrame:
         _ = self.plan

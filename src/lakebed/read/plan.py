@@ -120,15 +120,17 @@ def plan_scan(
     *,
     query: Query = "snapshot",
     slices: Sequence[FileSlice] | None = None,
+    shown: Snapshot | None = None,
     data_skipping: bool = True,
 ) -> ScanPlan:
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 
-    `slices` overrides the file slices of the snapshot (an incremental read knows better which). `data_skipping`:
-    whether indexes and statistics of the metadata table rule out files. Raises `InvalidOption`
+    `slices` overrides the file slices of the snapshot (an incremental read knows better which), `shown` is the view
+    whose columns are given, where that is another. `data_skipping`: whether indexes and statistics of the metadata table rule out files. Raises `InvalidOption`
     for unknown columns, `UnsupportedFeature` for tables and log files that cannot be read right.
     """
-    available = table_columns(snapshot)
+    shown = shown or snapshot
+    available = table_columns(shown)
     if columns is None:
         chosen = [n for n in available.names if n not in META_COLUMNS]
     else:
@@ -143,7 +145,7 @@ def plan_scan(
         partitions = len({s.partition for s in kept}) if any(skipped.values()) else partitions
     check_read(snapshot.config.properties, TableFacts(log_files=any(s.log_files for s in kept)), query)
     files = [s.base_file for s in kept if s.base_file is not None]
-    groups = _file_sets(snapshot, files, read_schema)
+    groups = _file_sets(snapshot, files, read_schema, schema_history(shown))
     from_path = {s.name for g in groups for s in g.sources if s.from_path}
     return ScanPlan(
         table=snapshot.config.name,
@@ -186,8 +188,9 @@ def _prune(
     return kept, pruned, len(partitions)
 
 
-def _file_sets(snapshot: Snapshot, files: Sequence[BaseFile], read_schema: pa.Schema) -> tuple[FileSet, ...]:
-    history = schema_history(snapshot)
+def _file_sets(
+    snapshot: Snapshot, files: Sequence[BaseFile], read_schema: pa.Schema, history: SchemaHistory | None
+) -> tuple[FileSet, ...]:
     by_instant: dict[str, tuple[ColumnSource, ...]] = {}
     sets: dict[tuple[ColumnSource, ...], list[BaseFile]] = {}
     for file in files:

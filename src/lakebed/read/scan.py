@@ -76,7 +76,7 @@ class Scan:
             return None if self._columns is None else list(self._columns)
         data = self._columns
         if data is None:
-            data = [n for n in table_columns(self._snapshot).names if n not in META_COLUMNS]
+            data = [n for n in self.available.names if n not in META_COLUMNS]
         return [*META_COLUMNS, *data]
 
     @property

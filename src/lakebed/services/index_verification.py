@@ -83,8 +83,8 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
         if is_expression_index(partition):
             return expressions.compared(metadata, partition)
         expected, found = data.of(partition), metadata_facts(metadata, data, partition)
-        if partition == PARTITION_STATS:
-            found = _without_right(expected, found, data.right_partition_stats())
+        for right in data.right_as_well(partition):
+            expected, found = _without_right(expected, found, right)
         return expected, found
 
     found = [compare(p, *both(p)) for p in known]
@@ -111,14 +111,23 @@ def compare(partition: str, expected: pa.Table, found: pa.Table) -> pa.Table:
     )
 
 
-def _without_right(expected: pa.Table, found: pa.Table, right: pa.Table) -> pa.Table:
-    """What was found, less that which nobody expected but is right all the same."""
-    expected_codes, codes = _numbered(expected, found)
-    right_codes, again = _numbered(right, found)
-    at = _positions(again, right_codes)
-    texts = right["text"].take(pa.array(np.maximum(at, 0))) if right.num_rows else found["text"]
-    is_right = (at >= 0) & pc.equal(found["text"], texts).to_numpy()
-    return found.filter(pa.array(~(is_right & ~np.isin(codes, expected_codes))))
+def _without_right(expected: pa.Table, found: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Both sides less the records that are as `right` has them (missing ones among them), which is right all the
+    same."""
+    tables = (expected, found, right)
+    codes = _numbered(*tables)
+    of_expected, of_found, of_right = codes
+    texts = [_texts(table, own, of_expected) for table, own in zip(tables[1:], codes[1:], strict=True)]
+    same = pc.or_(pc.fill_null(pc.equal(*texts), False), pc.and_(*(t.is_null() for t in texts)))
+    also = _texts(right, of_right, of_found)
+    settled = pc.fill_null(pc.equal(found["text"].combine_chunks(), also), False)
+    return expected.filter(pc.invert(same)), found.filter(pc.invert(settled))
+
+
+def _texts(table: pa.Table, codes: Int64s, asked: Int64s) -> pa.Array:
+    """The table's text for each code that is asked for; null where it has none."""
+    at = _positions(asked, codes)
+    return table["text"].combine_chunks().take(pa.array(at, mask=at < 0))
 
 
 def _rows(partition: str, problem: str, rows: pa.Table, expected: object, found: object) -> pa.Table:
@@ -128,12 +137,12 @@ def _rows(partition: str, problem: str, rows: pa.Table, expected: object, found:
     return pa.Table.from_arrays([*fixed, rows["label"], *texts, rows["key"], rows["entry"]], schema=DIFFERENCES)
 
 
-def _numbered(expected: pa.Table, found: pa.Table) -> tuple[Int64s, Int64s]:
-    """A number for every (key, entry), the same on both sides."""
-    both = joined([expected.select(FACTS.names), found.select(FACTS.names)])
-    keys, entries = (both[name].combine_chunks().dictionary_encode() for name in ("key", "entry"))
+def _numbered(*tables: pa.Table) -> list[Int64s]:
+    """A number for every (key, entry), the same in all tables."""
+    all_rows = joined([table.select(FACTS.names) for table in tables])
+    keys, entries = (all_rows[name].combine_chunks().dictionary_encode() for name in ("key", "entry"))
     codes = keys.indices.to_numpy().astype(np.int64) * max(1, len(entries.dictionary)) + entries.indices.to_numpy()
-    return codes[: expected.num_rows], codes[expected.num_rows :]
+    return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
 
 
 def _positions(codes: Int64s, other: Int64s) -> Int64s:

@@ -7,6 +7,7 @@ people and its content as `text`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -27,8 +28,9 @@ from lakebed.metadata.stats_columns import stats_columns
 from lakebed.metadata.stats_lookup import Stats
 from lakebed.metadata.updates import Kinds, NewFile, merged_partition_stats, stats_of
 from lakebed.model import META_COLUMNS
+from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.java_text import to_java_text
-from lakebed.slices.listing import list_table
+from lakebed.slices.listing import Listing, list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.side_by_side import side_by_side
 from lakebed.write.expression_records import live_files
@@ -48,7 +50,7 @@ class DataFacts:
     def of(self, partition: str) -> pa.Table:
         """The facts of one partition of the metadata table."""
         if partition == FILES:
-            return self._files()
+            return self._files(self.listed[1])
         if partition == COLUMN_STATS:
             return stats_facts(self.stats, {f.name: f.partition for f in self.files})
         if partition == PARTITION_STATS:
@@ -60,16 +62,26 @@ class DataFacts:
         return pair_facts(self.pairs(partition))
 
     @cached_property
+    def _listing(self) -> Listing:
+        return list_table(self.snapshot.storage)
+
+    @property
+    def _folders(self) -> Sequence[str]:
+        """The partition paths there are in storage."""
+        return self._listing.partitions
+
+    @cached_property
     def listed(self) -> tuple[list[NewFile], tuple[str, ...]]:
-        """Every file of a completed action, and the partition paths."""
-        listing = list_table(self.snapshot.storage)
+        """Every file of a completed action, and the partition paths that they lie in."""
+        listing = self._listing
         named = self._named()
         bases = [f for f in listing.base_files if f.instant not in named or f.path in named[f.instant]]
         # before version 8 a log file goes by its slice's instant, which may be that of a pending compaction
         of_slices = self.snapshot.config.version < 8
         logs = [f for f in listing.log_files if of_slices or self.snapshot.is_visible(f.instant)]
         visible = [*(f for f in bases if self.snapshot.is_visible(f.instant)), *logs]
-        return [NewFile(f.partition, f.name, f.size) for f in visible], listing.partitions
+        files = [NewFile(f.partition, f.name, f.size) for f in visible]
+        return files, tuple(sorted({f.partition for f in files}))
 
     @cached_property
     def files(self) -> list[NewFile]:
@@ -86,6 +98,22 @@ class DataFacts:
             return NewFile(file.partition, file.name, file.size, ranges, bloom)
 
         return side_by_side(read, bases)
+
+    @cached_property
+    def _as_written(self) -> list[NewFile] | None:
+        """The files with their ranges in the types that they are stored in, which may have another order than the
+        columns of today have; None where all types are those of today."""
+
+        def read(file: NewFile) -> NewFile:
+            storage, path = self.snapshot.storage, _path(file)
+            stored = dict(leaf_paths(read_footer(storage, path, file.size).schema))
+            kinds = {column: stored.get(column, kind) for column, kind in self.kinds.items()}
+            if kinds == dict(self.kinds):
+                return file
+            return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds))
+
+        found = side_by_side(read, self.files)
+        return None if all(a is b for a, b in zip(found, self.files, strict=True)) else found
 
     @cached_property
     def kinds(self) -> Kinds:
@@ -109,9 +137,26 @@ class DataFacts:
         """Statistics of partition paths, of all live files of each."""
         return merged_partition_stats({}, self.stats, self._live, self.kinds)[0]
 
-    def right_partition_stats(self) -> pa.Table:
-        """Facts that are right as well: real Hudi takes 0.0 to 0.0 for a range, where lakebed has doubts of NaN."""
-        return stats_facts(merged_partition_stats({}, self.stats, self._live, self.kinds, zero_tells=True)[0], {})
+    def right_as_well(self, partition: str) -> list[pa.Table]:
+        """Other facts that are right: a partition path may be listed that has no file (the write that began it was
+        undone, or all of its files were cleaned); a range noted before its column got another type may say nothing any
+        more; and real Hudi takes 0.0 to 0.0 for a range of a partition path, where lakebed has doubts of NaN."""
+        if partition == FILES:
+            return [self._files(self._folders)]
+        if partition not in (COLUMN_STATS, PARTITION_STATS):
+            return []
+        sources = [self.stats]
+        if self._as_written is not None:
+            sources.append(stats_of(self._as_written, self.kinds))
+        if partition == COLUMN_STATS:
+            names = {f.name: f.partition for f in self.files}
+            return [stats_facts(stats, names) for stats in sources[1:]]
+        merged = [
+            merged_partition_stats({}, stats, self._live, self.kinds, zero_tells=zero_tells)[0]
+            for stats in sources
+            for zero_tells in (True, False)
+        ]
+        return [stats_facts(stats, {}) for stats in merged]
 
     @cached_property
     def _live(self) -> dict[str, set[str]]:
@@ -140,8 +185,8 @@ class DataFacts:
                 found[instant.time] = paths
         return found
 
-    def _files(self) -> pa.Table:
-        files, partitions = self.listed
+    def _files(self, partitions: Sequence[str]) -> pa.Table:
+        files, _ = self.listed
         return facts(
             [*(partition_identifier(f.partition) for f in files), *(ALL_PARTITIONS for _ in partitions)],
             [*(f.name for f in files), *map(partition_identifier, partitions)],

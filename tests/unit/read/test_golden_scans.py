@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from golden_tables import GoldenTable, golden, golden_cow_tables
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
+from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from same_rows import assert_same_rows
@@ -89,8 +91,14 @@ def _changes(table: GoldenTable, snapshot: Snapshot) -> None:
             begin = str(int(begin) - 1)
         found = Changes(snapshot, begin, query.get("end"), meta=True).to_arrow()
         expected = answers.filter(_is(answers, query["q"])).drop_columns(["_q"])
-        newer = tuple(c for c in expected.column_names if c not in found.column_names)
-        assert_same_rows(found, expected, without=(*newer, *FROM_PATH_IN_CHANGES.get(table.name, ())))
+        assert set(found.column_names) == set(expected.column_names)
+        assert _nested(found.schema) == _nested(expected.schema)
+        assert_same_rows(found, expected, without=FROM_PATH_IN_CHANGES.get(table.name, ()))
+
+
+def _nested(schema: pa.Schema) -> dict[str, str]:
+    """Columns that hold others, as the text of their Spark types."""
+    return {f.name: spark_type(f.type) for f in schema if pa.types.is_nested(f.type)}
 
 
 def _is(answers, query: str):

@@ -17,6 +17,13 @@ def test_right_facts_that_nobody_expected_are_no_difference() -> None:
     expected = facts(("a", "1"), ("b", "2"))
     found = facts(("a", "other"), ("zero", "0..0"), ("wrong", "5"), ("b", "2"))
     right = facts(("a", "other"), ("zero", "0..0"), ("wrong", "6"))
-    assert _without_right(expected, found, right).column("key").to_pylist() == ["a", "wrong", "b"]
-    assert _without_right(expected, found, facts()).num_rows == 4
-    assert _without_right(facts(), found, right).column("key").to_pylist() == ["wrong", "b"]
+    left = _without_right(expected, found, right)
+    assert [side.column("key").to_pylist() for side in left] == [["b"], ["wrong", "b"]]
+    assert [side.num_rows for side in _without_right(expected, found, facts())] == [2, 4]
+    assert _without_right(facts(), found, right)[1].column("key").to_pylist() == ["wrong", "b"]
+
+
+def test_what_is_rightly_missing() -> None:
+    expected, found = facts(("a", "1"), ("b", "2")), facts(("b", "2"))
+    assert [s.column("key").to_pylist() for s in _without_right(expected, found, facts(("b", "2")))] == [[], []]
+    assert [s.column("key").to_pylist() for s in _without_right(expected, found, expected)] == [["a"], []]

@@ -222,3 +222,46 @@ def test_errors_name_the_way_on(make: Make) -> None:
         table.indexes.create("v")
     with pytest.raises(lakebed.InvalidOption, match="groups=3"):
         table.indexes.create("column_stats", groups=3)
+
+
+NUMBERS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int32()), ("ts", pa.int64())])
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_ranges_from_before_a_column_became_text(version: int) -> None:
+    uri = f"memory://services-widened-{version}/t"
+    words = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"}
+    table = lakebed.create(uri, NUMBERS, table_version=version, indexes=["column_stats"], **words)
+    table.upsert(pa.table({"id": [1], "city": ["a"], "v": [10], "ts": [1]}, NUMBERS))
+    table.insert(pa.table({"id": [2], "city": ["a"], "v": [9], "ts": [1]}, NUMBERS), options={"hoodie.parquet.small.file.limit": 0})
+    table.upsert(pa.table({"id": [1], "city": ["a"], "v": ["abc"], "ts": [1]}))
+    assert table.indexes.verify().ok, table.indexes.verify()
+    # statistics that are built by now know the texts
+    table.indexes.drop("column_stats")
+    table.indexes.create("column_stats")
+    assert table.indexes.verify().ok, table.indexes.verify()
+    # what is wrong is still found
+    storage = open_storage(table.uri)
+    metadata = open_snapshot(storage).metadata
+    assert metadata is not None
+    stats = metadata.column_stats(["v"], None, {"v": pa.string()})["v"]
+    lower = stats.set_column(stats.column_names.index("max"), "max", pa.array(["0"] * len(stats)))
+    form = form_of_version(version)
+    told(table, {"column_stats": column_stats_records({"v": lower}, form, 2 if version >= 9 else 1)})
+    assert table.indexes.verify().of("column_stats").num_rows == len(stats)
+    MemoryStorage.drop(f"services-widened-{version}")
+
+
+def test_a_partition_that_a_refused_write_began(make: Make) -> None:
+    table = make(index="simple")
+    table.upsert(rows(*FIRST))
+    good, bad = (1000, "new", "v", 1), (1001, "other", "v", None)
+    with pytest.raises(lakebed.LakebedError):
+        table.upsert(rows(good, bad))
+    assert table.indexes.verify().ok, table.indexes.verify()
+    table.upsert(rows((1, "c1", "after", 20)))
+    assert table.indexes.verify().ok, table.indexes.verify()
+    told(table, {"files": file_records([], form_of_version(9), gone=["c1"])})
+    assert table.indexes.verify().differences["what"].to_pylist() == ["partition c1"]
+    table.indexes.repair()
+    assert table.indexes.verify().ok, table.indexes.verify()
