@@ -1,6 +1,7 @@
 """Smallest and greatest value of each column of a base file, from the footer where Parquet's statistics tell them.
 
-Parquet leaves a range out where a value is long, and leaves NaN out of account; both are seen while rows are written.
+Parquet leaves a row group's range out where a value is long, and leaves NaN out of account; both are seen while rows
+are written. Where nobody saw them, a row group without a range makes the column's range unknown.
 """
 
 from __future__ import annotations
@@ -40,57 +41,75 @@ class ColumnRanges:
         watched = [path for path, kind in self._types.items() if pt.is_floating(kind) or _is_bytes(kind)]
         self._watched = frozenset(watched)
         self._tops = sorted({path.split(".")[0] if path not in schema.names else path for path in watched})
-        self._seen: dict[str, list[Any]] = {}
+        # of each row group with a long value: the range of each of its chunks
+        self._seen: dict[str, list[list[pa.StructScalar]]] = {}
         self._nan: set[str] = set()
 
     def see(self, group: pa.Table) -> None:
         """Note what the statistics of this row group will not say."""
         for top in self._tops:
+            texts: dict[str, list[pa.Array]] = {}
             for chunk in group[top].chunks:
                 for path, values in leaves(top, chunk):
-                    if path in self._watched:
-                        self._note(path, values)
+                    if path not in self._watched:
+                        continue
+                    if not pt.is_floating(self._types[path]):
+                        texts.setdefault(path, []).append(_occurring(values))
+                    elif path not in self._nan and pc.any(pc.is_nan(values)).as_py():
+                        self._nan.add(path)
+            for path, chunks in texts.items():
+                self._note(path, chunks)
 
-    def _note(self, path: str, values: pa.Array) -> None:
-        if pt.is_floating(self._types[path]):
-            if path not in self._nan and pc.any(pc.is_nan(values)).as_py():
-                self._nan.add(path)
-            return
-        if pt.is_dictionary(values.type):
-            values = values.dictionary.take(pc.unique(values.indices))
-        longest = pc.max(pc.binary_length(values)).as_py()
-        if longest is not None and longest > _LONG:
-            self._seen.setdefault(path, []).append(pc.min_max(values).as_py())
+    def _note(self, path: str, chunks: Sequence[pa.Array]) -> None:
+        """One long value in any chunk, and Parquet's range of the whole row group is gone."""
+        if any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
+            self._seen.setdefault(path, []).append([pc.min_max(values) for values in chunks])
 
     def row(self, metadata: Any) -> pa.RecordBatch:
-        """One row with a struct a column: `min` and `max` in the column's type, and the counts (values and bytes)."""
+        """One row with a struct a column: `min` and `max` in the column's type, and the counts (values and bytes). The
+        bounds are null for a column of nulls, and where they are not known: there `null_count` is less, or null."""
         at = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         columns = {n: self._column(n, [g.column(at[n]) for g in groups]) for n in self._types}
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _column(self, name: str, chunks: Sequence[Any]) -> pa.StructArray:
-        kind = self._types[name]
+        stats = [c.statistics if c.is_stats_set else None for c in chunks]
+        values = sum(c.num_values for c in chunks)
+        # a chunk that does not tell counts as all null in Hudi
+        tells_nulls = all(s is not None and s.has_null_count for s in stats)
+        nulls = sum(s.null_count for s in stats if s is not None) if tells_nulls else None
         counts = {
-            "null_count": _nulls(chunks),
-            "value_count": sum(c.num_values for c in chunks),
+            "null_count": nulls,
+            "value_count": values,
             "total_size": sum(c.total_compressed_size for c in chunks),
             "total_uncompressed": sum(c.total_uncompressed_size for c in chunks),
         }
-        told = [c.statistics for c in chunks if c.is_stats_set and c.statistics.has_min_max]
+        low, high = self._bounds(name, stats)
+        numbers = pa.array([counts[n] for n in COUNTS], pa.int64())
+        return pa.StructArray.from_arrays(
+            [low, high, *(numbers.slice(i, 1) for i in range(len(COUNTS)))], names=["min", "max", *COUNTS]
+        )
+
+    def _bounds(self, name: str, stats: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
+        """Least and greatest value, each as an array of one."""
+        kind, seen = self._types[name], self._seen.get(name, [])
+        told = [s for s in stats if s is not None and s.has_min_max]
+        if len(told) < len(stats):
+            silent = sum(s is None or not (s.has_min_max or _is_all_null(s)) for s in stats)
+            # nothing but NaN is no range to Parquet either
+            if silent > len(seen) and name not in self._nan:
+                return pa.nulls(1, kind), pa.nulls(1, kind)
         values = _typed([b for s in told for b in (s.min_raw, s.max_raw)], kind)
-        if name in self._seen:
-            longer = [v for range_ in self._seen[name] for v in (range_["min"], range_["max"])]
+        if seen:
+            longer = [range_[side].as_py() for ranges in seen for range_ in ranges for side in ("min", "max")]
             values = pa.concat_arrays([values, pa.array(longer, kind)])
         # one range is taken as it stands
         low, high = (values.slice(0, 1), values.slice(1)) if len(values) == 2 else _least_and_greatest(values)
         if name in self._nan:
             high = pa.array([float("nan")], kind)
             low = low if low.null_count == 0 else high
-        numbers = pa.array([counts[n] for n in COUNTS], pa.int64())
-        return pa.StructArray.from_arrays(
-            [low, high, *(numbers.slice(i, 1) for i in range(len(COUNTS)))], names=["min", "max", *COUNTS]
-        )
+        return low, high
 
 
 def as_stream(row: pa.RecordBatch) -> bytes:
@@ -105,9 +124,13 @@ def from_stream(data: bytes) -> pa.RecordBatch:
     return pa.ipc.open_stream(data).read_next_batch()
 
 
-def _nulls(chunks: Sequence[Any]) -> int:
-    """A chunk that does not tell counts as all null in Hudi; ours always tell."""
-    return sum(c.statistics.null_count if c.is_stats_set else c.num_values for c in chunks)
+def _occurring(values: pa.Array) -> pa.Array:
+    """The values, or of a dictionary those that occur."""
+    return values.dictionary.take(pc.unique(values.indices)) if pt.is_dictionary(values.type) else values
+
+
+def _is_all_null(statistics: Any) -> bool:
+    return statistics.has_null_count and statistics.num_values == 0
 
 
 def _typed(bounds: Iterable[Any], kind: pa.DataType) -> pa.Array:

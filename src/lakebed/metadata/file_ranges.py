@@ -21,7 +21,7 @@ def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, p
     """A row as of `ColumnRanges`, for the columns (Parquet paths) of `kinds` that the file has, in those types.
 
     Rows are read for floating columns, whose footer says nothing reliable of NaN, for columns stored in another type,
-    and for those without statistics; the others cost the footer only. Raises `CorruptFile`.
+    and for those of which a row group has no statistics; the others cost the footer only. Raises `CorruptFile`.
     """
     footer = read_footer(storage, path, size)
     stored = dict(leaf_paths(footer.schema))
@@ -41,6 +41,8 @@ def _is_told(told: pa.RecordBatch, column: str, stored: pa.DataType, kind: pa.Da
     if pt.is_floating(stored) or stored != kind or column not in told.schema.names:
         return False
     row = told.column(column)[0].as_py()
+    if row["null_count"] is None:
+        return False
     return row["null_count"] == row["value_count"] or None not in (row["min"], row["max"])
 
 

@@ -209,12 +209,19 @@ def _widened(rows: pa.Table, wide: Int64s, ranges: Int64s, members: pa.Table) ->
         column = pc.replace_with_mask(plain(rows[name]), pa.array(mask), values.cast(rows.schema.field(name).type))
         return rows.set_column(rows.schema.get_field_index(name), name, column)
 
+    firsts, _ = _runs(ranges)
     for name, direction in (("min", "ascending"), ("max", "descending")):
         sortable = pa.table({"range": ranges, "bound": members[name]})
         by_bound = pc.sort_indices(sortable, sort_keys=[("range", "ascending"), ("bound", direction)])
-        firsts, _ = _runs(np.sort(ranges))
-        rows = put(name, plain(members[name]).take(by_bound.take(pa.array(firsts))))
+        bounds = plain(members[name]).take(by_bound.take(pa.array(firsts)))
+        unknown = pa.array(np.logical_or.reduceat(_unknown(members, name), firsts))
+        rows = put(name, pc.if_else(unknown, pa.scalar(None, bounds.type), bounds))
     for name in COUNTS:
-        firsts, _ = _runs(ranges)
         rows = put(name, pa.array(np.add.reduceat(pc.fill_null(members[name], 0).to_numpy(), firsts)))
     return rows
+
+
+def _unknown(stats: pa.Table, side: str) -> Bools:
+    """Where a bound is null although there are values: it is not known, and nor is that of what it is united with."""
+    none = pc.or_(pc.equal(stats["null_count"], stats["value_count"]), pc.equal(stats["value_count"], 0))
+    return pc.and_not(stats[side].is_null(), pc.fill_null(none, False)).to_numpy()

@@ -85,7 +85,8 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
     """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types.
 
     A file has no stats of a column where it has NaN: real Hudi takes no comparison with NaN for true when it skips
-    files and partitions, so it would miss rows. Of what has no record it takes everything for possible.
+    files and partitions, so it would miss rows. Nor has it any where the range is not known, which real Hudi would take
+    for a column of nulls. Of what has no record it takes everything for possible.
     """
     ranged = [(f, f.ranges, frozenset(f.ranges.schema.names)) for f in files if f.ranges is not None]
     all_keys = file_keys([f.partition for f, _, _ in ranged], [f.name for f, _, _ in ranged])
@@ -102,9 +103,17 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
         bounds = [pa.concat_arrays([as_type(r.field(side), kind) for r in ranges]) for side in ("min", "max")]
         counts = {name: pa.concat_arrays([r.field(name) for r in ranges]) for name in COUNTS}
         table = _stats_table(column_stats_keys(column, keys), names, bounds, counts, tight=False)
+        if any(bound.null_count for bound in bounds):
+            table = table.filter(pc.invert(_is_unknown(table)))
         is_whole = not pa.types.is_floating(kind) or not pc.any(pc.is_nan(bounds[1])).as_py()
         found[column] = table if is_whole else table.filter(pc.invert(_has_nan(table)))
     return found
+
+
+def _is_unknown(stats: pa.Table) -> pa.ChunkedArray:
+    """Which stats of files have no bounds although there are values."""
+    all_null = pc.fill_null(pc.equal(stats["null_count"], stats["value_count"]), False)
+    return pc.and_not(pc.or_(stats["min"].is_null(), stats["max"].is_null()), all_null)
 
 
 def _has_nan(stats: pa.Table) -> pa.ChunkedArray:

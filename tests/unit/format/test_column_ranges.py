@@ -63,6 +63,74 @@ def test_the_range_is_that_of_the_values(name: str) -> None:
     assert found["total_uncompressed"][0].as_py() > 0
 
 
+# lengths around the one from which on Parquet's writer leaves a row group's range out
+@pytest.mark.parametrize("length", [3999, 4000, 4001, 4095, 4096, 4097, 70_000])
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+@pytest.mark.parametrize("dictionary", [False, True])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        [[["a", "z"], ["mL"]]],
+        [[["mL"], ["a", "z"]]],
+        [[["aL"], ["z"], [None]]],
+        [[["a"], ["zL", None]]],
+        [[["k", "l"]], [["mL"], ["a", "z"]], [["n"]]],
+        [[["a", "z"]], [["mL"]], [["nL"], ["o"]]],
+        [[[None], ["bL"]], [[None]], [["c"]]],
+    ],
+)
+def test_a_long_value_in_one_chunk_hides_no_value_of_the_others(
+    layout: list[list[list[str | None]]], length: int, kind: pa.DataType, dictionary: bool
+) -> None:
+    def value(text: str | None) -> Any:
+        text = text and (text[0] * length if text.endswith("L") else text)
+        return text and text.encode() if pa.types.is_binary(kind) else text
+
+    chunks = [[pa.array([value(t) for t in chunk], kind) for chunk in group] for group in layout]
+    if dictionary:
+        chunks = [pa.chunked_array(group).dictionary_encode().chunks for group in chunks]
+    groups = [pa.table({"c": pa.chunked_array(group)}) for group in chunks]
+    ranges = ColumnRanges(pa.schema([("c", kind)]), ["c"])
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, groups[0].schema, store_schema=False) as writer:
+        for group in groups:
+            ranges.see(group)
+            writer.write_table(group)
+    (found,) = ranges.row(pq.read_metadata(sink)).column("c").to_pylist()
+    values = [v for group in groups for v in group["c"].to_pylist()]
+    known = [v for v in values if v is not None]
+    assert (found["min"], found["max"]) == (min(known), max(known))
+    assert (found["null_count"], found["value_count"]) == (values.count(None), len(values))
+
+
+def footer_of(groups: list[list[Any]], kind: pa.DataType, **options: Any) -> Any:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, pa.schema([("c", kind)]), store_schema=False, **options) as writer:
+        for group in groups:
+            writer.write_table(pa.table({"c": pa.array(group, kind)}))
+    return pq.read_metadata(sink)
+
+
+def test_of_a_file_that_was_not_seen_a_row_group_without_a_range_makes_the_range_unknown() -> None:
+    metadata = footer_of([["b", "c"], ["a", "z" * 5000], ["d"]], pa.string())
+    (found,) = ColumnRanges(pa.schema([("c", pa.string())]), ["c"]).row(metadata).column("c").to_pylist()
+    assert (found["min"], found["max"]) == (None, None)
+    assert (found["null_count"], found["value_count"]) == (0, 5)
+
+
+def test_of_a_file_that_was_not_seen_a_row_group_of_nulls_hides_nothing() -> None:
+    metadata = footer_of([["b", "c"], [None, None]], pa.string())
+    (found,) = ColumnRanges(pa.schema([("c", pa.string())]), ["c"]).row(metadata).column("c").to_pylist()
+    assert (found["min"], found["max"], found["null_count"]) == ("b", "c", 2)
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.string()])
+def test_a_file_without_statistics_is_not_taken_for_nulls(kind: pa.DataType) -> None:
+    metadata = footer_of([[1, 2]] if pa.types.is_int32(kind) else [["a"]], kind, write_statistics=False)
+    (found,) = ColumnRanges(pa.schema([("c", kind)]), ["c"]).row(metadata).column("c").to_pylist()
+    assert (found["min"], found["max"], found["null_count"]) == (None, None, None)
+
+
 def test_a_dictionary_counts_only_the_values_that_occur() -> None:
     found = ranges_of(pa.string(), [["m", "n" * 9000], ["o"]], dictionary=True)
     assert [found["min"][0].as_py(), found["max"][0].as_py()] == ["m", "o"]

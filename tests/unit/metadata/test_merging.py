@@ -85,8 +85,10 @@ def test_files(seed: int) -> None:
     assert shown == model
 
 
-def stats(key: str, low: int | None, high: int | None, nulls: int, *, deleted: bool, tight: bool) -> dict[str, Any]:
-    counts = {"null_count": nulls, "value_count": nulls + 1, "total_size": 10, "total_uncompressed": 20}
+def stats(
+    key: str, low: int | None, high: int | None, nulls: int, *, deleted: bool, tight: bool, values: int = 1
+) -> dict[str, Any]:
+    counts = {"null_count": nulls, "value_count": nulls + values, "total_size": 10, "total_uncompressed": 20}
     bounds = {"min": None, "max": None} if deleted else {"min": low, "max": high}
     return {"key": key, "file_name": f"f{nulls}", **bounds, **counts, "is_deleted": deleted, "is_tight": tight}
 
@@ -96,8 +98,9 @@ def widened(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
         return newer
     result = dict(newer)
     for bound, choose in (("min", min), ("max", max)):
-        known = [row[bound] for row in (older, newer) if row[bound] is not None]
-        result[bound] = choose(known) if known else None
+        # a bound that is not known hides the other one; of nulls alone nothing is unknown
+        holding = [row[bound] for row in (older, newer) if row["null_count"] < row["value_count"]]
+        result[bound] = choose(holding) if holding and None not in holding else None
     for count in ("null_count", "value_count", "total_size", "total_uncompressed"):
         result[count] = older[count] + newer[count]
     return result
@@ -120,7 +123,8 @@ def test_stats(seed: int) -> None:
             low = random.choice([None, random.randint(0, 9)])
             high = None if low is None else low + random.randint(0, 9)
             kind = {"deleted": random.random() < 0.15, "tight": random.random() < 0.3}
-            row = stats(key, low, high, random.randint(0, 5), **kind)
+            values = random.randint(0, 1) if low is None else 1
+            row = stats(key, low, high, random.randint(0, 5), **kind, values=values)
             rows.append(row)
             model[key] = widened(model[key], row) if key in model else row
         layers.append(Layer(pa.Table.from_pylist(rows, stats_schema(pa.int64()))))
