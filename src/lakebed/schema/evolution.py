@@ -11,6 +11,7 @@ import pyarrow.types as pt
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import is_list, list_of, map_of
 from lakebed.schema.conversion import cast_column, project
+from lakebed.schema.kept_values import may_lose
 from lakebed.schema.spark import spark_type
 from lakebed.schema.spark_conversion import spark_projection
 
@@ -63,8 +64,9 @@ def reconcile(table: pa.Schema, incoming: pa.Schema, *, missing: MissingColumns 
     """The table's schema after a write of `incoming` (both in stored types, without meta columns).
 
     Table columns keep their order; new ones go to the end and are nullable, inside structs too. A wider
-    incoming type widens the table's, a narrower one is widened on write. A column is nullable as soon as one
-    side's is. Columns that the data lacks are an error, or filled with null (`missing="null"`), or leave the
+    incoming type widens the table's where it keeps every value that may be stored; what comes in a narrower one, or
+    as times of another unit, takes the table's type (`kept_values` checks the values). A column is nullable as soon as
+    one side's is. Columns that the data lacks are an error, or filled with null (`missing="null"`), or leave the
     table (`"drop"`). Anything else raises `SchemaConflict` with the column, both types and what to do. A
     long does not turn into a timestamp, nor back, though Hudi lets it: nobody knows in which unit it counts.
 
@@ -130,11 +132,18 @@ def _reconcile_type(table: pa.DataType, incoming: pa.DataType, missing: MissingC
     if is_list(table) and is_list(incoming) and not pt.is_map(table) and not pt.is_map(incoming):
         item = _reconcile_field(table.value_field, incoming.value_field, missing, f"{column}.element")
         return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
-    if table.equals(incoming) or (is_promotion(incoming, table) and not _guesses_unit(incoming, table)):
+    if table.equals(incoming) or _is_taken(incoming, table):
         return table
-    if is_promotion(table, incoming) and not _guesses_unit(table, incoming):
+    if is_promotion(table, incoming) and not _guesses_unit(table, incoming) and not may_lose(table, incoming):
         return incoming
     raise _refused(table, incoming, column)
+
+
+def _is_taken(incoming: pa.DataType, table: pa.DataType) -> bool:
+    """Whether the table's type takes values of another one."""
+    if pt.is_timestamp(incoming) and pt.is_timestamp(table):
+        return bool(incoming.tz) == bool(table.tz)
+    return is_promotion(incoming, table) and not _guesses_unit(incoming, table)
 
 
 def _guesses_unit(narrow: pa.DataType, wide: pa.DataType) -> bool:
@@ -143,8 +152,10 @@ def _guesses_unit(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 def _refused(table: pa.DataType, incoming: pa.DataType, column: str) -> SchemaConflict:
     have, want = spark_type(incoming), spark_type(table)
+    loses = is_promotion(table, incoming) and not _guesses_unit(table, incoming)
+    why = f"{have} does not keep every {want}" if loses else "neither can be read as the other"
     return SchemaConflict(
-        f"column {column} is {want} in the table and {have} in the data; neither can be read as the other",
+        f"column {column} is {want} in the table and {have} in the data; {why}",
         hint=f"Cast the data to {want}, or write it under another column name.",
         context={"column": column, "table": want, "data": have},
     )

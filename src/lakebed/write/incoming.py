@@ -17,7 +17,7 @@ from lakebed.format.key_order import key_order
 from lakebed.index.base import DELETE
 from lakebed.merge.rules import MergeRules, winners
 from lakebed.model import PARTITION_PATH, RECORD_KEY
-from lakebed.schema.evolution import project
+from lakebed.schema.kept_values import project_kept
 from lakebed.write.meta_columns import sequence_numbers
 
 Positions = npt.NDArray[np.int64]
@@ -118,7 +118,7 @@ class Intake:
             if keys.null_count:
                 raise null_key(batch)
             carried = [RECORD_KEY, *([DELETE] if DELETE in batch.schema.names else [])]
-            data = batch if self.all_deletes else project(batch, self.schema)
+            data = batch if self.all_deletes else project_kept(batch, self.schema)
             names = [] if self.all_deletes else self.schema.names
             if not self.all_deletes:
                 self.rules.check_ordering(

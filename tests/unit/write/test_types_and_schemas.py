@@ -172,7 +172,6 @@ def test_a_new_column(make: Make, index: str, operation: str) -> None:
         (pa.int32(), pa.int64(), 7, 7),
         (pa.int32(), pa.float64(), 7, 7.0),
         (pa.int32(), pa.string(), 7, "7"),
-        (pa.int64(), pa.float64(), 7, 7.0),
         (pa.float32(), pa.float64(), 0.1, 0.1),
         (pa.float64(), pa.string(), 1e7, "1.0E7"),
         (pa.decimal128(5, 2), pa.decimal128(10, 3), Decimal("1.25"), Decimal("1.250")),
