@@ -12,6 +12,7 @@ from lakebed.metadata.own_table import OwnTable
 from lakebed.model import Action, BaseFile, Instant, LogFile, State
 from lakebed.timeline.file_slices import GroupFiles, by_group, log_order, slice_key
 from lakebed.timeline.service_plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
+from lakebed.timeline.written_files import is_data_path
 
 # Readers that began before a compaction get this many instants to finish.
 _GRACE_INSTANTS = 3
@@ -43,7 +44,12 @@ def _run(own: OwnTable, instant: str, state: State) -> str:
     plan = own.timeline.plan(pending)
     if state is State.REQUESTED:
         own.transitions.inflight(Action.CLEAN, instant)
-    files = [f"{partition}/{name}" for partition, names in clean_files(plan).items() for name in names]
+    files = [
+        f"{partition}/{name}"
+        for partition, names in clean_files(plan).items()
+        for name in names
+        if is_data_path(f"{partition}/{name}") and parse_files(partition, name, 0) is not None
+    ]
     own.side_by_side(own.storage.delete, files)
     millis = int((time.monotonic() - started) * 1000)
     own.finish(Action.CLEAN, instant, encode_clean_metadata(instant, plan, millis))

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from lakebed.errors import CorruptFile
+from lakebed.errors import CorruptFile, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
 from lakebed.timeline.pretty_json import pretty_json
 from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.written_files import is_data_path
 
 DEFINITIONS_PROPERTY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = f"{HOODIE}/.index_defs/index.json"
@@ -47,6 +48,14 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
         body = storage.read(_relative(path))
     except FileNotFoundError:
         return {}
+    except StorageError as cause:
+        if is_data_path(f"-/{_relative(path)}"):
+            raise
+        raise CorruptFile(
+            f"hoodie.properties has {DEFINITIONS_PROPERTY}={path}, which leads out of the table",
+            hint=f"Hudi keeps the index definitions in {DEFINITIONS_PATH}.",
+            context={"path": path},
+        ) from cause
     try:
         entries = cast("dict[str, dict[str, Any]]", json.loads(body)[_DEFINITIONS])
         return {partition: _definition(partition, entry) for partition, entry in entries.items()}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
+from lakebed.errors import CorruptFile
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hfile_source import FileSource
 from lakebed.format.log_file import block_bytes, rollback_block
@@ -21,10 +24,12 @@ from lakebed.timeline.actions import (
     rollback_target,
 )
 from lakebed.timeline.instants import inflight_name, requested_name
+from lakebed.timeline.written_files import is_data_path
 
 # Digits that version 6 puts behind an instant for the rollback that belongs to it.
 _SUFFIX = "006"
 _UNDONE = (Action.DELTACOMMIT, Action.REPLACECOMMIT)
+_UNDONE_BY_PLANS = (*_UNDONE, Action.COMMIT, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 
 
 def roll_back(own: OwnTable, instant: str, rollback_instant: str) -> bool:
@@ -51,19 +56,48 @@ def roll_back(own: OwnTable, instant: str, rollback_instant: str) -> bool:
 
 
 def finish_rollbacks(own: OwnTable) -> set[str]:
-    """Finish rollbacks that were cut off; gives the instants they undo."""
+    """Finish rollbacks that were cut off; gives the instants they undo.
+
+    Those of a completed commit of the data table, which Hudi plans and then refuses, and those without a plan that
+    names an instant are taken off the timeline instead: nothing was deleted for them.
+    """
     undone: set[str] = set()
     for rollback in own.pending(Action.ROLLBACK):
-        plan = own.timeline.plan(rollback)
+        plan = _plan_of(own, rollback)
         time_undone = rollback_target(plan)
-        action = Action((plan.get("instantToRollback") or {}).get("action") or Action.DELTACOMMIT)
-        found = next((i for i in own.timeline.instants if i.time == time_undone and i.action is action), None)
-        target = found or Instant(time_undone, action, State.INFLIGHT)
+        found = next((i for i in own.timeline.instants if i.time == time_undone and i.action in _UNDONE_BY_PLANS), None)
+        stands = found is not None and found.is_completed and own.data_timeline.is_committed(time_undone)
+        if not time_undone or stands:
+            own.transitions.remove_pending(rollback)
+            own.changed()
+            continue
+        target = found or Instant(time_undone, Action.DELTACOMMIT, State.INFLIGHT)
         if rollback.state is State.REQUESTED:
             own.transitions.inflight(Action.ROLLBACK, rollback.time)
-        _execute(own, target, rollback.time, rollback_files(plan), rollback_logs(plan))
+        # version 6: a base file's name carries the instant, a log file is hidden from by a command block
+        files = [path for path in rollback_files(plan) if _instant_of(path) == time_undone]
+        logs = {path: size for path, size in rollback_logs(plan).items() if own.version < 8 and _is_log(path)}
+        _execute(own, target, rollback.time, files, logs)
         undone.add(time_undone)
     return undone
+
+
+def _plan_of(own: OwnTable, rollback: Instant) -> Mapping[str, Any]:
+    try:
+        return own.timeline.plan(rollback)
+    except CorruptFile:
+        return {}
+
+
+def _instant_of(path: str) -> str | None:
+    partition, _, name = path.rpartition("/")
+    file = parse_files(partition, name, 0) if is_data_path(path) else None
+    return file.instant if file is not None else None
+
+
+def _is_log(path: str) -> bool:
+    partition, _, name = path.rpartition("/")
+    return is_data_path(path) and isinstance(parse_files(partition, name, 0), LogFile)
 
 
 def _files_of(own: OwnTable, instant: str) -> list[str]:

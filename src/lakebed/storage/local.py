@@ -19,6 +19,7 @@ import pyarrow as pa
 from lakebed.storage.aside import AsideFile, checksum_name, make_folder, remove_aside, sync_folder
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error, in_doubt, refused
+from lakebed.storage.links import check_not_linked, is_link
 from lakebed.storage.ranges import read_coalesced
 from lakebed.storage.upload import StreamUpload
 
@@ -56,7 +57,10 @@ class LocalStorage:
         return os.path.join(self._root, check_relative(path))
 
     def _split(self, path: str) -> tuple[str, str]:
-        return os.path.split(self._full(path))
+        """Folder and name of a file that is going to change."""
+        full = self._full(path)
+        check_not_linked(self._root, path.rpartition("/")[0])
+        return os.path.split(full)
 
     @contextlib.contextmanager
     def _translated(self, doing: str, path: str) -> Generator[None]:
@@ -80,7 +84,10 @@ class LocalStorage:
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 try:
                     if entry.is_dir():
-                        below.append(path)
+                        if not entry.is_symlink():
+                            below.append(path)
+                        elif recursive and not path.startswith("."):  # rows may lie behind it
+                            raise is_link(entry.path)
                         continue
                     stat = entry.stat()
                 except FileNotFoundError:  # gone since the folder was read
@@ -91,6 +98,7 @@ class LocalStorage:
 
     def _entries(self, folder: str) -> builtins.list[os.DirEntry[str]]:
         with self._translated("list", folder):
+            check_not_linked(self._root, folder)
             try:
                 with os.scandir(os.path.join(self._root, folder)) as entries:
                     return [*entries]
@@ -101,7 +109,8 @@ class LocalStorage:
         return sorted(entry.name for entry in self._entries(check_prefix(prefix)) if not entry.is_dir())
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
-        return sorted(entry.name for entry in self._entries(check_prefix(prefix)) if entry.is_dir())
+        entries = self._entries(check_prefix(prefix))
+        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def head(self, path: str) -> FileInfo | None:
         try:
@@ -280,6 +289,10 @@ class LocalStorage:
     def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         prefix = check_prefix(prefix)
         top = os.path.join(self._root, prefix) if prefix else self._root
+        check_not_linked(self._root, prefix.rpartition("/")[0])
+        if prefix and os.path.islink(top):
+            os.unlink(top)
+            return
         with self._translated("delete", prefix), contextlib.suppress(FileNotFoundError):
             _remove_tree(top)
             if durable:

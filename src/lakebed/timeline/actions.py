@@ -60,8 +60,9 @@ def compaction_groups(plan: Mapping[str, Any]) -> frozenset[FileGroup]:
 
 
 def rollback_target(plan: Mapping[str, Any]) -> str:
-    """The requested time of the instant that a rollback plan undoes."""
-    return str((plan.get("instantToRollback") or {}).get("commitTime") or "")
+    """The requested time of the instant that a rollback plan undoes; empty where it names none."""
+    time = str((plan.get("instantToRollback") or {}).get("commitTime") or "")
+    return time if time.isascii() and time.isdigit() else ""
 
 
 def rollback_files(plan: Mapping[str, Any]) -> list[str]:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from lakebed.errors import StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.base import FileInfo
+from lakebed.timeline.written_files import is_data_path
 
 MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 TEMP_FOLDER = f"{HOODIE}/.temp"
@@ -55,7 +57,7 @@ def write_marker(storage: Storage, instant: str, partition: str, file_name: str,
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:
     """Every marker of an instant, sorted: DIRECT ones (a file each) and those that Hudi's timeline server gathers in
-    `MARKERS<n>` files. Other files in the folder are ignored."""
+    `MARKERS<n>` files. Other files in the folder are ignored, and so are markers of what is no file of a partition."""
     folder = f"{marker_folder(instant)}/"
     found: set[Marker] = set()
     for info in list_marker_files(storage, instant):
@@ -70,8 +72,12 @@ def list_markers(storage: Storage, instant: str) -> list[Marker]:
 
 
 def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
-    """All files in an instant's marker folder."""
-    return storage.list(marker_folder(instant))
+    """All files in an instant's marker folder; none where the folder is a link to another place."""
+    try:
+        yield from storage.list(marker_folder(instant))
+    except StorageError as error:
+        if "link" not in error.context:
+            raise
 
 
 def delete_markers(storage: Storage, instant: str) -> None:
@@ -89,7 +95,7 @@ def _parse_lines(data: bytes) -> Iterator[Marker]:
 
 def _parse(name: str) -> Marker | None:
     match = _MARKER.match(name)
-    if match is None:
+    if match is None or not is_data_path(match["path"]):
         return None
     kind: MarkerKind = match["kind"]  # type: ignore[assignment]
     return Marker(match["path"], kind)

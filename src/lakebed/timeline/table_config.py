@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from lakebed.errors import CorruptFile
 from lakebed.model import HOODIE
 from lakebed.timeline.merge_config import MergeMode, merge_mode_of
 
@@ -149,14 +150,14 @@ class TableConfig:
     @property
     def timeline_path(self) -> str:
         """The folder of the instant files, relative to the table."""
-        return HOODIE if self.layout == 1 else f"{HOODIE}/{self._text('hoodie.timeline.path') or 'timeline'}"
+        return HOODIE if self.layout == 1 else f"{HOODIE}/{self._folder('hoodie.timeline.path', 'timeline')}"
 
     @property
     def archive_folder(self) -> str:
         """The folder of archived instants, relative to the table."""
         if self.layout == 1:
-            return f"{HOODIE}/{self._text('hoodie.archivelog.folder') or 'archived'}"
-        return f"{self.timeline_path}/{self._text('hoodie.timeline.history.path') or 'history'}"
+            return f"{HOODIE}/{self._folder('hoodie.archivelog.folder', 'archived')}"
+        return f"{self.timeline_path}/{self._folder('hoodie.timeline.history.path', 'history')}"
 
     @property
     def create_schema(self) -> str:
@@ -203,6 +204,17 @@ class TableConfig:
 
     def _text(self, *keys: str) -> str:
         return next((self.properties[key] for key in keys if self.properties.get(key)), "")
+
+    def _folder(self, key: str, default: str) -> str:
+        """A folder's name or path below another one."""
+        path = self._text(key) or default
+        if any(part in ("", ".", "..") for part in path.split("/")):
+            raise CorruptFile(
+                f"hoodie.properties of table {self.name!r} has {key}={path}, which leads out of the table",
+                hint=f"Put the folder's name there; Hudi's own is {default}.",
+                context={"path": f"{HOODIE}/hoodie.properties", "key": key},
+            )
+        return path
 
     def _list(self, *keys: str) -> tuple[str, ...]:
         return tuple(entry.strip() for entry in self._text(*keys).split(",") if entry.strip())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.storage.base import Storage
 from lakebed.timeline.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
 from lakebed.timeline.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
 from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.written_files import is_written_by
 
 # What a file system without nameless files keeps of a small file that was not finished: `.<name>.tmp`.
 _ASIDE = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
@@ -55,15 +55,8 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Iterator[M
     if commit is not None:
         named = {s.path for group in timeline.commit_metadata(commit).stats.values() for s in group}
     for marker in list_markers(storage, instant):
-        if marker.path not in named and _instant_of(marker) == instant:
+        if marker.path not in named and is_written_by(marker.path, [instant]):
             yield marker
-
-
-def _instant_of(marker: Marker) -> str | None:
-    parsed = parse_base_file(marker.partition, marker.file_name, 0) or parse_log_file(
-        marker.partition, marker.file_name, 0
-    )
-    return parsed.instant if parsed else None
 
 
 def _unfinished_metadata(storage: Storage, timeline: Timeline) -> list[str]:

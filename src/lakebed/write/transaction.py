@@ -25,7 +25,13 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write.litter import sweep
-from lakebed.write.rollback import delete_data_files, files_named, roll_back, roll_back_dead_writers
+from lakebed.write.rollback import (
+    delete_data_files,
+    files_named,
+    roll_back,
+    roll_back_dead_writers,
+    without_refused_rollbacks,
+)
 from lakebed.write.status import WriteStatus
 from lakebed.write.table_metadata import TableMetadata
 
@@ -66,7 +72,7 @@ class Transaction:
         """Roll back what dead writers left, take an instant, show it as requested, start the heartbeat."""
         with self._lock():
             self.config = load_table_config(self.storage)
-            self.timeline = self._load()
+            self.timeline = without_refused_rollbacks(self.storage, self.config, self._load())
             self.rolled_back = roll_back_dead_writers(self.storage, self.config, self.timeline, self._clock)
             if self.rolled_back:
                 self.timeline = self._load()
@@ -115,7 +121,7 @@ class Transaction:
             assert self._started is not None
             agreed = check_conflicts(touched, timeline, self._started, schema=schema, instant=self.instant)
             metadata.extra["schema"] = agreed
-            delete_data_files(self.storage, self._unnamed(metadata))
+            delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             before_complete()
             self.config = load_table_config(self.storage)
             self._table_metadata(timeline).tell(self.instant, metadata, statuses)
@@ -140,7 +146,7 @@ class Transaction:
                 roll_back(self.storage, self.config, timeline, mine, self._clock)
             elif not timeline.is_completed(self.instant):
                 # another writer has rolled it back, with its markers, while tasks still wrote
-                delete_data_files(self.storage, files_named(self.storage, self.instant))
+                delete_data_files(self.storage, files_named(self.storage, self.instant), self.instant)
                 delete_markers(self.storage, self.instant)
                 self._remove_heartbeat()
 
@@ -209,7 +215,7 @@ class Transaction:
             lost = self._unnamed(metadata)
             delete_markers(self.storage, self.instant)
             # an attempt that ended up to now; one that ends later finds its marker gone and removes its file itself
-            delete_data_files(self.storage, lost)
+            delete_data_files(self.storage, lost, self.instant)
         with suppress(Exception):
             self._stop_heartbeat()
             self._remove_heartbeat()
