@@ -160,14 +160,21 @@ class BloomFilter:
         try:
             data = base64.b64decode(text, validate=True)
             if type_code == "SIMPLE":
-                bits, hashes, row, _ = _read_row(data, 0)
+                bits, hashes, row, at = _read_row(data, 0)
+                if at != len(data):
+                    raise ValueError(f"it goes on for {len(data) - at} bytes behind its end")
                 return cls("SIMPLE", [row], bits=bits, hashes=hashes)
+            if type_code != "DYNAMIC_V0":
+                raise ValueError("such filters do not exist")
             entries, current, count = _GROWTH.unpack_from(data, _HEADER.size)
-            at, rows = _HEADER.size + _GROWTH.size, list[Bits]()
+            at, rows, shapes = _HEADER.size + _GROWTH.size, list[Bits](), set[tuple[int, int]]()
             bits = hashes = 0
             for _ in range(count):
                 bits, hashes, row, at = _read_row(data, at)
                 rows.append(row)
+                shapes.add((bits, hashes))
+            if len(shapes) != 1 or at != len(data):
+                raise ValueError(f"it has {len(rows)} rows of {len(shapes)} sizes, and ends at {at} of {len(data)} bytes")
         except (ValueError, struct.error) as error:
             raise CorruptFile(f"a base file's footer holds no {type_code} bloom filter: {error}") from error
         return cls(

@@ -15,6 +15,7 @@ MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
 _AVRO_BLOCK_VERSION = 3
 _SIZE_END = len(MAGIC) + 8
+_TOTAL_BYTES = 8
 
 
 class BlockType(IntEnum):
@@ -129,7 +130,7 @@ def avro_records(block: LogBlock, path: str = "") -> list[dict[str, Any]]:
     schema = block.headers.get(HeaderKey.SCHEMA, "")
     try:
         return [decode_record(schema, record) for record in raw_records(block.content)]
-    except (EOFError, ValueError, IndexError, struct.error) as cause:
+    except Exception as cause:  # fastavro raises whatever the broken bytes lead it to
         raise CorruptFile(
             f"{path or 'log file'}: the data block at offset {block.offset} cannot be decoded: {cause}",
             context={"path": path, "offset": block.offset},
@@ -140,10 +141,15 @@ def raw_records(content: bytes) -> Iterator[bytes]:
     """The Avro binary of each record of an Avro data block's content."""
     _, count = struct.unpack_from(">ii", content)
     position = 8
+    if count < 0:
+        raise ValueError(f"a block of {count} records")
     for _ in range(count):
         (length,) = struct.unpack_from(">i", content, position)
-        yield content[position + 4 : position + 4 + length]
-        position += 4 + length
+        position += 4
+        if not 0 <= length <= len(content) - position:
+            raise ValueError(f"a record of {length} bytes reaches beyond its end")
+        yield content[position : position + length]
+        position += length
 
 
 def _blocks(data: bytes, path: str) -> Iterator[LogBlock]:
@@ -155,7 +161,7 @@ def _blocks(data: bytes, path: str) -> Iterator[LogBlock]:
             end = len(data) if after < 0 else after
             yield LogBlock(BlockType.CORRUPT, content=data[position:end], offset=position)
         else:
-            yield _block(data, position, path)
+            yield _block(data, position, end, path)
         position = end
 
 
@@ -171,21 +177,27 @@ def _block_end(data: bytes, start: int) -> int | None:
     return end if total == size + len(MAGIC) else None
 
 
-def _block(data: bytes, start: int, path: str) -> LogBlock:
+def _block(data: bytes, start: int, end: int, path: str) -> LogBlock:
     where = f"{path or 'log file'}: block at offset {start}"
     try:
         version, kind, headers = struct.unpack_from(">iii", data, start + _SIZE_END)
         if version != FORMAT_VERSION:
             raise UnsupportedFeature(
-                f"{where} has log format version {version}", hint="Compact the table with Hudi first."
+                f"{where} has log format version {version}",
+                hint="Compact the table with Hudi first.",
+                context={"path": path, "offset": start},
             )
         position = start + _SIZE_END + 12
         found: dict[int, str] = {}
         for _ in range(headers):
             key, length = struct.unpack_from(">ii", data, position)
+            if not 0 <= length <= end - position - 8:
+                raise ValueError("a header reaches beyond its end")
             found[key] = data[position + 8 : position + 8 + length].decode()
             position += 8 + length
         (length,) = struct.unpack_from(">q", data, position)
+        if not 0 <= length <= end - _TOTAL_BYTES - position - 8:
+            raise ValueError(f"its content of {length} bytes reaches beyond its end")
         return LogBlock(BlockType(kind), found, data[position + 8 : position + 8 + length], start)
     except (struct.error, ValueError) as cause:
         raise CorruptFile(f"{where} cannot be read: {cause}", context={"path": path, "offset": start}) from cause

@@ -102,6 +102,7 @@ def _head(window: HeldSource, start: int, end: int) -> BlockHead:
             raise UnsupportedFeature(
                 f"{window.name}: block at offset {start} has log format version {version}",
                 hint="Compact the table with Hudi first.",
+                context={"path": window.name, "offset": start},
             )
         headers: dict[int, str] = {}
         for _ in range(count):

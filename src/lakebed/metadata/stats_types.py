@@ -78,7 +78,8 @@ def type_of_value_type(ordinal: int, info: str | None) -> pa.DataType:
     """The Arrow type behind a value type; `CorruptFile` for one that does not exist."""
     if ordinal == _DECIMAL_ORDINAL:
         precision, _, scale = (info or "").partition(",")
-        if precision.isdecimal() and scale.isdecimal() and 1 <= int(precision) <= _WIDEST_DECIMAL >= int(scale):
+        short = len(precision) <= 2 >= len(scale) and precision.isdecimal() and scale.isdecimal()
+        if short and 1 <= int(precision) <= _WIDEST_DECIMAL >= int(scale):
             return pa.decimal128(int(precision), int(scale))
     elif ordinal in _ORDINALS:
         return _ORDINALS[ordinal]
