@@ -8,6 +8,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal, cast
 
+# Read with the module: later the process may have no descriptor left for it.
+_TABLE = files("lakebed.config").joinpath("options.tsv").read_text(encoding="utf-8")
+
 Verdict = Literal["implemented", "refused", "ignored"]
 
 
@@ -57,8 +60,7 @@ def options() -> dict[str, Option]:
     >>> options()["hoodie.index.type"].verdict
     'implemented'
     """
-    text = files("lakebed.config").joinpath("options.tsv").read_text(encoding="utf-8")
-    return {row.key: row for row in map(_row, text.splitlines()[1:])}
+    return {row.key: row for row in map(_row, _TABLE.splitlines()[1:])}
 
 
 @cache

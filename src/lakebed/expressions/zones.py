@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import zoneinfo
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
 from lakebed.expressions.civil import Int64s
+from lakebed.storage.failure import from_os_error
 
 # Names that Java resolves and the tz database does not hold.
 _SHORT_IDS = {
@@ -123,6 +125,8 @@ def java_zone(text: str) -> Zone:
     try:
         zoneinfo.ZoneInfo(known)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise from_os_error(error, "read", f"the time zone {known}") from error
         raise InvalidOption(
             f"unknown time zone {text!r}",
             hint="Name it as the tz database does (Asia/Tokyo), or like GMT+8:00; Hudi takes this one for GMT",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from lakebed.errors import CorruptFile
+from lakebed.errors import CorruptFile, LakebedError
+from lakebed.format.json_text import parse_json_object
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
+from lakebed.storage.failure import from_os_error
 
 if TYPE_CHECKING:
     from lakebed.format.bloom import BloomFilter
@@ -33,6 +34,7 @@ _PREFETCH_BYTES = 48 * _MIB
 _READ_BUFFER = 256 * 1024
 # Decoded size of a batch, about: wide rows come in fewer a batch.
 _BATCH_BYTES = 32 << 20
+_HINT = "Restore the file, or roll back the commit that wrote it."
 
 
 def base_file_footer(
@@ -68,28 +70,33 @@ class Footer:
     def avro_schema(self) -> dict[str, Any] | None:
         """The writer's Avro schema, meta columns included; row writers leave it out."""
         text = self.key_values.get(AVRO_SCHEMA_KEY)
-        return json.loads(text) if text else None
+        return parse_json_object(text, self.path) if text else None
 
     def bloom(self) -> BloomFilter | None:
         """The bloom filter, None where the file has none."""
         from lakebed.format.bloom import BloomFilter
 
         text = self.key_values.get(BLOOM_KEY) or self.key_values.get(OLD_BLOOM_KEY)
-        return BloomFilter.from_text(text, self.key_values.get(BLOOM_TYPE_KEY, "SIMPLE")) if text else None
+        kind = self.key_values.get(BLOOM_TYPE_KEY, "SIMPLE")
+        return BloomFilter.from_text(text, kind, path=self.path) if text else None
 
 
 def read_footer(storage: Storage, path: str, size: int | None = None) -> Footer:
     """Schema, key-values and counts of a base file; one or two small reads. `CorruptFile` if it is no Parquet file."""
-    with storage.open_input(path, size) as source, _naming(path):
+    with naming_parquet(path), storage.open_input(path, size) as source:
+        _check_size(source, size)
         return _footer_of(pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us"), path)
 
 
 def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
     stored = file.metadata.metadata or {}
+    groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
+    if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
+        raise ValueError(f"its row groups have {groups} rows, its footer says {file.metadata.num_rows}")
     return Footer(
         path=path,
         schema=_with_zones(file.schema_arrow.remove_metadata(), file.schema),
-        key_values={key.decode(): value.decode("utf-8", "replace") for key, value in stored.items()},
+        key_values={key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in stored.items()},
         rows=file.metadata.num_rows,
         row_groups=file.metadata.num_row_groups,
         metadata=file.metadata,
@@ -114,7 +121,8 @@ def read_base_file(
     row group of normal size; larger row groups (files of other writers) are read through small buffers. Raises
     `CorruptFile` for what is no Parquet file.
     """
-    with storage.open_input(path, size) as source, _naming(path):
+    with naming_parquet(path), storage.open_input(path, size) as source:
+        _check_size(source, size)
         metadata = pq.read_metadata(source) if footer is None else footer.metadata
         file = pq.ParquetFile(source, **_read_options(metadata, dictionary))
         footer = footer or _footer_of(file, path)
@@ -122,8 +130,12 @@ def read_base_file(
         schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
         for group in range(footer.row_groups) if row_groups is None else row_groups:
             rows = min(batch_rows, _rows_of_bytes(footer.metadata.row_group(group), _BATCH_BYTES))
+            left = footer.metadata.row_group(group).num_rows
             for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
+                left -= batch.num_rows
                 yield _batch_as(batch, schema)
+            if left and names:  # a page that tells of fewer values than it had ends a column early
+                raise ValueError(f"row group {group} lacks {left} rows")
 
 
 def _read_options(metadata: Any, dictionary: Sequence[str]) -> dict[str, Any]:
@@ -174,16 +186,21 @@ def _with_zones(schema: pa.Schema, parquet: Any) -> pa.Schema:
     return pa.schema([f.with_type(pa.timestamp("us", "UTC")) if f.name in instants else f for f in schema])
 
 
+def _check_size(source: Any, size: int | None) -> None:
+    if size is not None and source.size() != size:
+        raise ValueError(f"it has {source.size()} bytes and should have {size}")
+
+
 @contextmanager
-def _naming(path: str) -> Generator[None]:
-    """Damage as `CorruptFile` with the path."""
+def naming_parquet(path: str, hint: str = _HINT) -> Generator[None]:
+    """Whatever broken bytes lead Arrow to as `CorruptFile` with the path; what the system refuses as `StorageError`."""
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the storage's own; Arrow's about broken pages have no number
-        raise CorruptFile(
-            f"base file {path} cannot be read as Parquet: {error}",
-            hint="Restore the file, or roll back the commit that wrote it.",
-            context={"path": path},
-        ) from error
+    except (LakebedError, FileNotFoundError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # Arrow's about broken pages have no number
+            raise from_os_error(error, "read", path) from error
+        if isinstance(error, MemoryError):
+            hint = "The machine has no memory left, or the file tells of a page that is larger than the page is."
+        raise CorruptFile(f"{path} cannot be read as Parquet: {error}", hint=hint, context={"path": path}) from error

@@ -154,7 +154,9 @@ class BloomFilter:
         return base64.b64encode(header + growth + rows).decode()
 
     @classmethod
-    def from_text(cls, text: str, type_code: str = "SIMPLE", *, max_entries: int = _DEFAULT_MAX_ENTRIES) -> BloomFilter:
+    def from_text(
+        cls, text: str | bytes, type_code: str = "SIMPLE", *, max_entries: int = _DEFAULT_MAX_ENTRIES, path: str = ""
+    ) -> BloomFilter:
         """The filter in a footer's text. A dynamic filter's limit is not in the text: `max_entries` says how far it may
         grow when keys are added. Raises `CorruptFile` for text that is no filter."""
         try:
@@ -174,9 +176,13 @@ class BloomFilter:
                 rows.append(row)
                 shapes.add((bits, hashes))
             if len(shapes) != 1 or at != len(data):
-                raise ValueError(f"it has {len(rows)} rows of {len(shapes)} sizes, and ends at {at} of {len(data)} bytes")
+                raise ValueError(f"it has rows of {len(shapes)} sizes, and ends at {at} of {len(data)} bytes")
         except (ValueError, struct.error) as error:
-            raise CorruptFile(f"a base file's footer holds no {type_code} bloom filter: {error}") from error
+            raise CorruptFile(
+                f"{path or 'a base file'} has no {type_code} bloom filter: {error}",
+                hint="Restore the file, or roll back the commit that wrote it.",
+                context={"path": path},
+            ) from error
         return cls(
             "DYNAMIC_V0", rows, bits=bits, hashes=hashes, entries=entries, max_entries=max_entries, current=current
         )

@@ -103,8 +103,8 @@ class HFileReader:
         with self._damage(handle.offset):
             raw = self._source.read(handle.offset, handle.size)
             payload, _ = blocks.read_block(raw, 0, blocks.META, self._codec)
-            text = bytes(payload).decode("ascii", "replace")
-        return BloomFilter.from_text(text, self._text(b"bloomFilterTypeCode") or "DYNAMIC_V0")
+        kind = self._text(b"bloomFilterTypeCode") or "DYNAMIC_V0"
+        return BloomFilter.from_text(bytes(payload), kind, path=self._source.name)
 
     def read(self) -> Entries:
         """All entries, in the file's order."""
@@ -262,7 +262,8 @@ class _Opening:
         data = memoryview(end)[self.trailer.load_on_open_offset - start : -blocks.TRAILER_BYTES]
         codec, limit = self.trailer.codec, self.trailer.load_on_open_offset
         root, at = blocks.read_block(data, 0, blocks.ROOT_INDEX, codec)
-        self.handles = self._data_handles(blocks.read_root_index(root, self.trailer.data_index_count, rows=True), limit)
+        count, single = self.trailer.data_index_count, self.trailer.index_levels == 1
+        self.handles = self._data_handles(blocks.read_root_index(root, count, rows=True, whole=single), limit)
         metas, _ = blocks.read_block(data, at, blocks.ROOT_INDEX, codec)
         self.metas = blocks.read_root_index(metas, self.trailer.meta_index_count, rows=False)
         blocks.check_handles(self.metas, limit)

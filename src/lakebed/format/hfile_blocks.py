@@ -227,9 +227,9 @@ def _inflate(stored: memoryview, size: int) -> bytes:
     return data
 
 
-def read_root_index(data: Buffer, count: int, *, rows: bool) -> list[BlockHandle]:
+def read_root_index(data: Buffer, count: int, *, rows: bool, whole: bool = True) -> list[BlockHandle]:
     """The handles in a root index. `rows`: its keys are cell keys, of which the row is taken (the meta index has plain
-    names)."""
+    names). `whole`: nothing follows them, as it does in a root with levels below it."""
     if count * 13 > len(data):
         raise Damaged(f"an index of {count} blocks has {len(data)} bytes")
     at, handles = 0, list[BlockHandle]()
@@ -243,6 +243,8 @@ def read_root_index(data: Buffer, count: int, *, rows: bool) -> list[BlockHandle
         key = bytes(data[at : at + length])
         handles.append(BlockHandle(row_of(key) if rows else key, offset, size))
         at += length
+    if at != len(data) and whole:
+        raise Damaged(f"an index of {count} blocks has {len(data) - at} bytes more")
     return handles
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile, StorageError
+from lakebed.format.json_text import parse_json_object
 from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
 from lakebed.timeline.pretty_json import pretty_json
@@ -57,7 +57,7 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
             context={"path": path},
         ) from cause
     try:
-        entries = cast("dict[str, dict[str, Any]]", json.loads(body)[_DEFINITIONS])
+        entries = cast("dict[str, dict[str, Any]]", parse_json_object(body, path)[_DEFINITIONS])
         return {partition: _definition(partition, entry) for partition, entry in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CorruptFile(
@@ -99,11 +99,15 @@ def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int)
 
 
 def _definition(partition: str, entry: dict[str, Any]) -> IndexDefinition:
+    name, kind, function = entry.get("indexName") or partition, entry["indexType"], entry.get("indexFunction") or ""
+    fields = tuple(entry.get("sourceFields") or ())
+    if not all(isinstance(text, str) for text in (name, kind, function, *fields)):
+        raise ValueError(f"the definition of {partition} has a name that is no text")
     return IndexDefinition(
-        name=entry.get("indexName") or partition,
-        type=entry["indexType"],
-        function=entry.get("indexFunction") or "",
-        source_fields=tuple(entry.get("sourceFields") or ()),
+        name=name,
+        type=kind,
+        function=function,
+        source_fields=fields,
         options={key: str(value) for key, value in (entry.get("indexOptions") or {}).items()},
         version=int(str(entry.get("version") or "V1").removeprefix("V")),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -10,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 
 from lakebed.read.predicates import Literal
+from lakebed.storage.failure import from_os_error
 
 INSTANT = pa.timestamp("us", tz="UTC")
 LOCAL_TIME = pa.timestamp("us")
@@ -72,7 +74,9 @@ def parse_zone(text: str) -> tzinfo:
         return timezone(-offset if found[1] == "-" else offset)
     try:
         return ZoneInfo(text)
-    except (ZoneInfoNotFoundError, OSError):
+    except (ZoneInfoNotFoundError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise from_os_error(error, "read", f"the time zone {text}") from error
         raise ValueError(f"unknown time zone {text!r}") from None
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.format.json_text import parse_json_object
 from lakebed.model import HOODIE
 from lakebed.slices.snapshot import Snapshot
 
@@ -55,15 +56,17 @@ def schema_history(snapshot: Snapshot) -> SchemaHistory | None:
         return None
     path = max(names)[1]
     try:
-        entries = json.loads(snapshot.storage.read(path))["schemas"]
-        versions = sorted((int(e["version_id"]), _ids(e["fields"])) for e in entries)
-    except (ValueError, KeyError, TypeError) as error:
+        entries = parse_json_object(snapshot.storage.read(path), path)["schemas"]
+        versions = sorted(((int(e["version_id"]), _ids(e["fields"])) for e in entries), key=itemgetter(0))
+        if not versions:
+            raise ValueError("it has no version")
+        _check_nested(entries)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptFile(
             f"{path} is no schema history: {error}",
             hint="restore the file, or remove the folder's newest file if an older one is whole",
             context={"path": path},
         ) from error
-    _check_nested(entries)
     history = SchemaHistory(tuple(versions), {})
     return SchemaHistory(history.versions, history._at(snapshot.instant))  # pyright: ignore[reportPrivateUsage]
 

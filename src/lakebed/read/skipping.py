@@ -145,7 +145,7 @@ class _Skipping:
         """Those without a filter that says no to every text; a log file has no filter."""
         without: set[tuple[str, str]] = set()
         for row in filters.select(["partition", "file_name", "type", "bloom"]).to_pylist():
-            one = BloomFilter.from_text(row["bloom"].decode(), row["type"])
+            one = BloomFilter.from_text(row["bloom"], row["type"], path=f"{row['partition']}/{row['file_name']}")
             if not pc.any(one.might_contain(texts)).as_py():
                 without.add((row["partition"], row["file_name"]))
         return [

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.errors import SchemaConflict, UnsupportedFeature
+from lakebed.errors import CorruptFile, LakebedError, SchemaConflict, UnsupportedFeature
 from lakebed.model import META_COLUMNS
 from lakebed.schema.arrow import AVRO_TYPE, is_list, list_of, map_of
 
@@ -38,6 +38,7 @@ _TO_AVRO: dict[pa.DataType, Any] = {
     **{arrow: name for name, arrow in _PRIMITIVES.items()},
     **{arrow: {"type": base, "logicalType": logical} for (base, logical), arrow in _LOGICAL.items()},
 }
+_MOST_FIELDS = 100_000
 _META_FIELDS = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
 
 
@@ -57,13 +58,26 @@ def avro_to_arrow(avro: str | Mapping[str, Any]) -> pa.Schema:
 @lru_cache(maxsize=64)
 def _of_text(text: str) -> pa.Schema:
     """Kept, since each commit repeats the schema of the one before."""
-    return _of_record(json.loads(text))
+    try:
+        return _of_record(json.loads(text))
+    except (ValueError, RecursionError) as cause:
+        raise _unreadable(cause) from cause
 
 
 def _of_record(record: Any) -> pa.Schema:
     if not isinstance(record, Mapping) or record.get("type") != "record":
         raise SchemaConflict("a table's Avro schema must be a record", context={"schema": str(record)[:200]})
-    return pa.schema(_Reader().record(cast("Mapping[str, Any]", record), ""))
+    try:
+        return pa.schema(_Reader().record(cast("Mapping[str, Any]", record), ""))
+    except LakebedError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError, pa.ArrowException) as cause:
+        raise _unreadable(cause) from cause
+
+
+def _unreadable(cause: BaseException) -> CorruptFile:
+    why = "it nests too deep" if isinstance(cause, RecursionError) else repr(cause)
+    return CorruptFile(f"a table's Avro schema cannot be read: {why}")
 
 
 class _Reader:
@@ -72,6 +86,7 @@ class _Reader:
     def __init__(self) -> None:
         self._named: dict[str, Mapping[str, Any]] = {}
         self._open: set[str] = set()
+        self._fields = 0
 
     def record(self, avro: Mapping[str, Any], namespace: str) -> list[pa.Field]:
         name, namespace = self._remember(avro, namespace)
@@ -83,6 +98,10 @@ class _Reader:
         return [field for field in fields if field is not None]
 
     def _field(self, name: str, avro: Any, namespace: str) -> pa.Field | None:
+        # types used by name are spelled out: thirty that each use the one before twice are a billion fields
+        self._fields += 1
+        if self._fields > _MOST_FIELDS:
+            raise UnsupportedFeature(f"a table's Avro schema spells out to more than {_MOST_FIELDS} fields")
         kind, nullable = self._nullable(avro)
         if kind is None:
             return None

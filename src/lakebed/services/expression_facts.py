@@ -127,13 +127,13 @@ class ExpressionFacts:
         texts: list[str] = []
         for row in found:
             own = results[row["partition"], row["file_name"]]
-            text, mine = f"{row['type']} {row['bloom'].decode()}", _filter_text(own)
+            text, mine = f"{row['type']} {row['bloom'].decode('ascii', 'replace')}", _filter_text(own)
             texts.append(mine if text == mine or self._holds_all(index, own, row) else text)
         keys = file_keys([r["partition"] for r in found], [r["file_name"] for r in found]).to_pylist()
         return facts(keys, [""] * len(found), [str(r["file_name"]) for r in found], texts)
 
     def _holds_all(self, index: ExpressionIndex, results: FileResults, row: Mapping[str, Any]) -> bool:
-        found = BloomFilter.from_text(row["bloom"].decode(), row["type"])
+        found = BloomFilter.from_text(row["bloom"], row["type"])
         file = (results.partition, results.name, results.size)
         texts = result_texts(self._snapshot.storage, file, index, self._snapshot.schema)
         return all(pc.all(found.might_contain(some.drop_null())).as_py() is not False for some in texts)

@@ -29,7 +29,7 @@ def is_ahead(metadata: MetadataTable, timeline: Timeline) -> bool:
     compacted = max((i.time for i in own if i.action is Action.COMMIT), default="")
     if any(i.time in logged and i.time < compacted for i in timeline.pending):
         return True
-    later = {time for time in logged if time > timeline.greatest_time}
+    later = {time for time in logged if time > timeline.greatest_known}
     if not later:
         return False
     # a repair of the metadata table alone has an instant that the table itself never had

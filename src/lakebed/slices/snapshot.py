@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from lakebed.errors import UnsupportedFeature
+from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.base_file import read_footer
 from lakebed.metadata.metadata_table import MetadataTable, open_metadata
 from lakebed.model import BaseFile, FileSlice, Instant
@@ -70,7 +70,8 @@ class Snapshot:
     @cached_property
     def schema(self) -> pa.Schema:
         """The table's columns without meta columns; empty on a table that has none yet."""
-        return without_meta(avro_to_arrow(self.avro_schema)) if self.avro_schema else pa.schema([])
+        where = f"{self.config.timeline_path}, the newest commit that names a schema"
+        return _arrow_schema(self.avro_schema, where) if self.avro_schema else pa.schema([])
 
     def at(self, instant: str) -> Snapshot:
         """The same table as of an instant; what was listed already is not listed again."""
@@ -166,7 +167,7 @@ class Snapshot:
         if instant is not None:
             written = self.timeline.commit_metadata(instant)
             if written.schema and written.operation not in _NO_SCHEMA_CHANGE:
-                return without_meta(avro_to_arrow(written.schema))
+                return _arrow_schema(written.schema, f"{self.config.timeline_path}/{instant.file_name}")
         return without_meta(self._footer_schema(base_file))
 
     def _footer_schema(self, base_file: BaseFile) -> pa.Schema:
@@ -199,7 +200,7 @@ class Snapshot:
         }
 
     @cached_property
-    def _named(self) -> dict[str, frozenset[str]]:
+    def _named(self) -> dict[str, dict[str, int]]:
         return {}
 
     def _is_named(self, base_file: BaseFile) -> bool:
@@ -209,13 +210,36 @@ class Snapshot:
             return True
         if base_file.instant not in self._named:
             stats = self.timeline.commit_metadata(instant).stats.values()
-            self._named[base_file.instant] = frozenset(s.path for group in stats for s in group)
+            sizes = {s.path: s.file_size for group in stats for s in group}
+            if sizes and not any(f"_{instant.time}." in path for path in sizes):
+                raise CorruptFile(
+                    f"{self.config.timeline_path}/{instant.file_name} names no file of its own instant",
+                    hint="It was overwritten by another commit's body; restore it from a copy.",
+                    context={"path": f"{self.config.timeline_path}/{instant.file_name}"},
+                )
+            self._named[base_file.instant] = sizes
         named = self._named[base_file.instant]
-        return not named or base_file.path in named
+        size = named.get(base_file.path)
+        if size and base_file.size != size:
+            raise CorruptFile(
+                f"base file {base_file.path} has {base_file.size} bytes, its commit wrote {size}",
+                hint="Restore the file from a copy.",
+                context={"path": base_file.path},
+            )
+        return not named or size is not None
 
     @cached_property
     def _pending_compactions(self) -> dict[tuple[str, str], str]:
         return {group: instant.time for group, instant in self.timeline.pending_compaction().items()}
+
+
+def _arrow_schema(avro: str, path: str) -> pa.Schema:
+    """The data columns of an Avro schema; `path` says which file has it."""
+    try:
+        return without_meta(avro_to_arrow(avro))
+    except CorruptFile as cause:
+        hint = "Restore the instant's file from a copy."
+        raise CorruptFile(f"{path}: {cause.message}", hint=hint, context={"path": path}) from cause
 
 
 def open_snapshot(

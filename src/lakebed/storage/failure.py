@@ -35,7 +35,7 @@ def ends_early(url: str, offset: int, wanted: int, got: int) -> CorruptFile:
 
 def check_relative(path: str) -> str:
     """A path inside the table, or an error: nothing may reach outside of the root."""
-    if path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
+    if path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise refused(f"{path!r} is not a path inside a table", "paths are relative, with single slashes", url=path)
     return path
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from lakebed.errors import CorruptFile
 from lakebed.format.avro_file import is_avro_file, read_avro_file, write_avro_file
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.json_text import parse_json_object
 from lakebed.model import Instant
 from lakebed.timeline.avro_schemas import schema_text
+from lakebed.timeline.body_shapes import ACTION, check_shape
 
 FileGroup = tuple[str, str]
 
@@ -33,13 +33,9 @@ def decode_action(data: bytes, path: str = "") -> dict[str, Any]:
     """
     if not data:
         return {}
-    if is_avro_file(data):
-        return read_avro_file(data, path)
-    try:
-        record = json.loads(data)
-    except ValueError as cause:
-        raise CorruptFile(f"{path or 'instant body'} is neither Avro nor JSON", context={"path": path}) from cause
-    return cast("dict[str, Any]", record)
+    record = read_avro_file(data, path) if is_avro_file(data) else parse_json_object(data, path, what="instant body")
+    check_shape(record, ACTION, path)
+    return record
 
 
 def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroup]:

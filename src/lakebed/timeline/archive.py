@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,20 +13,27 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.errors import CorruptFile
-from lakebed.format.log_file import BlockType, avro_records, read_blocks
+from lakebed.format.base_file import naming_parquet
+from lakebed.format.json_text import parse_json_object
+from lakebed.format.log_file import BlockType, LogBlock, avro_records, read_blocks
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.storage.base import Storage
 from lakebed.timeline.actions import decode_action
+from lakebed.timeline.body_shapes import ARCHIVED, check_shape
 from lakebed.timeline.commit_metadata import commit_from_record, decode_commit
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.table_config import TableConfig
 
-_LSM_FILE = re.compile(r"^(\d+)_(\d+)_(\d)\.parquet$")
-_LOG_FILE = re.compile(r"^\.commits_\.archive\.(\d+)")
+_LSM_FILE = re.compile(r"^([0-9]+)_([0-9]+)_([0-9])\.parquet$")
+_LOG_FILE = re.compile(r"^\.commits_\.archive\.([0-9]{1,18})")
+_VERSION = re.compile(r"[0-9]{1,18}")
+_MANIFEST = re.compile(r"manifest_[0-9]{1,18}")
 _MANIFEST_ATTEMPTS = 3
 _TIME_COLUMNS = ["instantTime", "completionTime", "action"]
 _COMMIT_ACTIONS = tuple(a.value for a in (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT))
 _ACTIONS = {action.value: action for action in Action}
+_STATES = {state.name: state for state in State}
+ARCHIVE_HINT = "It holds archived instants; restore it from a copy."
 # Fields of a version 6 archive entry that hold a commit's body, and a plan.
 _ENTRY_COMMITS = ("hoodieCommitMetadata", "hoodieReplaceCommitMetadata")
 _ENTRY_PLANS = ("hoodieCompactionPlan", "hoodieCleanerPlan", "hoodieRequestedReplaceMetadata")
@@ -87,7 +93,7 @@ class LsmHistory:
                 return ()
             path = f"{self.config.archive_folder}/manifest_{version}"
             try:
-                return _manifest_files(self.storage.read(path), path)
+                return manifest_files(self.storage.read(path), path)
             except FileNotFoundError:
                 # A writer took a newer version meanwhile and removed this one.
                 if attempt == _MANIFEST_ATTEMPTS - 1:
@@ -123,10 +129,14 @@ class LsmHistory:
     def _version(self) -> str | None:
         """The version to read; where the version file is missing (it is deleted, then written anew) the highest."""
         try:
-            return self.storage.read(f"{self.config.archive_folder}/_version_").decode().strip()
+            path = f"{self.config.archive_folder}/_version_"
+            text = self.storage.read(path).decode("ascii", "replace").strip()
+            if not _VERSION.fullmatch(text):
+                raise CorruptFile(f"{path} names no version: {text[:40]!r}", context={"path": path})
+            return text
         except FileNotFoundError:
             names = self.storage.list_names(self.config.archive_folder)
-            versions = [int(n.removeprefix("manifest_")) for n in names if re.fullmatch(r"manifest_\d+", n)]
+            versions = [int(n.removeprefix("manifest_")) for n in names if _MANIFEST.fullmatch(n)]
             return str(max(versions)) if versions else None
 
     def _holding(self, time: str) -> list[LsmFile]:
@@ -152,11 +162,10 @@ class LsmHistory:
 
     def _read(self, file: LsmFile, columns: list[str]) -> pa.Table:
         path = f"{self.config.archive_folder}/{file.name}"
-        try:
-            with self.storage.open_input(path, file.size) as source:
-                return pq.read_table(source, columns=columns)
-        except pa.ArrowInvalid as cause:
-            raise CorruptFile(f"{path} cannot be read: {cause}", context={"path": path}) from cause
+        with naming_parquet(path, ARCHIVE_HINT):
+            found = read_history(self.storage, path, file.size, columns)
+            kinds = {name: pa.binary() if name in ("metadata", "plan") else pa.string() for name in columns}
+            return found.cast(pa.schema([found.schema.field(n).with_type(kinds[n]) for n in found.schema.names]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +182,9 @@ class LogArchive:
             action = _ACTIONS.get(entry.get("actionType") or "")
             if action is None:
                 continue
-            state = State[entry.get("actionState") or "COMPLETED"]
+            state = _STATES.get(entry.get("actionState") or State.COMPLETED.name)
+            if state is None:
+                continue
             instant = Instant(entry.get("commitTime") or "", action, state)
             key = instant.time, completes_as(instant.action)
             if key not in highest or highest[key].state < state:
@@ -212,17 +223,45 @@ class LogArchive:
         return [
             entry
             for _, path in sorted(files)
-            for block in read_blocks(self.storage.read(path), path)
+            for block in _whole_blocks(self.storage.read(path), path)
             if block.type is BlockType.AVRO_DATA
-            for entry in avro_records(block, path)
+            for entry in _checked_entries(avro_records(block, path), path)
         ]
 
 
-def _manifest_files(body: bytes, path: str) -> tuple[LsmFile, ...]:
+def _whole_blocks(data: bytes, path: str) -> list[LogBlock]:
+    """The blocks of a file of the archive: entries that are lost would be commits whose rows nobody finds."""
+    found = read_blocks(data, path)
+    for block in found:
+        if block.type is BlockType.CORRUPT:
+            raise CorruptFile(
+                f"{path}: the block at offset {block.offset} is cut off or was changed",
+                hint=ARCHIVE_HINT,
+                context={"path": path, "offset": block.offset},
+            )
+    return found
+
+
+def _checked_entries(entries: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
+    for entry in entries:
+        check_shape(entry, ARCHIVED, path)
+    return entries
+
+
+def read_history(storage: Storage, path: str, size: int, columns: list[str] | None = None) -> pa.Table:
+    """A file of the history. Raises what Arrow does, and `ValueError` for a file of another size."""
+    with storage.open_input(path, size) as source:
+        if source.size() != size:
+            raise ValueError(f"it has {source.size()} bytes, its manifest says {size}")
+        return pq.read_table(source, columns=columns)
+
+
+def manifest_files(body: bytes, path: str) -> tuple[LsmFile, ...]:
+    """The files that a manifest of the history names. Raises `CorruptFile`."""
     try:
-        entries = json.loads(body)["files"]
+        entries = parse_json_object(body, path)["files"]
         sizes = {entry["fileName"]: int(entry["fileLen"]) for entry in entries}
-    except (ValueError, KeyError, TypeError) as cause:
+        matches = [(name, _LSM_FILE.match(name)) for name in sizes]
+    except (ValueError, KeyError, TypeError, OverflowError) as cause:
         raise CorruptFile(f"{path} is no manifest of the archived timeline", context={"path": path}) from cause
-    matches = [(name, _LSM_FILE.match(name)) for name in sizes]
     return tuple(LsmFile(name, sizes[name], match[1], match[2]) for name, match in matches if match)

@@ -7,18 +7,19 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.format.avro_encoder import encoder_of
+from lakebed.format.base_file import naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
 from lakebed.model import Action, Instant, State
 from lakebed.storage.base import Storage
 from lakebed.timeline.actions import decode_action
-from lakebed.timeline.archive import LsmFile, LsmHistory
+from lakebed.timeline.archive import ARCHIVE_HINT, LsmFile, LsmHistory, manifest_files, read_history
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.creation import write_settled
 from lakebed.timeline.instants import completes_as, inflight_name, parse_instant_file
@@ -183,8 +184,9 @@ def _merge_levels(timeline: Timeline, files: list[LsmFile]) -> None:
 
 
 def _read_history(timeline: Timeline, file: LsmFile) -> pa.Table:
-    with timeline.storage.open_input(f"{timeline.config.archive_folder}/{file.name}", file.size) as source:
-        return pq.read_table(source).cast(_HISTORY)
+    path = f"{timeline.config.archive_folder}/{file.name}"
+    with naming_parquet(path, ARCHIVE_HINT):
+        return read_history(timeline.storage, path, file.size).cast(_HISTORY)
 
 
 def _drop_old(timeline: Timeline) -> None:
@@ -194,8 +196,8 @@ def _drop_old(timeline: Timeline) -> None:
         return
     named: set[str] = set()
     for number in numbers[-_MANIFESTS_KEPT:]:
-        entries = cast("dict[str, Any]", json.loads(storage.read(f"{folder}/manifest_{number}")))["files"]
-        named |= {entry["fileName"] for entry in entries}
+        path = f"{folder}/manifest_{number}"
+        named |= {file.name for file in manifest_files(storage.read(path), path)}
     for number in numbers[:-_MANIFESTS_KEPT]:
         storage.delete(f"{folder}/manifest_{number}")
     for name in storage.list_names(folder):

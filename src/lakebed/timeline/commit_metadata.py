@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lakebed.errors import CorruptFile
 from lakebed.format.avro_file import is_avro_file, read_avro_file, write_avro_file
+from lakebed.format.json_text import parse_json_object
 from lakebed.model import Action, CommitMetadata, WriteStat
 from lakebed.timeline.avro_schemas import schema_text
+from lakebed.timeline.body_shapes import COMMIT, check_shape
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.pretty_json import pretty_json
 
@@ -71,21 +71,14 @@ def decode_commit(data: bytes, path: str = "") -> CommitMetadata:
     """
     if not data:
         return CommitMetadata(UNKNOWN_OPERATION)
-    if is_avro_file(data):
-        return commit_from_record(read_avro_file(data, path))
-    try:
-        record = json.loads(data)
-    except ValueError as cause:
-        raise CorruptFile(
-            f"{path or 'commit body'} is neither Avro nor JSON: {cause}", context={"path": path}
-        ) from cause
-    if not isinstance(record, dict):
-        raise CorruptFile(f"{path or 'commit body'} is no JSON object", context={"path": path})
-    return commit_from_record(cast("dict[str, Any]", record))
+    record = read_avro_file(data, path) if is_avro_file(data) else parse_json_object(data, path, what="commit body")
+    return commit_from_record(record, path)
 
 
-def commit_from_record(record: Mapping[str, Any]) -> CommitMetadata:
-    """The metadata in a decoded body (Avro field names)."""
+def commit_from_record(record: Mapping[str, Any], path: str = "") -> CommitMetadata:
+    """The metadata in a decoded body (Avro field names). Raises `CorruptFile` naming `path` for fields of a wrong
+    type."""
+    check_shape(record, COMMIT, path)
     stats: dict[str, list[dict[str, Any]]] = record.get("partitionToWriteStats") or {}
     replaced: dict[str, list[str]] = record.get("partitionToReplaceFileIds") or {}
     extra: dict[str, str | None] = record.get("extraMetadata") or {}

@@ -28,7 +28,7 @@ _COMPLETES_AS = {
     Action.LOGCOMPACTION: Action.DELTACOMMIT,
     Action.CLUSTERING: Action.REPLACECOMMIT,
 }
-_NAME = re.compile(r"^(\d+)(?:_(\d+))?\.([a-z]+)(?:\.(requested|inflight))?$")
+_NAME = re.compile(r"^([0-9]+)(?:_([0-9]+))?\.([a-z]+)(?:\.(requested|inflight))?$")
 _TIME_FORMAT = "%Y%m%d%H%M%S"
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+
+from lakebed.storage.failure import from_os_error
+
+# This process, not the one that is asked for, is short of something.
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +74,26 @@ def is_gone(other: ProcessIdentity) -> bool:
 
 def process_start(pid: int) -> str:
     """Start of a running process in clock ticks since boot; empty if there is none, or no /proc to ask."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            # the command, in brackets, may hold spaces and brackets itself
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
+    # the command, in brackets, may hold spaces and brackets itself
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if not fields:
         return ""
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
 def _boot() -> str:
+    return _read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def _read(path: str) -> str:
+    """A file of /proc, empty if there is none. A process that is short of descriptors does not take another one for
+    gone: raises `StorageError`."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError as error:
+        if error.errno in _SHORT:
+            raise from_os_error(error, "read", path) from error
         return ""
 
 

@@ -157,7 +157,12 @@ def _is_valid(body: bytes) -> bool:
 
 def _valid_properties(body: bytes, path: str) -> dict[str, str]:
     """The parsed file, refused as corrupt where it was cut, names no table or its checksum is another table's."""
-    props = dict(_parsed(body))
+    try:
+        props = dict(_parsed(body))
+    except CorruptFile as cause:
+        raise CorruptFile(
+            f"{path} cannot be used: {cause.message}", hint="Restore the file from a copy.", context={"path": path}
+        ) from cause
     wrong = _wrong(body, props)
     if not wrong:
         return props
@@ -206,7 +211,7 @@ def _checked(storage: Storage, props: Mapping[str, str]) -> TableConfig:
             context={"uri": where},
         )
     version = props.get("hoodie.table.version") or str(CURRENT_VERSION)
-    if not (version.isdecimal() and int(version) in SUPPORTED_VERSIONS):
+    if version not in map(str, SUPPORTED_VERSIONS):
         raise UnsupportedFeature(
             f"{where} has table version {version}; lakebed reads and writes versions 6, 8 and 9",
             hint=_version_hint(version),
@@ -223,7 +228,7 @@ def _checked(storage: Storage, props: Mapping[str, str]) -> TableConfig:
 
 
 def _version_hint(version: str) -> str:
-    if version.isdecimal() and int(version) > CURRENT_VERSION:
+    if version.isdecimal() and (len(version) > 1 or int(version) > CURRENT_VERSION):
         return "A newer release of Hudi wrote it; use a newer lakebed, or downgrade the table to version 9 with Hudi."
     return "Upgrade the table to version 9 with Hudi (call upgrade_table), then open it again."
 

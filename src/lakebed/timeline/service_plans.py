@@ -89,7 +89,10 @@ def encode_clean_plan(root: str, plan: CleanPlan) -> bytes:
 def clean_files(plan: Mapping[str, Any]) -> dict[str, list[str]]:
     """The names, by partition path, that a decoded clean plan deletes."""
     paths: Mapping[str, Any] = plan.get("filePathsToBeDeletedPerPartition") or {}
-    found = {part: [info["filePath"].rpartition("/")[2] for info in infos] for part, infos in paths.items()}
+    found = {
+        part: [info["filePath"].rpartition("/")[2] for info in infos if info.get("filePath")]
+        for part, infos in paths.items()
+    }
     old: Mapping[str, Any] = plan.get("filesToBeDeletedPerPartition") or {}
     return found or {part: [name.rpartition("/")[2] for name in names] for part, names in old.items()}
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_groups, decode_action
 from lakebed.timeline.archive import ArchivedTimeline
+from lakebed.timeline.clock import following
 from lakebed.timeline.commit_metadata import decode_commit
 from lakebed.timeline.instants import (
     completes_as,
@@ -28,6 +30,8 @@ TimelineFiles = Mapping[str, FileInfo | None]
 
 _COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _READERS = 16
+# Special times of Hudi, all zeros with a digit or two behind, sort before any that a clock gives.
+_FIRST_TIME, _NO_TIMES_FROM = "1", "9999"
 _BYTES_A_FILE = 1_000
 _LISTED_BYTES = 16 << 20
 _BODIES_BYTES = 32 << 20
@@ -74,9 +78,27 @@ class Timeline:
         return next((i.time for i in self.instants if _writes(i) and i.time not in saved), None)
 
     @cached_property
-    def greatest_time(self) -> str:
-        """The greatest requested or completion time there is, empty on a new table; new times go beyond it."""
+    def greatest_known(self) -> str:
+        """The greatest requested or completion time there is, empty on a new table."""
         return max((max(i.time, i.completion_time or "") for i in self.instants), default="")
+
+    @cached_property
+    def greatest_time(self) -> str:
+        """The same for a writer, whose times go beyond it.
+
+        Times ahead of this machine's clock are followed, however far: a clock may have been wrong, and what it wrote
+        stays. From the year 9999 on, and where the digits are no time, no time follows: raises `CorruptFile`.
+        """
+        found = self.greatest_known
+        if found >= _NO_TIMES_FROM or (found >= _FIRST_TIME and not following(found)):
+            name = next(i.file_name for i in self.instants if found in (i.time, i.completion_time))
+            raise CorruptFile(
+                f"no instant can follow {found}, the time of {self.storage.url(self._path(name))}",
+                hint="No clock gave this time: remove the file if nothing was written under it, else restore the "
+                "table's timeline from a copy",
+                context={"path": self._path(name), "instant": found},
+            )
+        return found
 
     def is_completed(self, time: str) -> bool:
         """Whether data written by this instant is committed by an instant on the active timeline."""

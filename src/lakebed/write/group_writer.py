@@ -241,7 +241,7 @@ class _Files:
         kind = footer.key_values.get("hoodie_bloom_filter_type_code")
         if text is None or kind is None:
             return self._filled(base)
-        return BloomFilter.from_text(text, kind), keys
+        return BloomFilter.from_text(text, kind, path=base.path), keys
 
     def _filled(self, base: BaseFile) -> tuple[BloomFilter | None, KeyRange]:
         bloom, keys = self._to.format.bloom(), KeyRange()

@@ -1,0 +1,142 @@
+"""What the bodies of instants may hold: the fields that lakebed reads with their types.
+
+Bodies of version 6 are JSON of any shape, and an Avro body comes with its own schema, so types are checked after
+decoding: whoever reads a body takes the fields named here as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from lakebed.errors import CorruptFile
+
+EACH = "*"
+"""In a shape: every entry of a map."""
+
+_NAMES = {str: "a text", int: "a whole number", bool: "a boolean"}
+_Shape = type | list[Any] | dict[str, Any]
+_TEXTS: dict[str, Any] = {EACH: str}
+_LISTS: dict[str, Any] = {EACH: [str]}
+_INSTANT = {"commitTime": str, "action": str, "timestamp": str, "state": str}
+_SLICE = {
+    "partitionPath": str,
+    "fileId": str,
+    "baseInstantTime": str,
+    "dataFilePath": str,
+    "deltaFilePaths": [str],
+    "bootstrapFilePath": str,
+}
+_ROLLBACK_REQUEST = {
+    "partitionPath": str,
+    "fileId": str,
+    "latestBaseInstant": str,
+    "filesToBeDeleted": [str],
+    "logBlocksToBeDeleted": {EACH: int},
+}
+_OF_PARTITION = {
+    "partitionPath": str,
+    "deletePathPatterns": [str],
+    "successDeleteFiles": [str],
+    "failedDeleteFiles": [str],
+    "rollbackLogFiles": {EACH: int},
+    "logFilesFromFailedCommit": {EACH: int},
+    "savepointDataFile": [str],
+}
+_WRITE_STAT = {
+    "fileId": str,
+    "path": str,
+    "prevCommit": str,
+    "prevBaseFile": str,
+    "numWrites": int,
+    "numInserts": int,
+    "numUpdateWrites": int,
+    "numDeletes": int,
+    "fileSizeInBytes": int,
+    "runtimeStats": {"totalCreateTime": int, "totalUpsertTime": int},
+    "logVersion": int,
+    "logOffset": int,
+    "baseFile": str,
+    "logFiles": [str],
+}
+COMMIT: dict[str, Any] = {
+    "partitionToWriteStats": {EACH: [_WRITE_STAT]},
+    "partitionToReplaceFileIds": _LISTS,
+    "extraMetadata": _TEXTS,
+    "operationType": str,
+}
+"""Bodies of commits, delta commits and replace commits."""
+
+# Names are never used for two things at this level, so one shape serves all.
+ACTION: dict[str, Any] = {
+    **COMMIT,
+    "clusteringPlan": {"inputGroups": [{"slices": [_SLICE]}]},
+    "operations": [_SLICE],
+    "instantToRollback": _INSTANT,
+    "RollbackRequests": [_ROLLBACK_REQUEST],
+    "instantsRollback": [_INSTANT],
+    "commitsRollback": [str],
+    "earliestInstantToRetain": _INSTANT,
+    "lastCompletedCommitTimestamp": str,
+    "policy": str,
+    "filesToBeDeletedPerPartition": _LISTS,
+    "filePathsToBeDeletedPerPartition": {EACH: [{"filePath": str}]},
+    "partitionsToBeDeleted": [str],
+    "partitionMetadata": {EACH: _OF_PARTITION},
+}
+"""Plans and bodies of every action."""
+
+ARCHIVED: dict[str, Any] = {
+    "commitTime": str,
+    "actionType": str,
+    "actionState": str,
+    "hoodieCommitMetadata": COMMIT,
+    "hoodieReplaceCommitMetadata": COMMIT,
+    "hoodieCompactionPlan": ACTION,
+    "hoodieCleanerPlan": ACTION,
+    "hoodieRequestedReplaceMetadata": ACTION,
+}
+"""Entries of version 6's archive."""
+
+
+def check_shape(record: Mapping[str, Any], shape: Mapping[str, Any], path: str) -> None:
+    """Raise `CorruptFile` naming `path` and the field where a field that is there, and not null, has another type."""
+    _check(record, shape, "", path or "this instant's body")
+
+
+def _check(value: Any, shape: Any, where: str, path: str) -> None:
+    if isinstance(shape, type):
+        if type(value) is not shape:
+            raise _corrupt(path, where, value, _NAMES[shape])
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise _corrupt(path, where, value, "a list")
+        (item,) = shape
+        for entry in value:
+            _check(entry, item, where, path)
+    else:
+        _check_fields(value, shape, where, path)
+
+
+def _check_fields(value: Any, shape: Mapping[str, Any], where: str, path: str) -> None:
+    if not isinstance(value, dict):
+        raise _corrupt(path, where, value, "an object")
+    fields = cast("dict[str, Any]", value)
+    every = shape.get(EACH)
+    pairs = (
+        ((name, entry, every) for name, entry in fields.items())
+        if every is not None
+        else ((name, fields.get(name), inner) for name, inner in shape.items())
+    )
+    for name, entry, inner in pairs:
+        # most values are of a plain type and right
+        if entry is not None and type(entry) is not inner:
+            _check(entry, inner, f"{where}.{name}" if where else name, path)
+
+
+def _corrupt(path: str, where: str, value: Any, wanted: str) -> CorruptFile:
+    return CorruptFile(
+        f"{path}: {where or 'the body'} is {value!r:.60}, not {wanted}",
+        hint="The file was changed since it was written; restore it from a copy.",
+        context={"path": path, "field": where},
+    )
