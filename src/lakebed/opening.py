@@ -11,10 +11,10 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.write import job
 from lakebed.write.create import create as create_table
 from lakebed.write.job import Mode, choose_engine
+from lakebed.write.recreate import load_settled
 from lakebed.write.result import WriteResult
 from lakebed.write.table_metadata import METADATA_OPTION
 from lakebed.write.table_profile import profile_of, schema_given
@@ -120,7 +120,7 @@ def open(
     """
     reads = _read_settings(options)
     storage = open_storage(uri, storage_options)
-    return Table(storage, load_table_config(storage), spark, reads)
+    return Table(storage, load_settled(storage), spark, reads)
 
 
 def write(
@@ -133,9 +133,11 @@ def write(
 ) -> WriteResult | None:
     """Run a Hudi job's write with its options dict unchanged; makes the table where there is none.
 
-    `mode` is Spark's: `append`, `overwrite` (the whole table is replaced), `errorifexists`, `ignore` (gives None where
-    there is a table). Unknown options raise `InvalidOption` with the nearest name, those lakebed does not do
-    `UnsupportedFeature`.
+    `mode` is Spark's: `append`, `errorifexists`, `ignore` (gives None where there is a table), or `overwrite`: the
+    table is made anew from the options and the data (another key, partitioning or schema is fine), then the operation
+    runs; if that fails the old table stays as it was. The operations delete and delete_partition go with `append` alone, and
+    insert_overwrite_table replaces the rows in one commit of the table as it is. Unknown options raise `InvalidOption`
+    with the nearest name, those lakebed does not do `UnsupportedFeature`.
     """
     return job.write(df, uri, options, mode, storage_options=storage_options)
 

@@ -27,7 +27,7 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.write.bulk import bulk_insert
 from lakebed.write.context import WriteContext
 from lakebed.write.delete import delete
-from lakebed.write.job import choose_engine, session_engine, write_context
+from lakebed.write.job import check_verb, choose_engine, session_engine, write_context
 from lakebed.write.overwrite import delete_partitions, insert_overwrite
 from lakebed.write.plan import WritePlan
 from lakebed.write.result import WriteResult
@@ -110,18 +110,18 @@ class Table:
 
     def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Insert rows with new keys, and replace rows of known keys by the table's merge mode."""
-        return upsert(self._context(data, options), data)
+        return upsert(self._context(data, options, "upsert"), data)
 
     def insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Add rows without looking for their keys.
 
         With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` known keys are left out.
         """
-        return insert(self._context(data, options), data)
+        return insert(self._context(data, options, "insert"), data)
 
     def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Load many rows into new file groups, without looking for keys and without filling small files."""
-        return bulk_insert(self._context(data, options), data)
+        return bulk_insert(self._context(data, options, "bulk_insert"), data)
 
     def delete(self, keys_or_predicate: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete rows by key or by a SQL predicate.
@@ -129,7 +129,7 @@ class Table:
         Keys: a list of values of a single key field, of tuples, `lakebed.KeyText([...])`, or a table with the key
         columns (and partition columns, where known). Keys without their partition are looked for in all partitions.
         """
-        return delete(self._context(keys_or_predicate, options), keys_or_predicate)
+        return delete(self._context(keys_or_predicate, options, "delete"), keys_or_predicate)
 
     def insert_overwrite(
         self,
@@ -139,14 +139,15 @@ class Table:
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Replace all rows of the partitions that the data falls into, or of the whole table."""
-        return insert_overwrite(self._context(data, options), data, scope)
+        verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
+        return insert_overwrite(self._context(data, options, verb), data, scope)
 
     def delete_partitions(
         self, partitions: str | Sequence[str], *, options: Mapping[str, Any] | None = None
     ) -> WriteResult:
         """Drop all rows of these partition paths (or of one); `*` in a path stands for any text."""
         paths = [partitions] if isinstance(partitions, str) else partitions
-        return delete_partitions(self._context(None, options), paths)
+        return delete_partitions(self._context(None, options, "delete_partition"), paths)
 
     # -- reading
 
@@ -218,7 +219,7 @@ class Table:
 
     def explain(self, *, upsert: Any, options: Mapping[str, Any] | None = None) -> WritePlan:
         """What `upsert(data)` would do: index, file groups, bytes rewritten. Counts the rows, writes nothing."""
-        return explain_upsert(self._context(upsert, options), upsert)
+        return explain_upsert(self._context(upsert, options, "upsert"), upsert)
 
     # -- inside
 
@@ -232,9 +233,10 @@ class Table:
             del self._views[next(iter(self._views))]
         return view
 
-    def _context(self, data: Any, options: Mapping[str, Any] | None) -> WriteContext:
+    def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         self._config = load_table_config(self._storage)
         resolved = resolve_options(options)
+        check_verb(resolved, verb)
         engine = choose_engine(data, self._spark, resolved.write.tasks)
         return write_context(self._storage, self._config, engine, resolved)
 

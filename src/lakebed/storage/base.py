@@ -89,6 +89,11 @@ class Storage(Protocol):
         `{"busy": True}` says that someone stands in the middle of a replacement, here and in `read_versioned`."""
         ...
 
+    def move(self, path: str, to: str) -> None:
+        """Give a file another name, replacing what has it. On an object store a copy comes first: cut short, the file
+        is there twice."""
+        ...
+
     def create(self, path: str) -> Upload:
         """Open a new large file for writing; it appears whole at `close()` (an existing one is replaced)."""
         ...

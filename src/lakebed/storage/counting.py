@@ -95,6 +95,10 @@ class CountingStorage:
         self._count("put_if_match", written=path)
         return self._inner.put_if_match(path, data, version)
 
+    def move(self, path: str, to: str) -> None:
+        self._count("move", written=to)
+        self._inner.move(path, to)
+
     def create(self, path: str) -> Upload:
         self._count("create", written=path)
         return self._inner.create(path)

@@ -189,6 +189,9 @@ class FaultyStorage:
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
         return self._mutate("put_if_match", path, lambda: self._inner.put_if_match(path, data, version), data)
 
+    def move(self, path: str, to: str) -> None:
+        self._mutate("move", to, lambda: self._inner.move(path, to))
+
     def create(self, path: str) -> Upload:
         self.crash.check_alive()
         return FaultyUpload(self, path, self._inner.create(path))

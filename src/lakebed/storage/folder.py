@@ -78,6 +78,9 @@ class FolderStorage:
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
         return self._inner.put_if_match(self._file(path), data, version)
 
+    def move(self, path: str, to: str) -> None:
+        self._inner.move(self._file(path), self._file(to))
+
     def create(self, path: str) -> Upload:
         return self._inner.create(self._file(path))
 

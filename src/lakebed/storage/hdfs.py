@@ -260,6 +260,11 @@ class HdfsStorage:
         finally:
             self.delete(guard)
 
+    def move(self, path: str, to: str) -> None:
+        full, target = self._full(path), self._full(to)
+        self._do("move", path, lambda: self._client.mkdirs(target.rpartition("/")[0], 0o755, True))
+        self._do("move", path, lambda: self._client.rename(full, target, True))
+
     def create(self, path: str) -> HdfsUpload:
         aside, writer = self.create_aside(path, aside_name(path.rpartition("/")[2]))
         return HdfsUpload(self, path, aside, writer)

@@ -261,6 +261,18 @@ class LocalStorage:
             raise
         return file
 
+    def move(self, path: str, to: str) -> None:
+        (old_folder, old), (folder, name) = self._split(path), self._split(to)
+        with self._translated("move", path):
+            if not os.path.lexists(os.path.join(old_folder, old)):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            make_folder(folder)
+            for checksum in (os.path.join(old_folder, checksum_name(old)), os.path.join(folder, checksum_name(name))):
+                _unlink(checksum)
+            os.replace(os.path.join(old_folder, old), os.path.join(folder, name))
+            sync_folder(folder)
+            sync_folder(old_folder)
+
     def create(self, path: str) -> LocalUpload:
         folder, name = self._split(path)
         with self._translated("create", path):

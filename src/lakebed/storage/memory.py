@@ -148,6 +148,12 @@ class MemoryStorage:
             self._put(key, bytes(data))
             return True
 
+    def move(self, path: str, to: str) -> None:
+        with self._bucket.lock:
+            data = self._get(path).data
+            self._put(self._key(to), data)
+            del self._bucket.objects[self._key(path)]
+
     def create(self, path: str) -> MemoryUpload:
         check_relative(path)
         return MemoryUpload(self, path)

@@ -262,6 +262,12 @@ class ObjectStorage:
             time.sleep(pause)
         return False
 
+    def move(self, path: str, to: str) -> None:
+        check_relative(path)
+        check_relative(to)
+        self._do("move", path, lambda: obstore.copy(self._store, path, to, overwrite=True))
+        self.delete(path)
+
     def create(self, path: str) -> ObjectUpload:
         check_relative(path)
         writer = self._do("create", path, lambda: obstore.open_writer(self._store, path, buffer_size=self._part))

@@ -23,6 +23,7 @@ from lakebed.timeline.properties_file import create_table
 from lakebed.timeline.table_config import INDEX_REASON, SORT, TableConfig
 from lakebed.write.context import incoming_schema
 from lakebed.write.index_rules import check_new_indexes
+from lakebed.write.recreate import settle
 
 _log = logging.getLogger("lakebed")
 
@@ -52,7 +53,7 @@ def create(
     if why:
         _log.info("table %s: index %s", storage.url(), why)
     wanted = [IndexName.parse(text) for text in indexes]
-    name = settings.name or _name_of(storage)
+    name = settings.name or name_of(storage)
     created = new_table_properties(
         name=name,
         table_type=settings.type or "cow",
@@ -87,6 +88,7 @@ def create(
     config = TableConfig(created)
     _check_config(config)
     check_new_indexes(wanted, config, columns, chosen)
+    settle(storage)
     return create_table(storage, created)
 
 
@@ -181,7 +183,7 @@ def _check_config(config: TableConfig) -> None:
     key_generator_spec(config)
 
 
-def _name_of(storage: Storage) -> str:
+def name_of(storage: Storage) -> str:
     """The table's name is that of its folder, in letters that Avro names can have."""
     last = storage.spec.uri.rstrip("/").rpartition("/")[2]
     name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in last)

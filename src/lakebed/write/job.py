@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from lakebed.config.options import Options, conflicts_with_table, resolve_options
 from lakebed.engine.base import Engine
-from lakebed.engine.local import LocalEngine
+from lakebed.engine.local import LocalEngine, to_arrow_table
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
 from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.write.bulk import bulk_insert
 from lakebed.write.context import WriteContext
 from lakebed.write.create import create
 from lakebed.write.delete import delete
 from lakebed.write.overwrite import delete_partitions, insert_overwrite
+from lakebed.write.recreate import load_settled, recreate
 from lakebed.write.result import WriteResult
 from lakebed.write.table_profile import profile_of
 from lakebed.write.upsert import insert, upsert
 
 Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
 
+OPERATION = "hoodie.datasource.write.operation"
+_CALLS = {
+    "upsert": "t.upsert(rows)",
+    "insert": "t.insert(rows)",
+    "bulk_insert": "t.bulk_insert(rows)",
+    "delete": "t.delete(keys or a condition)",
+    "delete_partition": "t.delete_partitions(paths)",
+    "insert_overwrite": "t.insert_overwrite(rows)",
+    "insert_overwrite_table": 't.insert_overwrite(rows, "table")',
+}
 # Arrow data up to this size is written in this process even where there is a Spark session.
 IN_PROCESS_BYTES = 128 << 20
 
@@ -51,6 +62,17 @@ def session_engine(spark: Any | None) -> Engine:
     from lakebed.engine.spark import SparkEngine
 
     return SparkEngine(spark)
+
+
+def check_verb(options: Options, verb: str) -> None:
+    """Raise `InvalidOption` where the options name another operation than the verb that they were given to."""
+    said = options.given.get(OPERATION, verb).strip().lower()
+    if said != verb:
+        raise InvalidOption(
+            f"{OPERATION}={said} contradicts the {verb} that was called",
+            hint=f"leave the option out, or call {_CALLS.get(said, 'lakebed.write')}",
+            context={"option": OPERATION, "given": said, "verb": verb},
+        )
 
 
 def write_context(storage: Storage, config: TableConfig, engine: Engine, options: Options) -> WriteContext:
@@ -78,9 +100,18 @@ def write(
             hint="leave path out of the options, or write to that place",
             context={"option": "path", "given": job.path, "uri": uri},
         )
+    operation = job.operation or ""
+    if operation in ("delete", "delete_partition") and mode != "append":
+        raise InvalidOption(
+            f"the operation {operation} with mode={mode!r} would not keep the table that it is to delete from",
+            hint='write it with mode="append"',
+            context={"operation": operation, "mode": mode},
+        )
     try:
-        config: TableConfig | None = load_table_config(storage)
+        config: TableConfig | None = load_settled(storage)
     except TableNotFound:
+        if operation in ("delete", "delete_partition"):
+            raise
         config = None
     if config is not None and mode == "errorifexists":
         raise TableExists(f"there is a table at {uri}", hint='write with mode="append" or "overwrite"')
@@ -88,11 +119,19 @@ def write(
         return None
     engine = choose_engine(df, None, job.write.tasks)
     if config is None:
-        config = _create(storage, engine, df, job)
-    context = write_context(storage, config, engine, job)
-    if mode == "overwrite":
-        return insert_overwrite(context, df, "table")
-    return run(context, job.operation or _default_operation(config), df)
+        return _write_new(storage, engine, df, job)
+    if mode == "overwrite" and operation != "insert_overwrite_table":
+        named = replace(job, table=replace(job.table, name=job.table.name or config.name))
+        return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
+    return run(write_context(storage, config, engine, job), operation or _default_operation(config), df)
+
+
+def _write_new(storage: Storage, engine: Engine, df: Any, job: Options) -> WriteResult:
+    """A table with the columns of the data, and the data in it."""
+    if session_of(df) is None:
+        df = to_arrow_table(df)  # a stream can be read once
+    config = _create(storage, engine, df, job)
+    return run(write_context(storage, config, engine, job), job.operation or _default_operation(config), df)
 
 
 def _default_operation(config: TableConfig) -> str:
