@@ -135,9 +135,9 @@ def write(
 
     `mode` is Spark's: `append`, `errorifexists`, `ignore` (gives None where there is a table), or `overwrite`: the
     table is made anew from the options and the data (another key, partitioning or schema is fine), then the operation
-    runs; if that fails the old table stays as it was. The operations delete and delete_partition go with `append` alone, and
-    insert_overwrite_table replaces the rows in one commit of the table as it is. Unknown options raise `InvalidOption`
-    with the nearest name, those lakebed does not do `UnsupportedFeature`.
+    runs; if that fails the old table stays as it was. The operations delete and delete_partition go with `append`
+    alone; insert_overwrite_table replaces the rows in one commit of the table as it is. Unknown options raise
+    `InvalidOption` with the nearest name, those lakebed does not do `UnsupportedFeature`.
     """
     return job.write(df, uri, options, mode, storage_options=storage_options)
 

@@ -122,6 +122,24 @@ def test_one_job_two_writers(job: str, tmp_path: Path, oracle: HudiOracle):
     assert rows.num_rows == (30 if operation == "insert" else 24 if "marker" in job else 25)
 
 
+def test_real_hudi_reads_and_goes_on_with_an_overwritten_table(tmp_path: Path, oracle: HudiOracle):
+    """Another key, partitioning and version than the table had; then real Hudi upserts, and overwrites in turn."""
+    folder = tmp_path / "t"
+    lakebed.write(batch(range(30), "old", 9), str(folder), JOBS["older names, version 6"])
+    options = BASE | {W + "recordkey.field": "v", W + "partitionpath.field": "seq"}
+    new = batch(range(6), "new", 1)
+    lakebed.write(pa.concat_tables([new, new]), str(folder), options, mode="overwrite")
+    table = lakebed.open(str(folder))
+    rows = table.scan(SCHEMA.names).to_arrow()
+    assert_same_rows(rows, new)
+    assert_both_read(oracle, table, rows)
+    oracle.write(folder, batch(range(3, 9), "new", 2), "upsert", options, "append")
+    expected = pa.concat_tables([new.slice(0, 3), batch(range(3, 9), "new", 2)])
+    assert_same_rows(lakebed.open(str(folder)).scan(SCHEMA.names).to_arrow(), expected)
+    oracle.write(folder, batch(range(4), "hudi", 3), "upsert", BASE, "overwrite")
+    assert_same_rows(lakebed.open(str(folder)).scan(SCHEMA.names).to_arrow(), batch(range(4), "hudi", 3))
+
+
 def stored(oracle: HudiOracle, folder: Path) -> dict[str, str]:
     found = oracle.ask("properties", table=folder)
     return {key: text for key, text in found.items() if not key.startswith(OWN)}

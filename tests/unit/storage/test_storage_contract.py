@@ -256,6 +256,17 @@ class TestStorageContract:
         assert storage.delete("a/x") is False
         assert paths(storage) == []
 
+    def test_move(self, storage: Storage) -> None:
+        storage.write("a/f", b"one")
+        storage.write("b/g", b"two")
+        storage.move("a/f", "b/g")
+        assert (storage.read("b/g"), storage.head("a/f")) == (b"one", None)
+        storage.move("b/g", "new/folder/h")
+        assert [info.path for info in storage.list()] == ["new/folder/h"]
+        with pytest.raises(FileNotFoundError):
+            storage.move("b/g", "new/folder/h")
+        assert storage.read("new/folder/h") == b"one"
+
     def test_delete_folder(self, storage: Storage) -> None:
         for name in ("a/1", "a/b/2", "a/b/c/3", "ab/4"):
             storage.write(name, b"1")
