@@ -107,6 +107,11 @@ def _merge_on_read(p: Properties, _: TableFacts) -> bool:
     return p.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
 
 
+def _nested_ordering(p: Properties, _: TableFacts) -> bool:
+    fields = p.get("hoodie.table.ordering.fields") or p.get("hoodie.table.precombine.field") or ""
+    return "." in fields and stored_merge_mode(p) == "event_time"
+
+
 _READ_ONLY = "write to it with the engine that made it; lakebed reads it"
 
 FEATURES: tuple[Feature, ...] = (
@@ -195,6 +200,14 @@ FEATURES: tuple[Feature, ...] = (
         "no",
         "merges rows by a Java class of its own",
         _READ_ONLY,
+    ),
+    Feature(
+        "ordering by a field inside a struct",
+        _nested_ordering,
+        "yes",
+        "no",
+        "orders rows by a field inside a struct",
+        "order by a column of its own that holds the field's value, or write to it with the engine that made it",
     ),
     Feature(
         "key generator of another kind",

@@ -179,6 +179,13 @@ def _check_config(config: TableConfig) -> None:
             "merge='event_time' needs an ordering column",
             hint="name it: create(..., ordering='updated_at'), or use merge='commit_time'",
         )
+    nested = next((f for f in config.ordering_fields if "." in f), None)
+    if config.merge_mode == "event_time" and nested:
+        raise UnsupportedFeature(
+            f"the ordering column {nested!r} is a field inside a struct, by which lakebed does not order rows",
+            hint="order by a column of its own that holds the field's value",
+            context={"feature": "ordering by a field inside a struct", "column": nested},
+        )
     MergeRules.of(config.merge_mode, config.ordering_fields)
     key_generator_spec(config)
 

@@ -39,6 +39,7 @@ WITH = [
     ),
     ("partial updates", {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, NONE),
     ("custom merge mode or payload", {"hoodie.record.merge.mode": "CUSTOM"}, NONE),
+    ("ordering by a field inside a struct", {"hoodie.table.ordering.fields": "o.ts"}, NONE),
     ("key generator of another kind", {"hoodie.table.keygenerator.type": "USER_PROVIDED"}, NONE),
     ("unfinished restore", {}, TableFacts(pending_restore="20240101000000000")),
     ("update of a file group in pending clustering", {}, TableFacts(updated_in_clustering="p/f1")),

@@ -21,6 +21,7 @@ from lakebed.errors import (
 )
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.timeline.properties_file import update_table_config
 from write_tables import SCHEMA, content, files, refused, rows
 
 Make = Callable[..., Table]
@@ -335,3 +336,21 @@ def test_a_path_among_the_options_has_to_be_the_one_written_to(tmp_path: Path):
     result = lakebed.write(rows, str(tmp_path / "b"), options)
     assert result is not None
     assert result.inserted == 1
+
+
+def test_an_ordering_field_inside_a_struct(make: Make) -> None:
+    schema = pa.schema([("id", pa.int64()), ("o", pa.struct([("ts", pa.int64())]))])
+    uri = f"{make(key='id').uri}/nested"
+    words = {"key": "id", "ordering": "o.ts", "index": "simple"}
+    with refused(uri, UnsupportedFeature, "'o.ts'", "a column of its own"):
+        lakebed.create(uri, schema, **words)
+    # such a table of real Hudi
+    table = lakebed.create(uri, schema, merge="commit_time", **words)  # pyright: ignore[reportArgumentType]
+    table.upsert(pa.table({"id": [1], "o": [{"ts": 5}]}, schema))
+    table.upsert(pa.table({"id": [1], "o": [{"ts": 4}]}, schema))
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "o": {"ts": 4}}]
+    update_table_config(open_storage(uri), {"hoodie.record.merge.mode": "EVENT_TIME_ORDERING"})
+    for write in (table.upsert, table.insert, table.bulk_insert, table.delete):
+        with refused(uri, UnsupportedFeature, "orders rows by a field inside a struct"):
+            write(pa.table({"id": [1], "o": [{"ts": 9}]}, schema))
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "o": {"ts": 4}}]
