@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+import lakebed
 import lakebed.read.spark_scan as spark_scan
 from golden_tables import golden
 from lakebed.model import META_COLUMNS, BaseFile
@@ -174,3 +175,50 @@ def test_an_empty_table(tmp_path: Path, spark: Any) -> None:
     frame = spark_scan.scan_frame(plan_of(schema), spark, open_storage(str(tmp_path)))
     assert frame.columns == ["id"]
     assert frame.count() == 0
+
+
+@pytest.mark.parametrize("dropped", ["true", "false"])
+@pytest.mark.parametrize("through", ["", "python"])
+def test_no_columns_and_columns_of_paths(
+    dropped: str, through: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if through:
+        monkeypatch.setattr(spark_scan, "through_storage", lambda *_: through)
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("n", pa.int32())])
+    table = lakebed.create(
+        str(tmp_path / "t"),
+        schema,
+        key="id",
+        partition_by=["city", "n"],
+        index="simple",
+        spark=spark,
+        properties={"hoodie.datasource.write.drop.partition.columns": dropped},
+    )
+    first = table.upsert(pa.table({"id": [1, 2], "city": ["oslo", "rome"], "n": [1, 2]}, schema))
+    table.upsert(pa.table({"id": [2, 3], "city": ["rome", "bergen"], "n": [2, 3]}, schema))
+    assert set(table.schema.names) == {"id", "city", "n"}
+    for condition, count in ((None, 3), ("id > 1", 2), ("n = 3", 1), ("id > 9", 0)):
+        for scan in (table.scan([], condition), table.changes("000", columns=[], filter=condition)):
+            assert scan.to_spark().count() == scan.count() == count
+            assert scan.to_spark().columns == []
+    for changes, expected in (
+        (table.changes(first.checkpoint), [(2, "rome", 2), (3, "bergen", 3)]),
+        (table.changes("000", first.checkpoint), [(1, "oslo", 1), (2, "rome", 2)]),
+        (table.changes("000", filter="n = 2 and city = 'rome'"), [(2, "rome", 2)]),
+    ):
+        found = changes.to_spark().select("id", "city", "n")
+        assert sorted(tuple(row) for row in found.collect()) == expected
+        assert found.schema["n"].dataType.typeName() == "integer"
+        mine = changes.to_arrow().select(["id", "city", "n"]).to_pylist()
+        assert sorted(tuple(row.values()) for row in mine) == expected
+
+
+@pytest.mark.parametrize("name", ["v9_cow_evolve_write", "v9_cow_evolve_read"])
+def test_changes_have_the_columns_of_now(name: str, tmp_path: Path, spark: Any) -> None:
+    answers = golden(name).more("incremental.parquet")
+    snapshot = opened(tmp_path, name)
+    for query in golden(name).entry["expectations"]["incremental"]["queries"]:
+        found = Changes(snapshot, query["begin"], query.get("end"), meta=True, spark=spark).to_spark().toArrow()
+        expected = answers.filter(pc.equal(answers["_q"], query["q"])).drop_columns(["_q"])
+        assert set(found.column_names) == set(expected.column_names)
+        assert_same_rows(found, expected)

@@ -40,7 +40,10 @@ SORTED_ROW_GROUP_ROWS = 8_192
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _MIB = 1 << 20
 _WRITE_BATCH = 16_384
+# So many rows are measured whole, of more one run of rows in several.
 _SAMPLE_ROWS = 8_192
+_RUN = 1_024
+_RUNS_APART = 8
 # Row groups whose rows are fewer than so many times their dictionary's values get a dictionary of their own.
 _DICTIONARY_SHARE = 8
 _SINK_BYTES = 256 * 1024
@@ -107,16 +110,21 @@ class BaseFileWriter:
         self._flushed_rows = 0
         self._metadata: list[Any] = []
         self._writer: pq.ParquetWriter | None = None
-        self._sampled: tuple[int, float] = (0, 0.0)
+        self._measured = 0.0
+        self._unmeasured: list[pa.Table] = []
+        self._unmeasured_bytes = 0
 
     def write(self, data: pa.RecordBatch | pa.Table) -> None:
         """Append rows: the schema's columns in its order. A null in a required column raises `pa.ArrowInvalid`."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if not table.num_rows:
             return
-        self._pending.append(self._in_file_types(table))
+        held, size = self._in_file_types(table), table.nbytes
+        self._pending.append(held)
         self._pending_rows += table.num_rows
-        self._pending_bytes += table.nbytes
+        self._pending_bytes += size
+        self._unmeasured.append(held)
+        self._unmeasured_bytes += size
         while self._pending_rows >= self._settings.row_group_rows:
             self._flush(self._settings.row_group_rows)
         if self._pending_bytes >= self._settings.row_group_bytes:
@@ -128,9 +136,18 @@ class BaseFileWriter:
         return self._flushed_rows + self._pending_rows
 
     @property
+    def most_bytes(self) -> int:
+        """What the file has by now at most, without footer: rows take no more bytes in it than in memory."""
+        return self._buffered.tell() + int(self._measured) + self._unmeasured_bytes
+
+    @property
     def bytes_written(self) -> int:
-        """Size the file would have by now, without footer: bytes put out plus an estimate of the rows held back."""
-        return self._buffered.tell() + int(self._pending_rows * self._bytes_a_row())
+        """Size the file would have by now, without footer: bytes put out plus an estimate of the rows held back, by an
+        encoded sample of them. Costs most where it is asked after every few rows."""
+        if self._unmeasured:
+            self._measured += self._encoded_size(pa.concat_tables(self._unmeasured))
+            self._unmeasured, self._unmeasured_bytes = [], 0
+        return self._buffered.tell() + int(self._measured)
 
     def close(self, footer: Mapping[str, str]) -> int:
         """Write what is left and the footer, make the file visible; gives its size in bytes."""
@@ -163,6 +180,7 @@ class BaseFileWriter:
         self._pending = [rest] if rest.num_rows else []
         self._pending_rows = rest.num_rows
         self._pending_bytes = rest.nbytes
+        self._measured, self._unmeasured, self._unmeasured_bytes = 0.0, list(self._pending), rest.nbytes
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._buffered, group.schema, **self._writer_options(group))
         if group.num_rows:
@@ -193,23 +211,16 @@ class BaseFileWriter:
             options["write_time_adjusted_to_utc"] = True
         return options
 
-    def _bytes_a_row(self) -> float:
-        """Compressed bytes of a row: of the row groups written, or of an encoded sample before the first."""
-        if self._flushed_rows:
-            return self._buffered.tell() / self._flushed_rows
-        sampled, estimate = self._sampled
-        if self._pending_rows and (not sampled or self._pending_rows >= 4 * sampled):
-            estimate = self._encoded_sample()
-            self._sampled = (self._pending_rows, estimate)
-        return estimate
-
-    def _encoded_sample(self) -> float:
-        rows = pa.concat_tables(self._pending)
-        rows = rows.slice(max(rows.num_rows - _SAMPLE_ROWS, 0))
+    def _encoded_size(self, rows: pa.Table) -> float:
+        """Bytes that rows take in the file, by runs of them where they are many."""
+        sample = rows
+        if rows.num_rows > _SAMPLE_ROWS:
+            sample = pa.concat_tables([rows.slice(at, _RUN) for at in range(0, rows.num_rows, _RUN * _RUNS_APART)])
         sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(sink, rows.schema, **self._writer_options(rows)) as writer:
-            writer.write_table(rows.unify_dictionaries())
-        return sink.tell() / rows.num_rows
+        with pq.ParquetWriter(sink, sample.schema, **self._writer_options(sample) | {"metadata_collector": None}) as to:
+            to.write_table(_small_dictionaries(sample))
+            before = sink.tell()
+        return before * rows.num_rows / sample.num_rows
 
     def _in_file_types(self, table: pa.Table) -> pa.Table:
         target = self._written_schema

@@ -22,6 +22,7 @@ from lakebed.read.scan import Scan
 from lakebed.schema.spark import arrow_to_spark_ddl
 from lakebed.spark_source.options import SourceOptions, source_options
 from lakebed.spark_source.pushed_filters import split_filters
+from lakebed.spark_source.zoned_filter import ZonedFilter, session_zone, zoned_filter
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import StorageSpec
 
@@ -40,11 +41,18 @@ class FileBatch(InputPartition):
     """The files of one task, each with the number of its reader. Whole in itself: Spark pickles the source's reader
     before it asks for partitions."""
 
-    def __init__(self, spec: StorageSpec, readers: list[FileReader], files: list[tuple[BaseFile, int]]) -> None:
+    def __init__(
+        self,
+        spec: StorageSpec,
+        readers: list[FileReader],
+        files: list[tuple[BaseFile, int]],
+        zoned: ZonedFilter | None = None,
+    ) -> None:
         super().__init__(None)
         self.spec = spec
         self.readers = readers
         self.files = files
+        self.zoned = zoned
 
     def __repr__(self) -> str:
         return f"FileBatch({len(self.files)} files)"
@@ -91,25 +99,31 @@ class TableReader(DataSourceReader):
         self.nodes: list[Node] = []
 
     def partitions(self) -> list[InputPartition]:
-        scan = self._scan()
+        zoned = zoned_filter(self.options.filter, self._scan().available, self.nodes)
+        # what depends on the session's zone, which only tasks know, is left to them
+        scan = self._scan() if zoned is None else self._scan(filter=None).narrowed([zoned.for_every_zone])
         plan = scan.plan
-        condition = plan.predicate.to_arrow() if plan.predicate is not None else None
+        condition = plan.predicate.to_arrow() if plan.predicate is not None and zoned is None else None
         jobs = file_readers(plan, condition)
         readers = list({id(reader.sources): reader for _, reader in jobs}.values())
         numbers = {id(reader.sources): n for n, reader in enumerate(readers)}
         placed = [(file, numbers[id(reader.sources)]) for file, reader in jobs]
-        return [FileBatch(scan.storage.spec, readers, files) for files in _tasks(placed)]
+        return [FileBatch(scan.storage.spec, readers, files, zoned) for files in _tasks(placed)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FileBatch):
             return
         storage = open_storage_spec(partition.spec)
+        readers = partition.readers
+        if partition.zoned is not None:
+            condition = partition.zoned.in_zone(session_zone(partition.zoned.planners_zone)).to_arrow()
+            readers = [replace(reader, condition=condition) for reader in readers]
         for file, number in partition.files:
-            for batch in partition.readers[number].read(storage, file):
+            for batch in readers[number].read(storage, file):
                 yield batch.select(self.columns)
 
-    def _scan(self) -> Scan:
-        scan = replace(self.options, columns=tuple(self.columns), meta=False).scan()
+    def _scan(self, **changes: Any) -> Scan:
+        scan = replace(self.options, columns=tuple(self.columns), meta=False, **changes).scan()
         return scan.narrowed(self.nodes) if self.nodes else scan
 
 

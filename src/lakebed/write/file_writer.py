@@ -28,6 +28,10 @@ from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
 from lakebed.write.changed_keys import tell_changes
 from lakebed.write.meta_columns import constant, sequence_numbers
 
+# Shares of the maximum size of a file: less is not worth filling, and so much is written without asking.
+_AS_GOOD_AS_FULL = 32
+_PART = 20
+
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
@@ -95,11 +99,22 @@ class FileWriter:
         return self._writer.bytes_written if self._writer else 0
 
     def room(self, limit: int, coming: pa.RecordBatch) -> int:
-        """How many rows like those that come next fit below `limit` bytes; 0 when the file is as good as full."""
-        if not self.rows:
-            return max(1, limit * coming.num_rows // max(1, coming.nbytes))
-        left = int((limit - self.size) * self.rows / max(1, self.size))
-        return left if left > self.rows >> 5 else 0
+        """How many of the rows that come next are to be written before the file is asked again whether it is below
+        `limit` bytes; 0 when it is as good as full.
+
+        What came before says nothing of them: so many are let in as fit even if they do not get smaller in the file, or
+        a small part of the limit, by which a file may outgrow it.
+        """
+        left = limit - (self._writer.most_bytes if self._writer else 0)
+        if left < coming.nbytes and self.rows:
+            left = limit - self.size
+            if left < limit // _AS_GOOD_AS_FULL:
+                return 0
+        left = max(left, limit // _PART)
+        fits = coming.num_rows
+        while fits > 1 and (size := coming.slice(0, fits).nbytes) > left:
+            fits = max(1, min(fits - 1, fits * left // size))
+        return fits
 
     def open(self) -> None:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""

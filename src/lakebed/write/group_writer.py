@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakebed.engine.base import Task
@@ -24,6 +25,7 @@ from lakebed.timeline.markers import MarkerKind
 from lakebed.write.file_writer import FileFormat, FileWriter, with_meta, write_partition_metadata
 from lakebed.write.incoming import Incoming, Intake
 from lakebed.write.merge_file import FileMerge, Matching
+from lakebed.write.record_size import SAMPLE_ROWS, from_sample
 from lakebed.write.sorted_merge import SortedMerge
 from lakebed.write.status import WriteStatus, to_batch
 from lakebed.write.targets import Target, Targets
@@ -84,7 +86,7 @@ class _Files:
         self._done: list[WriteStatus] = []
         self._new_partition = partition not in to.known_partitions
         # what the plan thought to fit may be a little more: better so than a second, tiny file
-        self._limit = int(to.max_file_size * 1.1)
+        self._limit = int(to.max_file_size * 1.05)
 
     def create(self, incoming: Incoming) -> list[WriteStatus]:
         skipped = WriteStatus(
@@ -153,8 +155,17 @@ class _Files:
         )
         if not to.format.sort:
             return FileMerge(*common)
-        room = int((self._limit - base.size) * footer.rows / max(1, base.size)) if self._target.capped else None
+        room = self._room_among(incoming, base, footer) if self._target.capped else None
         return SortedMerge(*common, room=room, memory=to.intake.memory)
+
+    def _room_among(self, incoming: Incoming, base: BaseFile, footer: Footer) -> int:
+        """How many new rows a sorted file takes in among its own, which are of the size of the larger of the two."""
+        left, size = max(0, self._limit - base.size), max(1, base.size) / max(1, footer.rows)
+        if incoming.alive and incoming.data_bytes > left:
+            some = np.unique(np.linspace(0, incoming.rows - 1, min(SAMPLE_ROWS, incoming.rows), dtype=np.int64))
+            sampled = from_sample(pa.Table.from_batches([incoming.take(some)]), self._to.format.settings)
+            size = max(size, 0.9 * sampled)  # a sample takes somewhat more than the same rows among others
+        return int(left / size)
 
     def _add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None) -> None:
         """Write new rows, going on to a further file group whenever the file is full."""

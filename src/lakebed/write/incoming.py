@@ -50,6 +50,11 @@ class Incoming:
         return int(self.rows - self.deletes.sum())
 
     @property
+    def data_bytes(self) -> int:
+        """Bytes of the data in memory."""
+        return self._data.nbytes
+
+    @property
     def columns(self) -> list[str]:
         return self._data.column_names
 

@@ -12,6 +12,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.groups import GROUP
 from lakebed.engine.routing import FILE_ID
 from lakebed.model import PARTITION_PATH, BaseFile
+from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.write.assign import assign
 from lakebed.write.record_size import from_sample
@@ -144,3 +145,44 @@ def test_the_estimate_may_be_given(make: Make) -> None:
     table = make()
     table.upsert(wide(0, 500), options={**OPTIONS, "hoodie.copyonwrite.record.size.estimate": 1_000})
     assert len(sizes(table)) == 5
+
+
+WIDE = pa.schema([("id", pa.int64()), ("v", pa.binary()), ("ts", pa.int64())])
+LIMIT = 300_000
+# a file may outgrow its maximum by so much
+TOLERANCE = 1.1
+
+
+def stretches(kinds: str, start: int = 0) -> pa.Table:
+    """Rows of 200 bytes, 1,500 of each kind in turn: `r` random ones, which no codec makes smaller, `s` all the same."""
+    dice = np.random.default_rng(start)
+    parts = [dice.bytes(300_000) if kind == "r" else b"x" * 300_000 for kind in kinds]
+    values = [part[at : at + 200] for part in parts for at in range(0, 300_000, 200)]
+    ids = np.arange(start, start + len(values))
+    return pa.table({"id": ids, "v": pa.array(values, pa.binary()), "ts": np.ones(len(ids), np.int64)}, WIDE)
+
+
+@pytest.mark.parametrize("sort", ["none", "key"])
+@pytest.mark.parametrize("kinds", ["rrrr", "ssss", "sssrrr", "rrrsss", "srsrsr"])
+def test_no_file_outgrows_its_maximum(make: Make, uri: str, kinds: str, sort: str) -> None:
+    sizes = {"hoodie.parquet.max.file.size": LIMIT, "hoodie.parquet.small.file.limit": LIMIT // 2}
+    for operation in ("upsert", "insert", "bulk_insert", "insert_overwrite"):
+        MemoryStorage.drop(uri.split("/")[2])
+        table = make(WIDE, index="simple", partition_by=None, sort=sort)
+        getattr(table, operation)(stretches(kinds), options=sizes)
+        written = [file_slice.base_file.size for file_slice in table.files if file_slice.base_file]
+        assert max(written) <= LIMIT * TOLERANCE, (operation, written)
+        assert len(written) <= 2 * kinds.count("r") + 2, (operation, written)
+        assert table.scan().to_arrow().sort_by("id").equals(stretches(kinds))
+
+
+@pytest.mark.parametrize("sort", ["none", "key"])
+def test_small_first_batches_and_then_larger_rows(make: Make, sort: str) -> None:
+    sizes = {"hoodie.parquet.max.file.size": LIMIT, "hoodie.parquet.small.file.limit": LIMIT // 2}
+    table = make(WIDE, index="simple", partition_by=None, sort=sort)
+    given = [stretches("s").slice(0, 20), stretches("s", 10_000), stretches("rr", 20_000), stretches("srr", 30_000), stretches("r", 5_000)]
+    for part in given:
+        table.upsert(part, options=sizes)
+        written = [file_slice.base_file.size for file_slice in table.files if file_slice.base_file]
+        assert max(written) <= LIMIT * TOLERANCE, written
+    assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
