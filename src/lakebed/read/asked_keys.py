@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption
-from lakebed.read.table_keys import key_generator_of
+from lakebed.read.table_keys import key_generator_of, rows_may_stay
 from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 
@@ -39,7 +39,8 @@ class WantedKeys:
 
 
 def wanted_keys(snapshot: Snapshot, keys: Any) -> WantedKeys:
-    """Key texts (and partition paths, where the caller's table has the partition columns) of what the user gave."""
+    """Key texts of what the user gave, and partition paths where the caller's table has the partition columns and
+    they tell where a row is."""
     config = snapshot.config
     if isinstance(keys, KeyText):
         return WantedKeys(keys.keys)
@@ -57,7 +58,7 @@ def wanted_keys(snapshot: Snapshot, keys: Any) -> WantedKeys:
 def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
     config = snapshot.config
     fields = [f.partition(".")[0] for f in config.partition_fields]
-    if not fields or any(f not in table.column_names for f in fields):
+    if not fields or any(f not in table.column_names for f in fields) or rows_may_stay(snapshot.storage, config):
         return None
     generator = key_generator_of(config)
     columns = [

@@ -17,7 +17,7 @@ from lakebed.read.predicates import Predicate
 from lakebed.read.pruning import prune_buckets, prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skipping import skip_slices
-from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout
+from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
 
@@ -172,7 +172,7 @@ def _prune(
     if predicate is None:
         return kept, pruned, len(partitions)
     layout = partition_layout(snapshot.config, available)
-    if layout is not None:
+    if layout is not None and not rows_may_stay(snapshot.storage, snapshot.config):
         wanted = set(prune_partitions(predicate, layout, partitions))
         before = len(kept)
         kept = [s for s in kept if s.partition in wanted]

@@ -10,9 +10,11 @@ from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.timestamp import TimestampPart
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.registry import recorded_index
+from lakebed.metadata.key_indexes import KeyIndexes
 from lakebed.read.predicates import Literal
 from lakebed.read.pruning import BucketLayout, PartitionLayout
 from lakebed.slices.keys import key_generator_spec
+from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 
 # From this version on a complex key of one field always has the field's name in front.
@@ -40,15 +42,25 @@ def _known_keys(config: TableConfig) -> KeyGenerator | None:
         return None
 
 
-def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
-    """How partition paths come from columns; None where that cannot be told.
+def rows_may_stay(storage: Storage, config: TableConfig) -> bool:
+    """Whether a row may lie under another partition path than its columns say: under a global index that leaves it
+    where it is when they change.
 
-    That is a table without partitions, with a key generator of its own, or under a global index that leaves a row where
-    it is when its partition column changes. (Real Hudi does not record its index: it shows the path's value there.)
+    Real Hudi does not record its index, but a record index shows in its metadata table: by default that one leaves rows
+    where they are. (Its own readers show the path's value in the partition column then.)
     """
-    stays = config.index_settings.get("update_partition", "true").lower() == "false"
+    settings = config.index_settings
+    if "type" in settings:
+        return settings.get("update_partition", "true").lower() == "false"
+    found = KeyIndexes.of(storage, config)
+    return found.record_index and not found.partitioned
+
+
+def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
+    """How partition paths come from columns; None where that cannot be told: of a table without partitions, or with a
+    key generator of its own."""
     keys = _known_keys(config)
-    if not config.partition_fields or keys is None or stays:
+    if not config.partition_fields or keys is None:
         return None
     parts = keys.partition_path.parts
     types = {f: schema.field(f).type for f in keys.partition_fields if f in schema.names}

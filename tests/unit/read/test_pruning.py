@@ -11,7 +11,8 @@ import pytest
 from lakebed.format.hashes import bucket_ids
 from lakebed.read.filters import parse_filter
 from lakebed.read.pruning import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
-from lakebed.read.table_keys import bucket_layout, partition_layout
+from lakebed.read.table_keys import bucket_layout, partition_layout, rows_may_stay
+from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.table_config import TableConfig
 
 SCHEMA = pa.schema(
@@ -154,7 +155,9 @@ def test_rows_that_stay_where_they_are_forbid_partition_pruning() -> None:
         hoodie__table__partition__fields="city",
         **{"lakebed.index.type": "global_simple", "lakebed.index.update_partition": "false"},
     )
-    assert partition_layout(stays, SCHEMA) is None
+    storage = MemoryStorage("rows-that-stay")
+    assert rows_may_stay(storage, stays)
+    assert not rows_may_stay(storage, config(hoodie__table__partition__fields="city"))
 
 
 def test_key_generators_that_are_not_known_never_prune() -> None:
