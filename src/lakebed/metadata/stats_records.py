@@ -27,6 +27,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.metadata.record_values import RecordType, SubRecord, enter, leave, value_head, value_tail
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.stats_types import as_type, common_type, type_of_value_type, typed, value_type_of, wrap
+from lakebed.schema.conversion import can_cast
 
 _BESIDE_BOUNDS = (
     "key",
@@ -210,7 +211,7 @@ def _typed_bounds(
     bounds: list[Wrapped], kinds: _ValueTypes, rows: Int64s, wanted: pa.DataType | None
 ) -> tuple[pa.Array, pa.Array]:
     """Minimum and maximum of one column's records, of one type."""
-    parts = [list(_pieces(bound, kinds, rows)) for bound in bounds]
+    parts = [list(_pieces(bound, kinds, rows, wanted)) for bound in bounds]
     noted = [kinds.kinds[code] for code in np.unique(kinds.codes[rows]).tolist() if code >= 0]
     found = [values.type for pieces in parts for _, values in pieces]
     kind = wanted or common_type(noted + found)
@@ -218,8 +219,11 @@ def _typed_bounds(
     return low, high
 
 
-def _pieces(bounds: Wrapped, kinds: _ValueTypes, rows: Int64s) -> list[tuple[Int64s, pa.Array]]:
-    """Positions in `rows` and typed values, for each wrapper and value type among them."""
+def _pieces(
+    bounds: Wrapped, kinds: _ValueTypes, rows: Int64s, wanted: pa.DataType | None
+) -> list[tuple[Int64s, pa.Array]]:
+    """Positions in `rows` and typed values, for each wrapper and value type among them; of a column that had the name
+    before, in a type that is not read as the `wanted` one, nothing is known."""
     out: list[tuple[Int64s, pa.Array]] = []
     branch, codes = bounds.branch[rows], kinds.codes[rows]
     for kind in np.unique(branch).tolist():
@@ -229,7 +233,11 @@ def _pieces(bounds: Wrapped, kinds: _ValueTypes, rows: Int64s) -> list[tuple[Int
         for code in np.unique(codes[branch == kind]).tolist():
             at = np.flatnonzero((branch == kind) & (codes == code))
             taken = values.take(pa.array(np.searchsorted(own_rows, rows[at])))
-            out.append((at, typed(taken, kind, kinds.kinds[code] if code >= 0 else None)))
+            noted = kinds.kinds[code] if code >= 0 else None
+            if noted is not None and wanted is not None and not can_cast(noted, wanted):
+                out.append((at, pa.nulls(len(at), wanted)))
+            else:
+                out.append((at, typed(taken, kind, noted)))
     return out
 
 

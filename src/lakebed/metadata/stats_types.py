@@ -129,7 +129,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
             return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
         if _is_bytes(own) and _is_bytes(kind):
             return values.cast(kind)
-        if _is_bytes(own) and pa.types.is_decimal(kind):
+        if pa.types.is_binary(own) and pa.types.is_decimal(kind):
             # releases before 1.0 turn decimals into bytes of that scale when they compact
             return decimals(values.cast(pa.binary()), WRAPPED_DECIMAL).cast(kind)
         if pa.types.is_timestamp(own) and pa.types.is_timestamp(kind):

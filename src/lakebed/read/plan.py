@@ -18,6 +18,7 @@ from lakebed.read.pruning import prune_buckets, prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
+from lakebed.schema.conversion import can_cast
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
 
@@ -213,7 +214,19 @@ def _sources(
     by_lower = {n.lower(): n for n in stored.names if lower[n.lower()] == 1}
     names = history.stored_names(file.instant, read_schema) if history else {}
     path_columns = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
-    return tuple(_source(field, stored, by_lower, names, path_columns) for field in read_schema)
+    sources = (_source(field, stored, by_lower, names, path_columns) for field in read_schema)
+    return tuple(
+        ColumnSource(s.name, None, None) if _is_of_another_column(snapshot, file, s, read_schema) else s for s in sources
+    )
+
+
+def _is_of_another_column(snapshot: Snapshot, file: BaseFile, source: ColumnSource, read_schema: pa.Schema) -> bool:
+    """Whether the stored column was taken off the table, and its name came back with a type that its values do not
+    have. (Those of a type that is read as the new one come back with the name, as in Hudi.)"""
+    kind = read_schema.field(source.name).type
+    if source.stored is None or source.type is None or can_cast(source.type, kind):
+        return False
+    return snapshot.lacked_since(file.instant, source.stored)
 
 
 def _source(

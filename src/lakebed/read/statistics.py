@@ -53,9 +53,13 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
     low, high, nulls, values = found
     claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, 0)), False)
     trusted = exact | is_told_by_every_footer(kind)
+    may_null = ~_flags(pc.equal(nulls, 0), False)
     if pa.types.is_floating(kind):
         low, high = (pc.if_else(pa.array(exact), side, pa.scalar(None, kind)) for side in (low, high))
-    return Bounds(low, high, ~(claims_nothing & trusted), ~_flags(pc.equal(nulls, 0), False))
+    else:
+        # perhaps of another column that had the name before, whose values are not read
+        may_null |= low.is_null().to_numpy(zero_copy_only=False)
+    return Bounds(low, high, ~(claims_nothing & trusted), may_null)
 
 
 def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataType) -> Bounds:

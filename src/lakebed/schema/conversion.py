@@ -47,6 +47,35 @@ def cast_column(array: Any, to_type: pa.DataType) -> Any:
     return _cast_simple(array, to_type)
 
 
+def can_cast(kind: pa.DataType, to_type: pa.DataType) -> bool:
+    """Whether `cast_column` knows a conversion.
+
+    >>> can_cast(pa.int32(), pa.string()), can_cast(pa.int32(), pa.date32())
+    (True, False)
+    """
+    if kind.equals(to_type) or pt.is_null(kind):
+        return True
+    if pt.is_dictionary(kind):
+        return can_cast(kind.value_type, to_type)
+    if pt.is_struct(kind) and pt.is_struct(to_type):
+        stored = {field.name: field.type for field in kind}
+        return all(can_cast(stored[f.name], f.type) for f in to_type if f.name in stored)
+    if pt.is_map(kind) and pt.is_map(to_type):
+        return can_cast(kind.key_type, to_type.key_type) and can_cast(kind.item_type, to_type.item_type)
+    if is_list(kind) and is_list(to_type):
+        return can_cast(kind.value_type, to_type.value_type)
+    if pt.is_nested(kind) or pt.is_nested(to_type):
+        return False
+    if pt.is_string(to_type) or _is_widening(kind, to_type):
+        return True
+    if pt.is_floating(to_type):
+        return pt.is_integer(kind) or pt.is_floating(kind)
+    if pt.is_timestamp(to_type):
+        return pt.is_integer(kind) or pt.is_timestamp(kind)
+    numbers = pt.is_decimal(kind) or pt.is_integer(kind) or pt.is_floating(kind)
+    return pt.is_decimal(to_type) and (numbers or _is_text(kind))
+
+
 def _no_conversion(kind: pa.DataType, to_type: pa.DataType) -> SchemaConflict:
     return SchemaConflict(
         f"values of type {kind} cannot be read as {to_type}",

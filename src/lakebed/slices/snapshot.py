@@ -170,6 +170,16 @@ class Snapshot:
                 return _arrow_schema(written.schema, f"{self.config.timeline_path}/{instant.file_name}")
         return without_meta(self._footer_schema(base_file))
 
+    def lacked_since(self, instant: str, column: str) -> bool:
+        """Whether a commit behind this instant, on the active timeline, wrote a schema without the column."""
+        for later in self.commits:
+            written = self.timeline.commit_metadata(later) if later.time > instant else None
+            if written is None or not written.schema or written.operation in _NO_SCHEMA_CHANGE:
+                continue
+            if column not in avro_to_arrow(written.schema).names:
+                return True
+        return False
+
     def _footer_schema(self, base_file: BaseFile) -> pa.Schema:
         return read_footer(self.storage, base_file.path, base_file.size).schema
 

@@ -21,9 +21,11 @@ from lakebed.index.registry import check_same_index, index_of, make_index, recor
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.key_indexes import KeyIndexes
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
-from lakebed.schema.arrow import normalise, with_meta
+from lakebed.schema.arrow import normal_type, normalise, with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
-from lakebed.schema.evolution import reconcile
+from lakebed.schema.evolution import is_promotion, reconcile
+from lakebed.schema.kept_values import may_lose
+from lakebed.schema.spark import spark_type
 from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -122,9 +124,34 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> T
         return table_schema(context, snapshot, incoming)
     merged = reconcile(current, incoming, missing=context.settings.missing_columns)
     refuse_reserved(merged.names)
+    _check_names_that_come_back(snapshot, merged)
     check_key_types(context, current, incoming)
     check_ordering_types(context, current, merged)
     return table_schema(context, snapshot, merged)
+
+
+def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
+    """Files are read by the names of their columns: where some still hold a column that was taken off the table, its
+    name comes back with its type, or a wider one, and so do its values."""
+    config = snapshot.config
+    in_path = set(config.partition_fields) if config.drop_partition_columns else set[str]()
+    new = [f for f in merged if f.name not in snapshot.schema.names and f.name not in in_path]
+    if not new:
+        return
+    for file in {file.instant: file for file in snapshot.base_files()}.values():
+        stored = snapshot.schema_of(file)
+        for field in new:
+            if field.name not in stored.names:
+                continue
+            kind = normal_type(stored.field(field.name).type, field.name)
+            if not (is_promotion(kind, field.type) and not may_lose(kind, field.type)):
+                have, want = spark_type(kind), spark_type(field.type)
+                raise SchemaConflict(
+                    f"column {field.name} was taken off the table and comes back as {want}; {file.path} still holds it"
+                    f" as {have}",
+                    hint=f"Write it as {have}, whose stored values come back with it, or under another name.",
+                    context={"column": field.name, "stored": have, "data": want, "path": file.path},
+                )
 
 
 def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -> TableSchema:

@@ -9,7 +9,7 @@ import pytest
 
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import list_of, map_of
-from lakebed.schema.conversion import cast_column, project
+from lakebed.schema.conversion import can_cast, cast_column, project
 
 F32, F64, TEXT, BYTES = pa.float32(), pa.float64(), pa.string(), pa.binary()
 UTC_US, UTC_MS, LOCAL_US = pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"), pa.timestamp("us")
@@ -148,3 +148,24 @@ def test_project_refuses_nulls_where_none_may_be():
     schema = pa.schema([pa.field("id", TEXT, False)])
     with pytest.raises(InvalidRecord, match="column id"):
         project(pa.record_batch({"id": pa.array([None], TEXT)}), schema)
+
+
+EVERY = [
+    *(pa.null(), pa.bool_(), pa.int32(), pa.int64(), F32, F64, TEXT, BYTES, pa.large_string(), pa.date32()),
+    *(UTC_US, UTC_MS, LOCAL_US, pa.time32("ms"), pa.time64("us"), pa.decimal128(9, 2), pa.decimal128(38, 20)),
+    *(list_of(pa.int32()), list_of(BYTES), map_of(pa.int32()), map_of(pa.date32()), pa.dictionary(pa.int32(), TEXT)),
+    *(pa.struct([("a", pa.int32())]), pa.struct([("a", pa.date32()), ("b", TEXT)])),
+]
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=str)
+def test_what_can_be_cast_is_what_is_cast(kind: pa.DataType):
+    for to_type in EVERY:
+        if pa.types.is_dictionary(to_type) or pa.types.is_null(to_type):
+            continue
+        try:
+            cast_column(pa.nulls(1, kind), to_type)
+        except SchemaConflict:
+            assert not can_cast(kind, to_type), to_type
+        else:
+            assert can_cast(kind, to_type), to_type

@@ -272,3 +272,59 @@ def test_a_required_column_takes_no_null(make: Make) -> None:
     table.upsert(pa.table({"id": [2], "v": pa.array([None], pa.string())}))
     assert table.schema.field("v").nullable
     assert sorted(r["id"] for r in table.scan().to_arrow().to_pylist()) == [1, 2]
+
+
+# -- columns that are taken off and come back
+
+DROP = {"hoodie.datasource.write.schema.allow.auto.evolution.column.drop": True}
+
+
+def with_x(kind: pa.DataType | None, *cells: tuple[int, str, Any]) -> pa.Table:
+    """Data of (id, city, x); without x where it has no type."""
+    columns = {"id": pa.array([c[0] for c in cells], pa.int64()), "city": pa.array([c[1] for c in cells], pa.string())}
+    return pa.table(columns if kind is None else columns | {"x": pa.array([c[2] for c in cells], kind)})
+
+
+@pytest.mark.parametrize("index", ["simple", "bucket"])
+@pytest.mark.parametrize(
+    ("back", "given", "stored"),
+    [(pa.int32(), 9, 7), (pa.int64(), 2**40, 7), (pa.string(), "nine", "7"), (pa.date32(), dt.date(2024, 1, 1), None)],
+    ids=str,
+)
+def test_a_name_that_was_taken_off_comes_back_with_its_type_and_values(
+    make: Make, index: str, back: pa.DataType, given: Any, stored: Any
+) -> None:
+    table = make(with_x(pa.int32()).schema, index=index, ordering=None)
+    table.upsert(with_x(pa.int32(), (1, "a", 5), (2, "b", 7)))
+    table.upsert(with_x(None, (1, "a", None)), options=DROP)
+    assert lakebed.open(table.uri).schema.names == ["id", "city"]
+    if stored is None:
+        with refused(table.uri, SchemaConflict, "column x was taken off", "INT", "another name"):
+            table.upsert(with_x(back, (3, "a", given)))
+        table.upsert(with_x(None, (2, "b", None)))  # now no file holds it
+    table.upsert(with_x(back, (3, "a", given)))
+    found = lakebed.open(table.uri).scan().to_arrow()
+    assert found.schema.field("x").type == back
+    # of files that were not rewritten meanwhile, as real Hudi shows them
+    assert {r["id"]: r["x"] for r in found.to_pylist()} == {1: None, 2: stored, 3: given}
+    kept = table.scan(["id"], filter="x IS NOT NULL").to_arrow()["id"].to_pylist()
+    assert sorted(kept) == ([3] if stored is None else [2, 3])
+    assert table.get([2])["x"].to_pylist() == [stored]
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_values_of_a_column_that_came_back_with_a_foreign_type_stay_hidden(
+    make: Make, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real Hudi lets the name come back with any type."""
+    table = make(with_x(pa.int32()).schema, index="simple", ordering=None, table_version=version)
+    table.upsert(with_x(pa.int32(), (1, "a", 5), (2, "b", 7)))
+    table.upsert(with_x(None, (1, "a", None)), options=DROP)
+    monkeypatch.setattr("lakebed.write.context._check_names_that_come_back", lambda *_: None)
+    table.upsert(with_x(pa.date32(), (3, "a", dt.date(2024, 1, 1))))
+    table = lakebed.open(table.uri)
+    found = {r["id"]: r["x"] for r in table.scan().to_arrow().to_pylist()}
+    assert found == {1: None, 2: None, 3: dt.date(2024, 1, 1)}
+    assert table.get([2])["x"].to_pylist() == [None]
+    assert sorted(table.scan(["id"], filter="x IS NULL").to_arrow()["id"].to_pylist()) == [1, 2]
+    assert table.scan(["id"], filter="x > DATE '1969-01-01'").to_arrow()["id"].to_pylist() == [3]
