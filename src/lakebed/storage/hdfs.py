@@ -12,18 +12,20 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption, StorageError, UnsupportedFeature
 from lakebed.storage.aside import aside_name
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found, refused
 from lakebed.storage.ranges import RangeFile, read_coalesced
+from lakebed.storage.steady import steady
 from lakebed.storage.upload import StreamUpload
 from lakebed.storage.uri import Location
 
 _GAP_BYTES = 256 << 10
 _GUARD_PAUSE = 0.05
-_GUARD_STALE_MILLIS = 60_000
-_GUARD_WAIT = 180.0
+_GUARD_STALE = 60.0
+_GUARD_USE = 20.0
+_GUARD_WAIT = 1.0
 _SETTINGS = ("fs.", "dfs.", "hadoop.", "ipc.")
 _KERBEROS = frozenset({"kerberos_principal", "kerberos_keytab", "kerberos_cache"})
 _T = TypeVar("_T")
@@ -42,6 +44,8 @@ class HdfsStorage:
         self._spec = StorageSpec(location.uri, dict(options or {}))
         self._native = _module()
         self._client: Any = self._connect()
+        # the guard that another one had when it was last wanted here, and since when it is the same
+        self._guards_seen: dict[str, tuple[FileInfo, float]] = {}
 
     def __repr__(self) -> str:
         return f"HdfsStorage({self._location.uri!r})"
@@ -186,22 +190,14 @@ class HdfsStorage:
             self._client.delete(aside)
 
     def replace(self, path: str, aside: str) -> None:
-        """Give the file that was written aside its name."""
+        """Give the file that was written aside its name, taking it from a file that has it."""
+        self._rename(path, aside, overwrite=True)
+
+    def _rename(self, path: str, aside: str, *, overwrite: bool) -> bool:
+        """Whether the file has its name now; False if another has it."""
         full = self._full(path)
         try:
-            self._do("write", path, lambda: self._client.rename(aside, full, True))
-        except Exception:
-            self.drop_aside(aside)
-            raise
-
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        self.replace(path, self._write_aside(path, data))
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        full = self._full(path)
-        aside = self._write_aside(path, data)
-        try:
-            self._client.rename(aside, full, False)
+            self._client.rename(aside, full, overwrite)
             return True
         except (OSError, RuntimeError) as error:
             # whether the rename happened shows in the other name: it is ours alone, and when we can still delete
@@ -217,53 +213,89 @@ class HdfsStorage:
                 ) from error
             if not undone:
                 return True
-            if isinstance(error, FileExistsError):
+            if isinstance(error, FileExistsError) and not overwrite:
                 return False
             raise refused(
-                f"cannot write {self.url(path)}: {_first_line(error)}", url=self.url(path), retryable=True
+                f"cannot write {self.url(path)}: {_first_line(error)}",
+                url=self.url(path),
+                retryable=not isinstance(error, PermissionError),
             ) from error
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self.replace(path, self._write_aside(path, data))
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return self._rename(path, self._write_aside(path, data), overwrite=False)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
         if version is None:
             return self.put_if_absent(path, data)
-        with self._guarded(path):
+        with self._guarded(path) as still_ours:
             try:
                 current = self.read(path)
             except FileNotFoundError:
                 return False
             if _version(current) != version:
                 return False
-            self.write(path, data)
+            aside = self._write_aside(path, data)
+            if not still_ours():
+                self.drop_aside(aside)
+                return False
+            self.replace(path, aside)
             return True
 
     @contextlib.contextmanager
-    def _guarded(self, path: str) -> Generator[None]:
-        """HDFS has no conditional replacement: a side file that only one can create stands in. One that is a minute
-        old was left by a dead process."""
+    def _guarded(self, path: str) -> Generator[Callable[[], bool]]:
+        """HDFS has no conditional replacement: a side file that only one can create stands in. One that was there
+        unchanged for a minute, by the clock that nobody sets, was left by a dead process; who has it for longer than a
+        third of that does not use it any more. Gives what tells whether it may still be used."""
         folder, _, name = path.rpartition("/")
         guard = f"{folder}/.{name}.guard".lstrip("/")
-        deadline = time.monotonic() + _GUARD_WAIT
-        while not self.put_if_absent(guard, b""):
-            if time.monotonic() > deadline:
-                raise refused(
+        mark = uuid.uuid4().hex.encode()
+        started = taken = steady()
+        while not self._take(guard, mark):
+            self._clear_stale(guard)
+            if steady() - started > _GUARD_WAIT:
+                error = refused(
                     f"{self.url(guard)} stays held",
-                    "delete it once nobody writes to the table",
+                    "It is free a minute after its holder died, as seen from one process.",
                     url=self.url(guard),
                     retryable=True,
                 )
-            info = self.head(guard)
-            if info is not None and time.time() * 1000 - info.modified > _GUARD_STALE_MILLIS:
-                self.delete(guard)
+                error.context["busy"] = True
+                raise error
             time.sleep(_GUARD_PAUSE)
+            taken = steady()
         try:
-            yield
+            yield lambda: steady() - taken < _GUARD_USE
         finally:
+            # what was done is done; a guard that stays is taken for left in a minute
+            with contextlib.suppress(StorageError, FileNotFoundError):
+                if steady() - taken < _GUARD_STALE:
+                    self.delete(guard)
+
+    def _clear_stale(self, guard: str) -> None:
+        info = self.head(guard)
+        seen = self._guards_seen.get(guard)
+        if info is None or seen is None or seen[0] != info:
+            self._guards_seen = {guard: (info, steady())} if info else {}
+        elif steady() - seen[1] > _GUARD_STALE:
             self.delete(guard)
 
     def move(self, path: str, to: str) -> None:
         full, target = self._full(path), self._full(to)
         self._do("move", path, lambda: self._client.mkdirs(target.rpartition("/")[0], 0o755, True))
         self._do("move", path, lambda: self._client.rename(full, target, True))
+
+    def _take(self, guard: str, mark: bytes) -> bool:
+        try:
+            return self.put_if_absent(guard, mark)
+        except StorageError as error:
+            if not error.context.get("doubtful"):
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                return self.read(guard) == mark
+            return False
 
     def create(self, path: str) -> HdfsUpload:
         aside, writer = self.create_aside(path, aside_name(path.rpartition("/")[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import zlib
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from lakebed.errors import (
     CommitConflict,
     CorruptFile,
     LakebedError,
+    StorageError,
     TableExists,
     TableNotFound,
     UnsupportedFeature,
@@ -117,7 +119,7 @@ def update_table_config(storage: Storage, changes: Mapping[str, str | None]) -> 
     now = datetime.now(UTC)
     body = _body(new, f"Updated at {_iso(now)}", now)
     config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
-    if not storage.put_if_absent(BACKUP_PATH, old_body):
+    if not _back_up(storage, old_body):
         raise CommitConflict(
             f"another writer is updating the settings of {storage.url()}",
             hint="Try again; if it died, the next update recovers from its backup.",
@@ -126,8 +128,19 @@ def update_table_config(storage: Storage, changes: Mapping[str, str | None]) -> 
     write_settled(storage, PROPERTIES_PATH, body)
     if storage.read(PROPERTIES_PATH) != body:
         raise CorruptFile(f"{PROPERTIES_PATH} does not hold what was written", context={"path": PROPERTIES_PATH})
-    storage.delete(BACKUP_PATH)
+    with contextlib.suppress(StorageError):  # the new settings stand; the next update clears it away
+        storage.delete(BACKUP_PATH)
     return config
+
+
+def _back_up(storage: Storage, body: bytes) -> bool:
+    """Keep a copy of the file; False where there is one, as while another writer updates it."""
+    try:
+        return storage.put_if_absent(BACKUP_PATH, body)
+    except StorageError as cause:
+        if not cause.context.get("doubtful") or _read_or_none(storage, BACKUP_PATH) != body:
+            raise
+        return True
 
 
 def _recover(storage: Storage) -> None:
