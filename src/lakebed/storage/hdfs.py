@@ -25,7 +25,8 @@ _GAP_BYTES = 256 << 10
 _GUARD_PAUSE = 0.05
 _GUARD_STALE = 60.0
 _GUARD_USE = 20.0
-_GUARD_WAIT = 1.0
+_GUARD_STUCK = 3.0
+_GUARD_WAIT = 60.0
 _SETTINGS = ("fs.", "dfs.", "hadoop.", "ipc.")
 _KERBEROS = frozenset({"kerberos_principal", "kerberos_keytab", "kerberos_cache"})
 _T = TypeVar("_T")
@@ -254,8 +255,7 @@ class HdfsStorage:
         mark = uuid.uuid4().hex.encode()
         started = taken = steady()
         while not self._take(guard, mark):
-            self._clear_stale(guard)
-            if steady() - started > _GUARD_WAIT:
+            if self._unchanged(guard) > _GUARD_STUCK or steady() - started > _GUARD_WAIT:
                 error = refused(
                     f"{self.url(guard)} stays held",
                     "It is free a minute after its holder died, as seen from one process.",
@@ -274,13 +274,17 @@ class HdfsStorage:
                 if steady() - taken < _GUARD_STALE:
                     self.delete(guard)
 
-    def _clear_stale(self, guard: str) -> None:
+    def _unchanged(self, guard: str) -> float:
+        """For how many seconds the same guard has been there; one that is stale is cleared away."""
         info = self.head(guard)
         seen = self._guards_seen.get(guard)
         if info is None or seen is None or seen[0] != info:
             self._guards_seen = {guard: (info, steady())} if info else {}
-        elif steady() - seen[1] > _GUARD_STALE:
+            return 0.0
+        if steady() - seen[1] > _GUARD_STALE:
             self.delete(guard)
+            return 0.0
+        return steady() - seen[1]
 
     def move(self, path: str, to: str) -> None:
         full, target = self._full(path), self._full(to)

@@ -26,7 +26,7 @@ from lakebed.storage.upload import StreamUpload
 _GAP_BYTES = 16 << 10
 _WRITE_BUFFER_BYTES = 1 << 20
 _SECTOR_BYTES = 512
-_GUARD_SECONDS = 0.25
+_GUARD_SECONDS = 1.0
 
 
 class LocalStorage:
