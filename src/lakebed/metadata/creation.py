@@ -27,6 +27,7 @@ from lakebed.metadata.layout import (
     data_partition_of,
     file_id,
     group_number,
+    is_known,
     metadata_properties,
     partition_metadata,
 )
@@ -81,7 +82,7 @@ def create(own: OwnTable) -> None:
 def begin_partition(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
     """Make an empty partition with so many file groups (for each partition path of the data, where it is a partitioned
     record index) and show its building as inflight: base files may be written now."""
-    _drop_unfinished(own)
+    drop_unfinished(own)
     if next(own.storage.list(partition), None) is not None:
         own.storage.delete_folder(partition)
         own.changed()
@@ -190,13 +191,21 @@ def undefine(own: OwnTable, names: set[str] | None) -> None:
         own.data_storage.write(DEFINITIONS_PATH, dump_definitions(kept, own.version))
 
 
-def _drop_unfinished(own: OwnTable) -> None:
-    """Take back the building of partitions by writers that died: their folders are emptied before they are built."""
+def drop_unfinished(own: OwnTable) -> None:
+    """Take back the building of partitions by writers that died, folders and all. Those that an indexing of Hudi's
+    builds beside the writers are left alone."""
     finish_rollbacks(own)
-    for instant in own.pending(Action.DELTACOMMIT):
-        if _builds_partition(own, instant):
-            own.transitions.remove_pending(instant)
-            own.changed()
+    if any(instant.action is Action.INDEXING for instant in own.data_timeline.pending):
+        return
+    unfinished = [instant for instant in own.pending(Action.DELTACOMMIT) if _builds_partition(own, instant)]
+    if not unfinished:
+        return
+    for folder in own.storage.list_folders():
+        if is_known(folder) and folder not in own.partitions:
+            own.storage.delete_folder(folder)
+    for instant in unfinished:
+        own.transitions.remove_pending(instant)
+    own.changed()
 
 
 def _builds_partition(own: OwnTable, instant: Instant) -> bool:

@@ -14,11 +14,13 @@ from lakebed.format.log_file import BlockType
 from lakebed.format.log_scan import BlockHead
 from lakebed.merge.log_blocks import blocks_in_merge_order
 from lakebed.metadata.definitions import IndexDefinition, load_definitions
+from lakebed.metadata.expected_files import WAY_OUT, ExpectedFiles, check_groups, check_told
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, parse_files
 from lakebed.metadata.small_files import HFILES, LOGS
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
+from lakebed.storage.side_by_side import in_background, waits
 from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
@@ -74,7 +76,9 @@ class MetadataSlices:
     def file_slices(self, partition: str) -> tuple[FileSlice, ...]:
         """The latest file slice of each file group, in the order of their ids; one listing, kept."""
         if partition not in self._slices:
-            self._slices[partition] = tuple(self._latest_slices(partition))
+            found = tuple(self._latest_slices(partition))
+            check_groups(self.storage, partition, found)
+            self._slices[partition] = found
         return self._slices[partition]
 
     def base_file(self, file_slice: FileSlice) -> HFileReader | None:
@@ -107,7 +111,9 @@ class MetadataSlices:
     def _heads(self, log: LogFile) -> list[BlockHead]:
         known = self._blocks.get(log.path)
         if known is None:
-            known = self._blocks[log.path] = LOGS.of(self._source(log))
+            known = LOGS.of(self._source(log))
+            self._expected().check_log(log, known, self.timeline)
+            self._blocks[log.path] = known
         return known
 
     def _source(self, file: BaseFile | LogFile) -> FileSource:
@@ -136,8 +142,13 @@ class MetadataSlices:
     def _visible_files(self, partition: str) -> tuple[list[BaseFile], list[LogFile]]:
         base: list[BaseFile] = []
         logs: list[LogFile] = []
-        for info in self.storage.list(partition, recursive=False):
-            file = parse_files(partition, info.path.rpartition("/")[2], info.size)
+        # what the instants say is on its way while the folder is listed
+        expected = in_background(self._expected) if waits(self.storage) else self._expected
+        listed = list(self.storage.list(partition, recursive=False))
+        sizes = {info.path.rpartition("/")[2]: info.size for info in listed}
+        expected().check_folder(self.timeline, partition, sizes)
+        for (name, size), info in zip(sizes.items(), listed, strict=True):
+            file = parse_files(partition, name, size)
             self._modified[info.path] = info.modified
             if isinstance(file, BaseFile):
                 base.append(file)
@@ -155,6 +166,14 @@ class MetadataSlices:
             return instant if instant >= newest else self.timeline.completion_time(instant)
 
         return completion_time
+
+    def _expected(self) -> ExpectedFiles:
+        return self._what_instants_say
+
+    @cached_property
+    def _what_instants_say(self) -> ExpectedFiles:
+        check_told(self.data_timeline, self.timeline)
+        return ExpectedFiles.of(self.timeline)
 
     @cached_property
     def _pending(self) -> frozenset[str]:
@@ -178,7 +197,7 @@ def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> Me
     except TableNotFound as cause:
         raise CorruptFile(
             f"the metadata table of {storage.url()} is missing, its properties name it",
-            hint="Take hoodie.table.metadata.partitions off hoodie.properties, or let Hudi build it again.",
+            hint=WAY_OUT,
             context={"path": METADATA_FOLDER},
         ) from cause
     own_timeline = load_timeline(own, own_config)

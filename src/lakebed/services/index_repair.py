@@ -31,6 +31,7 @@ from lakebed.metadata.stats_lookup import Stats
 from lakebed.metadata.updates import NewFile, bloom_records_of, file_records
 from lakebed.metadata.writer import MetadataWriter
 from lakebed.services.expression_facts import ExpressionFacts
+from lakebed.services.index_rebuilding import rebuild_damaged
 from lakebed.services.index_verification import DIFFERENCES, Verification, verify_partitions
 from lakebed.services.metadata_facts import DataFacts
 from lakebed.slices.snapshot import Snapshot
@@ -49,6 +50,9 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
     """Verify, and write what differs: the records that are wrong are deleted in one delta commit of the metadata table,
     then they and the missing ones are written in a second. Gives what was found (and is right now).
 
+    What cannot be read is built again before, the whole metadata table where its timeline or its list of files is
+    damaged; the differences name it as "damaged".
+
     Raises `CommitConflict` while a write to the table is pending.
     """
     settings = WriteSettings()
@@ -57,22 +61,26 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
         timeline = load_timeline(storage, config)
         snapshot = Snapshot(storage, config, timeline)
         wanted = config.metadata_partitions if partitions is None else partitions
-        metadata = snapshot.metadata
-        if metadata is None:
+        if FILES not in config.metadata_partitions:
             return Verification(DIFFERENCES.empty_table(), ())
         if timeline.pending:
             raise CommitConflict(
                 f"the metadata table cannot be repaired while instant {timeline.pending[0].time} is pending",
                 hint="Try again when the writers are done; what dead ones left is undone by the next write.",
             )
-        found = verify_partitions(snapshot, metadata, wanted)
+        damage = rebuild_damaged(snapshot, wanted, settings)
+        if damage.num_rows:
+            config = load_table_config(storage)
+            snapshot = Snapshot(storage, config, timeline)
+        assert snapshot.metadata is not None
+        found = verify_partitions(snapshot, snapshot.metadata, wanted)
         if found.ok:
-            return found
+            return Verification(damage, found.checked, found.left_out)
         fix = _Repair(snapshot, found)
         for records in (fix.deletes(), fix.upserts()):
             if records:
                 MetadataWriter(storage, config, timeline).apply(_instant(storage, config, timeline), records)
-        return found
+        return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
 
 
 class _Repair:

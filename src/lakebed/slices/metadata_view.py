@@ -6,14 +6,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from lakebed.errors import CorruptFile
+from lakebed.metadata.expected_files import WAY_OUT
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.model import Action
 from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import Timeline, load_timeline
 
-WITHOUT_METADATA = (
-    "Read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False}), and build it again"
-)
 _INSTANT_DIGITS = 17
 
 
@@ -46,6 +44,6 @@ def naming_metadata(storage: Storage) -> Generator[None]:
         said = cause.message if known else f"{cause} is gone"
         raise CorruptFile(
             f"the metadata table of {storage.url()} cannot be read: {said}",
-            hint=WITHOUT_METADATA,
+            hint=WAY_OUT,
             context=cause.context if known else {"path": str(cause)},
         ) from cause

@@ -120,6 +120,12 @@ class LsmHistory:
 
     def commit_metadata(self, time: str) -> CommitMetadata:
         path, body = self._column(time, "metadata")
+        if not body:
+            raise CorruptFile(
+                f"{path} holds no body of the commit {time}",
+                hint="Restore the file from a copy.",
+                context={"path": path, "instant": time},
+            )
         return decode_commit(body, path)
 
     def plan(self, time: str) -> dict[str, Any]:

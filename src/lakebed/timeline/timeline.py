@@ -131,6 +131,13 @@ class Timeline:
         known = _BODIES.get(key)
         if known is None:
             body = self.storage.read(path)
+            if not body:
+                raise CorruptFile(
+                    f"{path} is empty: nothing tells what the completed {instant.action.value} {instant.time} did",
+                    hint="Restore the file from a copy. Where there is none, delete it: the next write then undoes the "
+                    "whole action.",
+                    context={"path": self.storage.url(path), "instant": instant.time},
+                )
             known = Kept(decode_commit(body, path), len(body))
             if instant.file_name in self.files:
                 _BODIES.put(key, known)
