@@ -68,6 +68,13 @@ class BoundedCache(Generic[T]):
                 _, dropped = self._held.popitem(last=False)
                 self._bytes -= dropped.nbytes
 
+    def drop(self, key: Hashable) -> None:
+        """Forget one thing, if it is there."""
+        with self._lock:
+            dropped = self._held.pop(key, None)
+            if dropped is not None:
+                self._bytes -= dropped.nbytes
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:

@@ -90,6 +90,11 @@ class HFileReader:
             self._route = Route([handle.key for handle in self._handles])
 
     @property
+    def blocks(self) -> tuple[tuple[Any, ...], int]:
+        """What its blocks are kept under, and how many there are."""
+        return self._source.key, len(self._handles)
+
+    @property
     def schema_json(self) -> str:
         """The Avro schema of the values as JSON text; empty where the file has none."""
         return self._text(b"schema")

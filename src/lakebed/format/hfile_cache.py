@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hfile_entries import EntryBlock
 
@@ -13,6 +15,11 @@ class BlockCache(BoundedCache[EntryBlock]):
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         super().__init__(max_bytes)
+
+    def drop_file(self, source: tuple[Any, ...], count: int) -> None:
+        """Forget the blocks of a file that nobody is going to ask again."""
+        for number in range(count):
+            self.drop((*source, number))
 
 
 BLOCKS = BlockCache()

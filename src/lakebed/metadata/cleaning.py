@@ -24,7 +24,7 @@ def run_cleaning(own: OwnTable) -> list[str]:
     """Finish cleans that were cut off, then clean if there is something to; says what was done."""
     done = [_run(own, instant.time, instant.state) for instant in own.pending(Action.CLEAN)]
     compaction = last_compaction(own)
-    if compaction and sum(1 for i in own.timeline.completed if i.time > compaction.time) < _GRACE_INSTANTS:
+    if compaction and len(own.timeline.completed_after(compaction.time)) < _GRACE_INSTANTS:
         return done
     earliest = _earliest_to_retain(own)
     if earliest is None or not _has_news(own, earliest.time):
@@ -59,11 +59,13 @@ def _run(own: OwnTable, instant: str, state: State) -> str:
 def _has_news(own: OwnTable, earliest: str) -> bool:
     """Whether a file slice may have gone out of use since the last clean: one does when a newer one, by a compaction or
     a replacement, falls behind the earliest commit. As far as the timeline tells; else the folders do."""
-    last = max((i.time for i in own.timeline.completed if i.action is Action.CLEAN), default="")
-    before = [i.time for i in own.timeline.commits if i.time < last][-own.settings.clean_commits :]
-    if len(before) < own.settings.clean_commits:
+    last = next((i.time for i in reversed(own.timeline.completed) if i.action is Action.CLEAN), "")
+    commits = own.timeline.commits
+    count = len(commits) - len(own.timeline.commits_after(last))  # no commit has the time of a clean
+    if count < own.settings.clean_commits:
         return True
-    return any(before[0] <= i.time < earliest for i in own.timeline.commits if i.action is not Action.DELTACOMMIT)
+    since = commits[count - own.settings.clean_commits :]
+    return any(i.time < earliest for i in since if i.action is not Action.DELTACOMMIT)
 
 
 def _plan(own: OwnTable, earliest: Instant) -> CleanPlan:

@@ -68,8 +68,8 @@ def run_compaction(own: OwnTable) -> list[str]:
 def delta_commits_since_compaction(own: OwnTable) -> int:
     """How many completed delta commits there are behind the last completed compaction."""
     last = last_compaction(own)
-    behind = (lambda i: (i.completion_time or i.time) > last.time) if last else lambda _: True
-    return sum(1 for i in own.timeline.commits if i.action is Action.DELTACOMMIT and behind(i))
+    commits = own.timeline.commits_completed_after(last.time if last else "")
+    return sum(1 for i in commits if i.action is Action.DELTACOMMIT)
 
 
 def last_compaction(own: OwnTable) -> Instant | None:

@@ -79,7 +79,8 @@ def apply_delta(own: OwnTable, instant: str, records: Mapping[str, Records], wri
 
 def _take_back(own: OwnTable, instant: str) -> None:
     """Roll back what the metadata table has of this instant: the data table's writer tries again."""
-    if any(found.time == instant for found in own.timeline.instants if found.action is Action.DELTACOMMIT):
+    found = own.timeline.find(instant, Action.DELTACOMMIT)
+    if found is not None and found.action is Action.DELTACOMMIT:
         roll_back(own, instant, own.new_time() if own.version >= 8 else instant)
 
 

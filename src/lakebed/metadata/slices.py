@@ -16,7 +16,7 @@ from lakebed.merge.log_blocks import blocks_in_merge_order
 from lakebed.metadata.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.expected_files import WAY_OUT, ExpectedFiles, check_groups, check_told
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, parse_files
-from lakebed.metadata.small_files import HFILES, LOGS
+from lakebed.metadata.small_files import HFILES, LOGS, is_newest_base
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
@@ -86,7 +86,11 @@ class MetadataSlices:
         base = file_slice.base_file
         if base is None:
             return None
-        return self._opened((base.path, 0), lambda: HeldSource(self._source(base)), base.size)
+        is_known = (base.path, 0) in self._hfiles
+        opened = self._opened((base.path, 0), lambda: HeldSource(self._source(base)), base.size)
+        if not is_known:
+            is_newest_base(self.storage.url(f"{base.partition}/{base.file_id}"), base.instant, opened)
+        return opened
 
     def data_block(self, block: BlockHead) -> HFileReader:
         """The content of a data block, opened."""

@@ -7,16 +7,20 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.format.held_source import WHOLE_BYTES
 from lakebed.format.hfile import HFileReader, open_hfile
+from lakebed.format.hfile_cache import BLOCKS
 from lakebed.format.hfile_source import ReadRange
 from lakebed.format.log_scan import BlockHead, scan_blocks
 
 T = TypeVar("T")
 _KEPT_BYTES: Final = 32 << 20
+_BASES_BYTES: Final = 4 << 20
+_MEMORY_OF_A_BASE: Final = 500
 # What is inflated and decoded of a file takes several times its size.
 _MEMORY_OF_A_BYTE: Final = 8
 _MEMORY_OF_A_FILE: Final = 4 << 10
@@ -45,5 +49,22 @@ class SmallFiles(Generic[T]):
         self._kept.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class _Base:
+    instant: str
+    blocks: tuple[tuple[Any, ...], int]
+
+
+def is_newest_base(group: str, instant: str, reader: HFileReader) -> None:
+    """Say that a file group, given by its URL, now has this base file: blocks of the one that it replaces are forgotten
+    at once, else a process that lives long would fill its cache with them."""
+    known = _BASES.get(group)
+    if known is None or known.content.instant < instant:
+        _BASES.put(group, Kept(_Base(instant, reader.blocks), _MEMORY_OF_A_BASE + len(group)))
+        if known is not None:
+            BLOCKS.drop_file(*known.content.blocks)
+
+
+_BASES = BoundedCache[Kept[_Base]](_BASES_BYTES)
 HFILES = SmallFiles[HFileReader](lambda source: open_hfile(source, keep_entries=source.size <= WHOLE_BYTES))
 LOGS = SmallFiles[list[BlockHead]](scan_blocks)

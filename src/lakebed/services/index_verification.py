@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, is_expression_index
+from lakebed.metadata.layout import PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX, is_expression_index
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.services.expression_facts import ExpressionFacts
 from lakebed.services.metadata_facts import FACTS, DataFacts, joined, metadata_facts

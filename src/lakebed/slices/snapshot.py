@@ -46,7 +46,8 @@ class Snapshot:
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed commits, delta commits and replace commits of this view, in requested order."""
-        return tuple(i for i in self.timeline.commits if self.as_of is None or i.time <= self.as_of)
+        shown = self.timeline.commits
+        return shown if self.as_of is None else tuple(i for i in shown if i.time <= self.as_of)
 
     @property
     def instant(self) -> str:
@@ -163,7 +164,7 @@ class Snapshot:
 
     def schema_of(self, base_file: BaseFile) -> pa.Schema:
         """The columns (without meta) a base file was written with: its commit's schema, else its footer's."""
-        instant = self._by_time.get(base_file.instant)
+        instant = self.timeline.commit(base_file.instant)
         if instant is not None:
             written = self.timeline.commit_metadata(instant)
             if written.schema and written.operation not in _NO_SCHEMA_CHANGE:
@@ -198,10 +199,6 @@ class Snapshot:
         return known if groups is None else known.of_groups(groups)
 
     @cached_property
-    def _by_time(self) -> dict[str, Instant]:
-        return {i.time: i for i in self.timeline.commits}
-
-    @cached_property
     def _replaced(self) -> set[tuple[str, str]]:
         return {
             (partition, file_id)
@@ -215,7 +212,7 @@ class Snapshot:
 
     def _is_named(self, base_file: BaseFile) -> bool:
         """What a lost task attempt left beside the committed file is in no write stat."""
-        instant = self._by_time.get(base_file.instant)
+        instant = self.timeline.commit(base_file.instant)
         if instant is None:
             return True
         if base_file.instant not in self._named:

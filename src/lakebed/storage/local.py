@@ -106,7 +106,7 @@ class LocalStorage:
                 return []
 
     def list_names(self, prefix: str = "") -> Sequence[str]:
-        return sorted(entry.name for entry in self._entries(check_prefix(prefix)) if not entry.is_dir())
+        return sorted([entry.name for entry in self._entries(check_prefix(prefix)) if not entry.is_dir()])
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         entries = self._entries(check_prefix(prefix))

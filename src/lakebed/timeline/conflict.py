@@ -11,6 +11,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import Action, CommitMetadata, Instant
 from lakebed.timeline.actions import FileGroup, rollback_target
 from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.timeline import Timeline
 
 COMPACT_OPERATION = "COMPACT"
@@ -106,10 +107,10 @@ def _candidates(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
     """Commits that completed after the write began. On version 8 and later compactions of a merge-on-read table do not
     disturb writers: log files find their file slice by completion time."""
     skips_compactions = has_completion_times(timeline.config.version) and timeline.config.table_type == "mor"
-    for instant in timeline.commits:
-        if skips_compactions and instant.action is Action.COMMIT:
-            continue
-        if instant.time > started.last_completed or (instant.time, instant.action) in started.pending:
+    before = (timeline.find(*key) for key in sorted(started.pending) if key[0] <= started.last_completed)
+    ended = [i for i in before if i is not None and i.is_completed and i.action in COMMITS]
+    for instant in (*ended, *timeline.commits_after(started.last_completed)):
+        if not (skips_compactions and instant.action is Action.COMMIT):
             yield instant
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
 
 from lakebed.errors import InvalidOption
 from lakebed.model import Action, Instant, State
@@ -72,7 +71,6 @@ def completed_name(action: Action, time: str, completion_time: str | None, versi
     return f"{stem}.{completes_as(action).value}"
 
 
-@lru_cache(maxsize=1 << 14)  # a timeline is listed several times a commit
 def parse_instant_file(name: str, version: int) -> Instant | None:
     """The instant a file of the timeline folder stands for; None for anything that is no instant file, such as what a
     writer left between create and rename, checksum side files and folders.

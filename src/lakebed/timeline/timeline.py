@@ -2,66 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, Kept
-from lakebed.model import Action, CommitMetadata, Instant, State
-from lakebed.storage.base import FileInfo, Storage
+from lakebed.model import Action, CommitMetadata, Instant
+from lakebed.storage.base import Storage
 from lakebed.storage.side_by_side import side_by_side
 from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_groups, decode_action
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.clock import following
 from lakebed.timeline.commit_metadata import decode_commit
-from lakebed.timeline.instants import (
-    completes_as,
-    format_millis,
-    has_completion_times,
-    parse_instant_file,
-    says_all,
-)
+from lakebed.timeline.instants import completes_as, has_completion_times, says_all
+from lakebed.timeline.listed import COMMITS, Listed, TimelineFiles, completed_at, key_of
 from lakebed.timeline.table_config import TableConfig
 
-TimelineFiles = Mapping[str, FileInfo | None]
-"""Files of the timeline's folder by name; None where size and time were not asked for."""
-
-_COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _READERS = 16
 # Special times of Hudi, all zeros with a digit or two behind, sort before any that a clock gives.
 _FIRST_TIME, _NO_TIMES_FROM = "1", "9999"
-_BYTES_A_FILE = 1_000
-_LISTED_BYTES = 16 << 20
+_LISTED_BYTES = 64 << 20
 _BODIES_BYTES = 32 << 20
+# A body that is decoded takes several times its size.
+_MEMORY_OF_A_BYTE = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The active timeline as one listing showed it: `instants` has each action once, in its highest state, by requested
-    time. It never changes; `load_timeline` gives the next one.
-    """
+    """The active timeline as one listing showed it. It never changes; `load_timeline` gives the next one."""
 
     storage: Storage = field(repr=False)
     config: TableConfig = field(repr=False)
-    instants: tuple[Instant, ...]
-    files: TimelineFiles = field(repr=False)
-    requested: Mapping[tuple[str, Action], str] = field(repr=False)
+    listed: Listed = field(repr=False)
 
-    @cached_property
+    @property
+    def instants(self) -> tuple[Instant, ...]:
+        """Each action once, in its highest state, by requested time."""
+        return self.listed.instants
+
+    @property
+    def files(self) -> TimelineFiles:
+        return self.listed.files
+
+    @property
+    def requested(self) -> Mapping[tuple[str, Action], str]:
+        """Names of the files that request an action, by requested time and what the action completes as."""
+        return self.listed.requested
+
+    @property
     def completed(self) -> tuple[Instant, ...]:
-        return tuple(i for i in self.instants if i.is_completed)
+        return self.listed.completed
 
-    @cached_property
+    @property
     def pending(self) -> tuple[Instant, ...]:
         """Requested and inflight instants."""
-        return tuple(i for i in self.instants if not i.is_completed)
+        return self.listed.pending
 
-    @cached_property
+    @property
     def commits(self) -> tuple[Instant, ...]:
         """Completed commits, delta commits and replace commits (compactions and clusterings among them)."""
-        return tuple(i for i in self.completed if i.action in _COMMITS)
+        return self.listed.commits
 
     @property
     def last_completed(self) -> Instant | None:
@@ -74,13 +77,35 @@ class Timeline:
 
         Savepointed commits are left out: archival may have gone past them.
         """
-        saved = {i.time for i in self.instants if i.action is Action.SAVEPOINT}
-        return next((i.time for i in self.instants if _writes(i) and i.time not in saved), None)
+        return next((i.time for i in self.instants if _writes(i) and i.time not in self.listed.savepoints), None)
 
-    @cached_property
+    @property
     def greatest_known(self) -> str:
         """The greatest requested or completion time there is, empty on a new table."""
-        return max((max(i.time, i.completion_time or "") for i in self.instants), default="")
+        return self.listed.greatest_time
+
+    def find(self, time: str, action: Action) -> Instant | None:
+        """The instant of this requested time that completes as the action does."""
+        return self.listed.highest.get((time, completes_as(action)))
+
+    def commit(self, time: str) -> Instant | None:
+        """The completed commit, delta commit or replace commit of this requested time."""
+        if time not in self.listed.commit_times:
+            return None
+        return next(i for a in COMMITS if (i := self.find(time, a)) is not None and i.is_completed)
+
+    def completed_after(self, time: str) -> Sequence[Instant]:
+        """The completed instants of a later requested time."""
+        return self.completed[bisect_right(self.completed, time, key=_time) :]
+
+    def commits_after(self, time: str) -> Sequence[Instant]:
+        """The completed commits, delta commits and replace commits of a later requested time."""
+        return self.commits[bisect_right(self.commits, time, key=_time) :]
+
+    def commits_completed_after(self, time: str) -> Sequence[Instant]:
+        """The commits, delta commits and replace commits that completed later, in the order in which they did."""
+        commits = self.listed.commits_by_completion
+        return commits[bisect_right(commits, time, key=completed_at) :]
 
     @cached_property
     def greatest_time(self) -> str:
@@ -102,17 +127,17 @@ class Timeline:
 
     def is_completed(self, time: str) -> bool:
         """Whether data written by this instant is committed by an instant on the active timeline."""
-        return time in self._completed_times
+        return time in self.listed.commit_times
 
     def is_committed(self, time: str) -> bool:
         """Whether data written by this instant is visible: committed, or older than the timeline and thus archived."""
-        if time in self._completed_times:
+        if time in self.listed.commit_times:
             return True
         return time not in self._pending_times and self.start is not None and time < self.start
 
     def completion_time(self, time: str) -> str | None:
         """When the instant completed, from the active or the archived timeline; None while pending and on version 6."""
-        known = self._completion_times.get(time)
+        known = self.listed.completion_times.get(time)
         if known is not None or not has_completion_times(self.config.version) or time in self._pending_times:
             return known
         if self.start is not None and time > self.start:
@@ -138,7 +163,7 @@ class Timeline:
                     "whole action.",
                     context={"path": self.storage.url(path), "instant": instant.time},
                 )
-            known = Kept(decode_commit(body, path), len(body))
+            known = Kept(decode_commit(body, path), _MEMORY_OF_A_BYTE * len(body))
             if instant.file_name in self.files:
                 _BODIES.put(key, known)
         return known.content
@@ -149,7 +174,7 @@ class Timeline:
 
     def plan(self, instant: Instant) -> dict[str, Any]:
         """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing."""
-        name = self.requested.get((instant.time, completes_as(instant.action)))
+        name = self.requested.get(key_of(instant))
         return self._body(name) if name else {}
 
     def metadata(self, instant: Instant) -> dict[str, Any]:
@@ -183,18 +208,8 @@ class Timeline:
         return ArchivedTimeline(self.storage, self.config)
 
     @cached_property
-    def _completed_times(self) -> frozenset[str]:
-        return frozenset(i.time for i in self.commits)
-
-    @cached_property
     def _pending_times(self) -> frozenset[str]:
         return frozenset(i.time for i in self.pending if _writes(i))
-
-    @cached_property
-    def _completion_times(self) -> dict[str, str]:
-        """By requested time; a commit's before those of a savepoint or clean of the same time."""
-        others = {i.time: i.completion_time for i in self.completed if i.completion_time}
-        return others | {i.time: i.completion_time for i in self.commits if i.completion_time}
 
     @cached_property
     def _replaced(self) -> dict[FileGroup, Instant]:
@@ -229,77 +244,38 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     place = storage.url(config.timeline_path), config.version, config.timezone
     known = _LISTED.get(place)
     files = _files(storage, config, known.files if known else {})
-    if known is None or known.files != files:
-        known = _Listed.of(files, config, known)
+    if known is None or known.files is not files:
+        known = Listed(files, config, known)
         _LISTED.put(place, known)
-    return Timeline(storage, config, known.instants, known.files, known.requested)
+    return Timeline(storage, config, known)
 
 
 def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> TimelineFiles:
     """The files of the timeline's folder: by name alone where a name says all (the size of a file is a request of its
     own on a local disk), else with size and time, which then tell files of one name and tables at one place apart."""
     folder = config.timeline_path
-    if has_completion_times(config.version):
-        files: TimelineFiles = dict.fromkeys(storage.list_names(folder))
-        new = files.items() - known.items()
-        if all(says_all(name, config.version) for name, _ in new):
-            return files
-    return {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
-
-
-@dataclass(frozen=True)
-class _Listed:
-    """What the files of a timeline's folder say; of most listings little is new since the one before."""
-
     files: TimelineFiles
-    highest: Mapping[tuple[str, Action], Instant]
-    requested: Mapping[tuple[str, Action], str]
-
-    @cached_property
-    def instants(self) -> tuple[Instant, ...]:
-        return tuple(self.highest[key] for key in sorted(self.highest))
-
-    @property
-    def nbytes(self) -> int:
-        """What it takes in memory, about."""
-        return _BYTES_A_FILE * len(self.files)
-
-    @classmethod
-    def of(cls, files: TimelineFiles, config: TableConfig, before: _Listed | None) -> _Listed:
-        """`before`: what the folder said last; files that came since are looked at alone."""
-        new: Iterable[str] = files
-        requested: dict[tuple[str, Action], str] = {}
-        highest: dict[tuple[str, Action], Instant] = {}
-        if before is not None and before.files.items() <= files.items():
-            new = [name for name in files if name not in before.files]
-            requested.update(before.requested)
-            highest.update(before.highest)
-        for name in new:
-            instant = parse_instant_file(name, config.version)
-            if instant is None:
-                continue
-            key = instant.time, completes_as(instant.action)
-            if instant.state is State.REQUESTED:
-                requested[key] = name
-            known = highest.get(key)
-            if known is None or known.state < instant.state:
-                highest[key] = _with_completion_time(instant, files[name], config)
-        return cls(files, highest, requested)
+    if has_completion_times(config.version):
+        files = dict.fromkeys(storage.list_names(folder))
+        if files == known:
+            return known
+        new = [name for name in files if known.get(name, "") is not None]
+        if all(says_all(name, config.version) for name in new):
+            return files
+    files = {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
+    return known if files == known else files
 
 
 _BODIES = BoundedCache[Kept[CommitMetadata]](_BODIES_BYTES)
-"""Decoded commit bodies, by their encoded size."""
+"""Decoded commit bodies."""
 
-_LISTED = BoundedCache[_Listed](_LISTED_BYTES)
+_LISTED = BoundedCache[Listed](_LISTED_BYTES)
 """What a timeline's folder showed last."""
 
 
-def _with_completion_time(instant: Instant, info: FileInfo | None, config: TableConfig) -> Instant:
-    """Completed files that an upgrade left without completion time completed when they were last modified."""
-    if info is None or says_all(instant.file_name, config.version) or not has_completion_times(config.version):
-        return instant
-    return replace(instant, completion_time=format_millis(info.modified, config.timezone))
-
-
 def _writes(instant: Instant) -> bool:
-    return completes_as(instant.action) in _COMMITS
+    return completes_as(instant.action) in COMMITS
+
+
+def _time(instant: Instant) -> str:
+    return instant.time
