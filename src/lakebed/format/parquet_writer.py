@@ -217,7 +217,8 @@ class BaseFileWriter:
         if rows.num_rows > _SAMPLE_ROWS:
             sample = pa.concat_tables([rows.slice(at, _RUN) for at in range(0, rows.num_rows, _RUN * _RUNS_APART)])
         sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(sink, sample.schema, **self._writer_options(sample) | {"metadata_collector": None}) as to:
+        options: dict[str, Any] = self._writer_options(sample) | {"metadata_collector": None}
+        with pq.ParquetWriter(sink, sample.schema, **options) as to:
             to.write_table(_small_dictionaries(sample))
             before = sink.tell()
         return before * rows.num_rows / sample.num_rows

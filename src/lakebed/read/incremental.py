@@ -108,8 +108,9 @@ def _bound(snapshot: Snapshot, when: When, name: str) -> str:
 class Changes(Scan):
     """Rows written in (start, end]: each changed row once, as of the last commit in the range; no deletes.
 
-    Columns are those of the table now, as in real Hudi, whatever schema the commits of the range had. Where files or commits of the range are gone (cleaned, archived), the rows that the newest snapshot still shows from
-    the range's commits are given. `end` is the checkpoint: the `start` of the next read.
+    Columns are those of the table now, as in real Hudi, whatever schema the commits of the range had. Where files or
+    commits of the range are gone (cleaned, archived), the rows that the newest snapshot still shows from the range's
+    commits are given. `end` is the checkpoint: the `start` of the next read.
     """
 
     def __init__(

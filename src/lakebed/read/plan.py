@@ -127,8 +127,8 @@ def plan_scan(
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 
     `slices` overrides the file slices of the snapshot (an incremental read knows better which), `shown` is the view
-    whose columns are given, where that is another. `data_skipping`: whether indexes and statistics of the metadata table rule out files. Raises `InvalidOption`
-    for unknown columns, `UnsupportedFeature` for tables and log files that cannot be read right.
+    whose columns are given, where that is another. `data_skipping`: whether indexes and statistics of the metadata
+    table rule out files. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for tables and log files that cannot be read right.
     """
     shown = shown or snapshot
     available = table_columns(shown)
@@ -216,7 +216,8 @@ def _sources(
     path_columns = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
     sources = (_source(field, stored, by_lower, names, path_columns) for field in read_schema)
     return tuple(
-        ColumnSource(s.name, None, None) if _is_of_another_column(snapshot, file, s, read_schema) else s for s in sources
+        ColumnSource(s.name, None, None) if _is_of_another_column(snapshot, file, s, read_schema) else s
+        for s in sources
     )
 
 

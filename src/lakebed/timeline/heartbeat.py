@@ -133,8 +133,9 @@ def is_dead(
             if is_gone(writer):
                 return True
         own = body.get("intervalSeconds")
-        stated = isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own)
-        patience = (float(own) if stated else interval) * tolerable_misses
+        if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
+            interval = float(own)
+        patience = interval * tolerable_misses
         content = (info.modified, info.size, repr(body))
         return unchanged_for(storage, path, content, patience, modified=info.modified) > patience
     newest = max(_traces(storage, instant, timeline_folder), default=None)

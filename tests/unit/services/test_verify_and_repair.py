@@ -233,7 +233,10 @@ def test_ranges_from_before_a_column_became_text(version: int) -> None:
     words = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"}
     table = lakebed.create(uri, NUMBERS, table_version=version, indexes=["column_stats"], **words)
     table.upsert(pa.table({"id": [1], "city": ["a"], "v": [10], "ts": [1]}, NUMBERS))
-    table.insert(pa.table({"id": [2], "city": ["a"], "v": [9], "ts": [1]}, NUMBERS), options={"hoodie.parquet.small.file.limit": 0})
+    table.insert(
+        pa.table({"id": [2], "city": ["a"], "v": [9], "ts": [1]}, NUMBERS),
+        options={"hoodie.parquet.small.file.limit": 0},
+    )
     table.upsert(pa.table({"id": [1], "city": ["a"], "v": ["abc"], "ts": [1]}))
     assert table.indexes.verify().ok, table.indexes.verify()
     # statistics that are built by now know the texts

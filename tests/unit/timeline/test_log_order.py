@@ -32,7 +32,10 @@ def test_write_tokens_are_compared_as_text() -> None:
 
 def test_log_files_of_a_rollback_plan_by_absolute_paths() -> None:
     requests = [
-        {"partitionPath": "a/b", "logBlocksToBeDeleted": {"file:/tmp/t/a/b/.f_1.log.2_1-0-1": 7, ".g_1.log.1_1-0-1": 9}},
+        {
+            "partitionPath": "a/b",
+            "logBlocksToBeDeleted": {"file:/tmp/t/a/b/.f_1.log.2_1-0-1": 7, ".g_1.log.1_1-0-1": 9},
+        },
         {"partitionPath": "", "logBlocksToBeDeleted": {"/tmp/t/.h_1.log.1_1-0-1": 3}, "filesToBeDeleted": ["/tmp/t/x"]},
     ]
     plan = {"RollbackRequests": requests}

@@ -180,7 +180,13 @@ def test_no_file_outgrows_its_maximum(make: Make, uri: str, kinds: str, sort: st
 def test_small_first_batches_and_then_larger_rows(make: Make, sort: str) -> None:
     sizes = {"hoodie.parquet.max.file.size": LIMIT, "hoodie.parquet.small.file.limit": LIMIT // 2}
     table = make(WIDE, index="simple", partition_by=None, sort=sort)
-    given = [stretches("s").slice(0, 20), stretches("s", 10_000), stretches("rr", 20_000), stretches("srr", 30_000), stretches("r", 5_000)]
+    given = [
+        stretches("s").slice(0, 20),
+        stretches("s", 10_000),
+        stretches("rr", 20_000),
+        stretches("srr", 30_000),
+        stretches("r", 5_000),
+    ]
     for part in given:
         table.upsert(part, options=sizes)
         written = [file_slice.base_file.size for file_slice in table.files if file_slice.base_file]
