@@ -65,14 +65,15 @@ def pattern_parts(pattern: str) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def printed(local: Any, pattern: str) -> Any:
+def printed(local: Any, pattern: str, more_years: Any = None) -> Any:
     """The texts of wall-clock times (timestamps without zone, or dates), null for null; array or expression as `local`.
+    `more_years` are added to the year of each.
 
     >>> printed(pa.array([0, None], pa.timestamp("us")), "yyyy-MM-dd").to_pylist()
     ['1970-01-01', None]
     """
     times = local.cast(MICROS)
-    pieces = [piece for part in pattern_parts(pattern) for piece in _pieces(part, times)]
+    pieces = [piece for part in pattern_parts(pattern) for piece in _pieces(part, times, more_years)]
     as_scalar = pc.scalar if isinstance(local, pc.Expression) else pa.scalar
     texts = [as_scalar(piece) if isinstance(piece, str) else piece for piece in [*pieces, ""]]
     return pc.binary_join_element_wise(*texts, null_handling="emit_null")
@@ -93,12 +94,13 @@ def _quoted(pattern: str, start: int) -> tuple[str, int]:
     raise _unknown(pattern, pattern[start:])
 
 
-def _pieces(part: Part, times: Any) -> list[Any]:
+def _pieces(part: Part, times: Any, more_years: Any) -> list[Any]:
     match part.letter:
         case "":
             return [part.text]
         case "y":
-            return _year(pc.year(times), part.count)
+            years = pc.year(times)
+            return _year(years if more_years is None else pc.add(years, more_years), part.count)
         case "M":
             return [_padded(pc.month(times), part.count)]
         case "d":

@@ -29,6 +29,7 @@ from lakebed.format.avro_wrappers import (
 
 _UTC = "UTC"
 _WIDEST_DECIMAL = 38
+_WIDEST_PRODUCT = 76
 _DECIMAL_ORDINAL = 10
 _ORDINALS: dict[int, pa.DataType] = {
     1: pa.null(),
@@ -91,7 +92,7 @@ def wrap(bounds: pa.Array, index_version: int) -> tuple[int, pa.BinaryArray]:
     ordinal, _ = value_type_of(bounds.type)
     branch = (_V1_WRAPPERS if index_version < 2 else _V2_WRAPPERS).get(ordinal, BOOLEAN if ordinal == 2 else LONG)
     if branch in (BYTES, DECIMAL) and pa.types.is_decimal(bounds.type):
-        return branch, encode_binaries(unscaled(bounds if branch == BYTES else _rescaled(bounds)))
+        return branch, encode_binaries(unscaled(bounds if branch == BYTES else _wrapped_decimals(bounds)))
     if branch == STRING:
         return branch, encode_binaries(pc.fill_null(bounds.cast(pa.string()), ""))
     if branch == BYTES:
@@ -102,6 +103,15 @@ def wrap(bounds: pa.Array, index_version: int) -> tuple[int, pa.BinaryArray]:
     if branch == BOOLEAN:
         return branch, encode_fixed(pc.fill_null(bounds, False).to_numpy(zero_copy_only=False))
     return branch, encode_longs(_numbers(bounds))
+
+
+def have_room(bounds: pa.Array, index_version: int) -> pa.Array:
+    """For each bound whether `wrap` takes it: version 1 keeps decimals with 15 digits before and behind the point."""
+    if index_version < 2 and pa.types.is_decimal(bounds.type):
+        kept = as_type(bounds, WRAPPED_DECIMAL)
+        if kept.null_count > bounds.null_count:
+            return pc.or_(bounds.is_null(), kept.is_valid())
+    return pa.repeat(pa.scalar(True), len(bounds))
 
 
 def typed(values: pa.Array, branch: int, kind: pa.DataType | None) -> pa.Array:
@@ -121,6 +131,8 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if own == kind:
         return values
     try:
+        if pa.types.is_decimal(own) and pa.types.is_decimal(kind):
+            return _rescaled(values, kind)
         if _is_number(own) and _is_number(kind):
             # a reader widens floats by way of their text
             text = pa.types.is_float32(own) and pa.types.is_float64(kind)
@@ -131,7 +143,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
             return values.cast(kind)
         if pa.types.is_binary(own) and pa.types.is_decimal(kind):
             # releases before 1.0 turn decimals into bytes of that scale when they compact
-            return decimals(values.cast(pa.binary()), WRAPPED_DECIMAL).cast(kind)
+            return _rescaled(decimals(values.cast(pa.binary()), WRAPPED_DECIMAL), kind)
         if pa.types.is_timestamp(own) and pa.types.is_timestamp(kind):
             return values.cast(pa.timestamp(own.unit)).cast(pa.timestamp(kind.unit)).cast(kind)
     except pa.ArrowInvalid:
@@ -157,9 +169,15 @@ def common_type(kinds: list[pa.DataType]) -> pa.DataType:
     return result
 
 
-def _rescaled(values: pa.Array) -> pa.Array:
+def _rescaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Raises `pa.ArrowInvalid` for a value without room: with 128 bits Arrow's product wraps around instead."""
+    wide = values.cast(pa.decimal256(_WIDEST_PRODUCT, values.type.scale))
+    return wide.cast(pa.decimal256(_WIDEST_PRODUCT, kind.scale)).cast(kind)
+
+
+def _wrapped_decimals(values: pa.Array) -> pa.Array:
     try:
-        return values.cast(WRAPPED_DECIMAL)
+        return _rescaled(values, WRAPPED_DECIMAL)
     except pa.ArrowInvalid as cause:
         raise UnsupportedFeature(
             f"column stats of this table version have no room for a value of {values.type}",
@@ -176,9 +194,10 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
 def _where_castable(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Value by value: only where a column changed its type and a bound has no place in the new one."""
     out: list[Any] = []
-    for value in values:
+    decimal = pa.types.is_decimal(values.type) and pa.types.is_decimal(kind)
+    for at, value in enumerate(values):
         try:
-            out.append(value.cast(kind))
+            out.append(_rescaled(values.slice(at, 1), kind)[0] if decimal else value.cast(kind))
         except pa.ArrowInvalid:
             out.append(pa.scalar(None, kind))
     return pa.array([scalar.as_py() for scalar in out], kind)

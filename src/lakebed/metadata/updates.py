@@ -25,7 +25,7 @@ from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.stats_lookup import Stats
 from lakebed.metadata.stats_records import stats_schema
-from lakebed.metadata.stats_types import as_type
+from lakebed.metadata.stats_types import as_type, have_room
 
 Kinds = Mapping[str, pa.DataType]
 Int64s = npt.NDArray[np.int64]
@@ -81,12 +81,13 @@ def _arrays(keys: list[str], names: list[str | None], sizes: list[int], deleted:
     return [pa.array(keys, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64()), pa.array(deleted)]
 
 
-def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
+def stats_of(files: Sequence[NewFile], kinds: Kinds, index_version: int) -> Stats:
     """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types.
 
     A file has no stats of a column where it has NaN: real Hudi takes no comparison with NaN for true when it skips
     files and partitions, so it would miss rows. Nor has it any where the range is not known, which real Hudi would take
-    for a column of nulls. Of what has no record it takes everything for possible.
+    for a column of nulls, or where a record of the index's version has no room for a bound. Of what has no record it
+    takes everything for possible.
     """
     ranged = [(f, f.ranges, frozenset(f.ranges.schema.names)) for f in files if f.ranges is not None]
     all_keys = file_keys([f.partition for f, _, _ in ranged], [f.name for f, _, _ in ranged])
@@ -105,6 +106,9 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds) -> Stats:
         table = _stats_table(column_stats_keys(column, keys), names, bounds, counts, tight=False)
         if any(bound.null_count for bound in bounds):
             table = table.filter(pc.invert(_is_unknown(table)))
+        if pa.types.is_decimal(kind):
+            low, high = (have_room(table[side].combine_chunks(), index_version) for side in ("min", "max"))
+            table = table.filter(pc.and_(low, high))
         is_whole = not pa.types.is_floating(kind) or not pc.any(pc.is_nan(bounds[1])).as_py()
         found[column] = table if is_whole else table.filter(pc.invert(_has_nan(table)))
     return found

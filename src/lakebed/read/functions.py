@@ -10,6 +10,11 @@ import pyarrow.compute as pc
 
 from lakebed.expressions.time_patterns import printed
 
+_YEARS_OF_CYCLE = 400
+_CYCLE = 146_097 * 86_400_000_000
+# the beginning of the years 10000 and -10000, in microseconds
+_FAR_FUTURE = 253_402_300_800_000_000
+_FAR_PAST = -377_736_739_200_000_000
 Kernel = Callable[[Sequence[pc.Expression], pa.DataType, tuple[Any, ...]], pc.Expression]
 
 
@@ -29,9 +34,18 @@ def _date_of(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any
 
 
 def _from_unixtime(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    """Arrow knows no years beyond 32767: far times are printed as those of some 400 years earlier or later, after
+    which days and weekdays repeat, and clocks are put forward and back as before."""
     pattern, zone = options
-    times = args[0].cast(pa.int64()).cast(pa.timestamp("s")).cast(pa.timestamp("s", tz="UTC"))
-    return printed(pc.local_timestamp(times.cast(pa.timestamp("s", tz=zone))), pattern)
+    micros = pc.multiply(args[0].cast(pa.int64()), 1_000_000)  # a product that is too great wraps around, as Spark's
+    cycles = pc.if_else(
+        pc.greater(micros, _FAR_FUTURE),
+        pc.divide(pc.subtract(micros, _FAR_FUTURE), _CYCLE),
+        pc.if_else(pc.less(micros, _FAR_PAST), pc.divide(pc.subtract(micros, _FAR_PAST), _CYCLE), 0),
+    )
+    near = pc.subtract(micros, pc.multiply(cycles, _CYCLE)).cast(pa.timestamp("us", tz="UTC"))
+    local = pc.local_timestamp(near.cast(pa.timestamp("us", tz=zone)))
+    return printed(local, pattern, pc.multiply(cycles, _YEARS_OF_CYCLE))
 
 
 def _seconds(times: pc.Expression) -> pc.Expression:

@@ -128,7 +128,8 @@ def plan_scan(
 
     `slices` overrides the file slices of the snapshot (an incremental read knows better which), `shown` is the view
     whose columns are given, where that is another. `data_skipping`: whether indexes and statistics of the metadata
-    table rule out files. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for tables and log files that cannot be read right.
+    table rule out files. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for tables and log files that
+    cannot be read right.
     """
     shown = shown or snapshot
     available = table_columns(shown)
@@ -214,11 +215,9 @@ def _sources(
     by_lower = {n.lower(): n for n in stored.names if lower[n.lower()] == 1}
     names = history.stored_names(file.instant, read_schema) if history else {}
     path_columns = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
-    sources = (_source(field, stored, by_lower, names, path_columns) for field in read_schema)
-    return tuple(
-        ColumnSource(s.name, None, None) if _is_of_another_column(snapshot, file, s, read_schema) else s
-        for s in sources
-    )
+    sources = [_source(field, stored, by_lower, names, path_columns) for field in read_schema]
+    hidden = (_is_of_another_column(snapshot, file, source, read_schema) for source in sources)
+    return tuple(ColumnSource(s.name, None, None) if h else s for s, h in zip(sources, hidden, strict=True))
 
 
 def _is_of_another_column(snapshot: Snapshot, file: BaseFile, source: ColumnSource, read_schema: pa.Schema) -> bool:

@@ -24,7 +24,7 @@ from lakebed.metadata.keys import ALL_PARTITIONS, file_keys, partition_identifie
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.metadata.secondary_updates import indexed_pairs
-from lakebed.metadata.stats_columns import stats_columns
+from lakebed.metadata.stats_columns import index_version_of, stats_columns
 from lakebed.metadata.stats_lookup import Stats
 from lakebed.metadata.updates import Kinds, NewFile, merged_partition_stats, stats_of
 from lakebed.model import META_COLUMNS
@@ -130,7 +130,7 @@ class DataFacts:
 
     @cached_property
     def stats(self) -> Stats:
-        return stats_of(self.files, self.kinds)
+        return stats_of(self.files, self.kinds, index_version_of(self.snapshot.config.version))
 
     @cached_property
     def partition_stats(self) -> Stats:

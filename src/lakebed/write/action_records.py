@@ -63,7 +63,7 @@ class ActionRecords:
         said = {FILES: file_records(files, form, partitions=paths)}
         if COLUMN_STATS in self.partitions:
             index_version = index_version_of(version)
-            new = stats_of(files, self.kinds)
+            new = stats_of(files, self.kinds, index_version)
             said[COLUMN_STATS] = column_stats_records(new, form, index_version)
             if PARTITION_STATS in self.partitions:
                 said[PARTITION_STATS] = self._partition_stats(files, new, index_version)

@@ -57,10 +57,10 @@ class BeginningRecords:
         if partition == COLUMN_STATS:
             definition = stats_definitions(list(self._kinds), version=config.version).get(COLUMN_STATS)
             return _grouped(
-                partition, column_stats_records(stats_of(files, self._kinds), form, index_version)
+                partition, column_stats_records(stats_of(files, self._kinds, index_version), form, index_version)
             ), definition
         if partition == PARTITION_STATS:
-            new = stats_of(files, self._kinds)
+            new = stats_of(files, self._kinds, index_version)
             live = live_files(self.snapshot.base_files())
             records = partition_stats_records({}, new, live, self._kinds, form, index_version)
             return _grouped(partition, Records.upserts(records.keys, records.values)), None

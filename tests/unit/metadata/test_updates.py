@@ -29,7 +29,7 @@ def struct(kind: pa.DataType) -> pa.StructType:
 @pytest.mark.parametrize("odd", [(1.0, NAN), (NAN, NAN)])
 def test_nothing_is_said_of_a_column_with_nan(odd: tuple[float, float]) -> None:
     """Real Hudi finds `x > 1` true for NaN in rows, and false for it in statistics."""
-    stats = stats_of([file("a", *odd), file("b", 3.0, 4.0)], KINDS)
+    stats = stats_of([file("a", *odd), file("b", 3.0, 4.0)], KINDS, 2)
     assert stats["x"]["file_name"].to_pylist() == ["b"]
     assert stats["n"]["file_name"].to_pylist() == ["a", "b"]
     merged, deleted = merged_partition_stats({}, stats, {"p": ["a", "b"]}, KINDS)
@@ -39,15 +39,16 @@ def test_nothing_is_said_of_a_column_with_nan(odd: tuple[float, float]) -> None:
 
 
 def test_zero_to_zero_may_be_real_hudis_nan() -> None:
-    known = stats_of([file("a", 0.0, 0.0)], KINDS)
-    merged, deleted = merged_partition_stats(known, stats_of([file("b", 3.0, 4.0)], KINDS), {"p": ["a", "b"]}, KINDS)
+    known = stats_of([file("a", 0.0, 0.0)], KINDS, 2)
+    new = stats_of([file("b", 3.0, 4.0)], KINDS, 2)
+    merged, deleted = merged_partition_stats(known, new, {"p": ["a", "b"]}, KINDS)
     assert "x" not in merged
     assert deleted == [column_prefix("x", "p")]
 
 
 def test_infinities_and_nulls_are_ranges() -> None:
     inf = float("inf")
-    stats = stats_of([file("a", -inf, 1.0), file("b", None, None, nulls=3), file("c", 0.0, inf)], KINDS)
+    stats = stats_of([file("a", -inf, 1.0), file("b", None, None, nulls=3), file("c", 0.0, inf)], KINDS, 2)
     merged, deleted = merged_partition_stats({}, stats, {"p": ["a", "b", "c"]}, KINDS)
     assert deleted == []
     assert [merged["x"][side].to_pylist() for side in ("min", "max")] == [[-inf], [inf]]

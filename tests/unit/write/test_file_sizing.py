@@ -154,7 +154,7 @@ TOLERANCE = 1.1
 
 
 def stretches(kinds: str, start: int = 0) -> pa.Table:
-    """Rows of 200 bytes, 1,500 of each kind in turn: `r` random ones, which no codec makes smaller, `s` all the same."""
+    """Rows of 200 bytes, 1,500 of each kind: `r` random ones, which no codec makes smaller, `s` all the same."""
     dice = np.random.default_rng(start)
     parts = [dice.bytes(300_000) if kind == "r" else b"x" * 300_000 for kind in kinds]
     values = [part[at : at + 200] for part in parts for at in range(0, 300_000, 200)]
