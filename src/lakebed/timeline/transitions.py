@@ -37,7 +37,8 @@ class TimelineWriter:
         The body must be this writer's alone (commits carry a writer id), so that reading back tells whose file it is.
         Raises `CommitConflict` if the inflight file is gone (another writer took this one for dead and rolled it back)
         or the instant is completed by someone else, and `CommitStateUnknown` if storage does not tell whether the file
-        was created: then nothing may be cleaned up.
+        was created: then nothing may be cleaned up. Of a rollback nobody but the next writer, who runs it again if need
+        be, has to know: there it is the `StorageError`.
         """
         version = self.config.version
         if self.storage.head(self._path(inflight_name(action, time, version))) is None:
@@ -50,7 +51,7 @@ class TimelineWriter:
         try:
             self._create(name, body, time)
         except StorageError as cause:
-            if not cause.context.get("doubtful"):
+            if not cause.context.get("doubtful") or action is Action.ROLLBACK:
                 raise
             raise CommitStateUnknown(
                 f"storage did not tell whether instant {time} of {self.storage.url()} was committed",

@@ -152,6 +152,14 @@ def test_what_cannot_be_settled_is_said(storage: MemoryStorage, config: TableCon
     assert [i.state for i in load_timeline(storage, config).instants] == [state]
 
 
+def test_of_a_rollback_the_caller_just_runs_it_again(storage: MemoryStorage, config: TableConfig) -> None:
+    writer = TimelineWriter(Unreachable(storage, worked=True), config)
+    writer.request(Action.ROLLBACK, T)
+    writer.inflight(Action.ROLLBACK, T)
+    with pytest.raises(StorageError):
+        writer.complete(Action.ROLLBACK, T, C, BODY)
+
+
 def test_another_writers_completed_file_is_a_conflict(storage: MemoryStorage, config: TableConfig) -> None:
     begun(storage, config).complete(Action.COMMIT, T, C, b"{} writer 2")
     with pytest.raises(CommitConflict, match="another writer has created"):
