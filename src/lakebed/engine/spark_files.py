@@ -33,7 +33,17 @@ def can_open(spark: SparkSession, url: str) -> bool:
     return True
 
 
+_OPTIONS = {
+    "recursiveFileLookup": "true",
+    "mergeSchema": "false",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",
+}
+
+
 def read_parquet(spark: SparkSession, urls: Sequence[str], ddl: str) -> DataFrame:
-    """These files, as they are: no partition columns from folder names, no globbing, the given schema."""
-    reader = spark.read.schema(ddl).option("recursiveFileLookup", "true").option("mergeSchema", "false")
+    """These files, as they are: no partition columns from folder names, no globbing, the given schema. One that is
+    missing or damaged is an error whatever the session says; checksums of pages are checked where there are some."""
+    reader = spark.read.schema(ddl).options(**_OPTIONS)
     return reader.parquet(*[_GLOB.sub(r"\\\1", url) for url in urls])

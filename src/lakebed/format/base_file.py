@@ -83,7 +83,7 @@ class Footer:
 
 def read_footer(storage: Storage, path: str, size: int | None = None) -> Footer:
     """Schema, key-values and counts of a base file; one or two small reads. `CorruptFile` if it is no Parquet file."""
-    with naming_parquet(path), storage.open_input(path, size) as source:
+    with naming_damage(path), storage.open_input(path, size) as source:
         _check_size(source, size)
         return _footer_of(pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us"), path)
 
@@ -118,10 +118,10 @@ def read_base_file(
 
     `columns` are top-level names (None: all); those that the file lacks are left out. `dictionary` names string columns
     to give as dictionary arrays; a `footer` that is known is not read again. Memory stays at a batch and one compressed
-    row group of normal size; larger row groups (files of other writers) are read through small buffers. Raises
-    `CorruptFile` for what is no Parquet file.
+    row group of normal size; larger row groups (files of other writers) are read through small buffers. Checksums of
+    pages are checked where the file has some. Raises `CorruptFile` for what is no Parquet file.
     """
-    with naming_parquet(path), storage.open_input(path, size) as source:
+    with naming_damage(path), storage.open_input(path, size) as source:
         _check_size(source, size)
         metadata = pq.read_metadata(source) if footer is None else footer.metadata
         file = pq.ParquetFile(source, **_read_options(metadata, dictionary))
@@ -129,13 +129,13 @@ def read_base_file(
         names = footer.schema.names if columns is None else [c for c in columns if c in footer.schema.names]
         schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
         for group in range(footer.row_groups) if row_groups is None else row_groups:
-            rows = min(batch_rows, _rows_of_bytes(footer.metadata.row_group(group), _BATCH_BYTES))
-            left = footer.metadata.row_group(group).num_rows
+            told = footer.metadata.row_group(group)
+            rows, read = min(batch_rows, _rows_of_bytes(told, _BATCH_BYTES)), 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
-                left -= batch.num_rows
+                read += batch.num_rows
                 yield _batch_as(batch, schema)
-            if left and names:  # a page that tells of fewer values than it had ends a column early
-                raise ValueError(f"row group {group} lacks {left} rows")
+            if names:
+                check_rows(path, read, told.num_rows)
 
 
 def _read_options(metadata: Any, dictionary: Sequence[str]) -> dict[str, Any]:
@@ -149,6 +149,7 @@ def _read_options(metadata: Any, dictionary: Sequence[str]) -> dict[str, Any]:
         "pre_buffer": prefetch,
         "buffer_size": 0 if prefetch else _READ_BUFFER,
         "coerce_int96_timestamp_unit": "us",
+        "page_checksum_verification": True,
     }
 
 
@@ -191,6 +192,17 @@ def _check_size(source: Any, size: int | None) -> None:
         raise ValueError(f"it has {source.size()} bytes and should have {size}")
 
 
+def check_rows(path: str, read: int, told: int) -> None:
+    """Raise `CorruptFile` where a row group gave another number of rows than the footer tells: the head of a page,
+    which has no checksum, may have been changed."""
+    if read != told:
+        raise CorruptFile(
+            f"base file {path} gives {read} rows of a row group with {told}",
+            hint=_HINT,
+            context={"path": path},
+        )
+
+
 @contextmanager
 def naming_parquet(path: str, hint: str = _HINT) -> Generator[None]:
     """Whatever broken bytes lead Arrow to as `CorruptFile` with the path; what the system refuses as `StorageError`."""
@@ -204,3 +216,18 @@ def naming_parquet(path: str, hint: str = _HINT) -> Generator[None]:
         if isinstance(error, MemoryError):
             hint = "The machine has no memory left, or the file tells of a page that is larger than the page is."
         raise CorruptFile(f"{path} cannot be read as Parquet: {error}", hint=hint, context={"path": path}) from error
+
+
+@contextmanager
+def naming_damage(path: str) -> Generator[None]:
+    """As `naming_parquet`, of a base file: one that the table lists and that is not there is damage, too."""
+    try:
+        with naming_parquet(path):
+            yield
+    except FileNotFoundError as error:
+        raise CorruptFile(
+            f"base file {path} is missing, and the table lists it",
+            hint="Open the table again: it may have been cleaned since. Otherwise restore the file, or roll back the "
+            "commit that wrote it",
+            context={"path": path},
+        ) from error

@@ -205,6 +205,7 @@ class BaseFileWriter:
             "data_page_size": settings.page_size,
             "write_batch_size": _page_check_rows(first_rows, settings.page_size),
             "store_schema": False,
+            "write_page_checksum": True,
             "metadata_collector": self._metadata,
         }
         if any(pt.is_time(kind) for kind in paths.values()):

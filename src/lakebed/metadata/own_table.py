@@ -19,7 +19,7 @@ from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import commit_from_record, encode_commit
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.timeline import Timeline, load_timeline, remember_commit
 from lakebed.timeline.transitions import TimelineWriter
 
 T = TypeVar("T")
@@ -157,7 +157,12 @@ class OwnTable:
             "operationType": operation,
             "partitionToReplaceFileIds": {partition: list(ids) for partition, ids in (replaced or {}).items()},
         }
-        return self.finish(action, instant, encode_commit(commit_from_record(record), self.version, action))
+        commit = commit_from_record(record)
+        body = encode_commit(commit, self.version, action)
+        config = self.slices.config
+        done = self.finish(action, instant, body)
+        remember_commit(self.storage, config, done, commit, len(body))
+        return done
 
     def finish(self, action: Action, instant: str, body: bytes) -> Instant:
         """Complete an instant with this body.

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.format.base_file import naming_parquet
+from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.format.key_positions import POSITIONS, KeyPositions
@@ -160,11 +160,12 @@ class KeySearch:
         rows = {number: held.rows(wanted[number]) for number, held in maybe.items() if held is not None}
         if all(number in rows and not len(rows[number]) for number in wanted):
             return []
-        with naming_parquet(file.path):
+        with naming_damage(file.path):
             source = storage.open_input(file.path, file.size)
             options: dict[str, Any] = {
                 "metadata": metadata,
                 "coerce_int96_timestamp_unit": "us",
+                "page_checksum_verification": True,
                 # a remote file's columns in one request; on a local disk or in memory that costs more than it saves
                 "pre_buffer": isinstance(source, pa.PythonFile),
             }
@@ -176,6 +177,7 @@ class KeySearch:
                     hits = rows.get(number)
                     if hits is None:
                         stored = plain_texts(parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False)[0])
+                        check_rows(file.path, len(stored), metadata.row_group(number).num_rows)
                         held = KeyPositions.of(stored)
                         POSITIONS.put((*place, number), held)
                         hits = held.rows(keys)

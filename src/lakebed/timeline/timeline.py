@@ -239,6 +239,13 @@ class Timeline:
         return f"{self.config.timeline_path}/{name}"
 
 
+def remember_commit(storage: Storage, config: TableConfig, instant: Instant, body: CommitMetadata, size: int) -> None:
+    """Keep the body of a commit that this process has just completed, so that nobody here reads it again. Where
+    listings tell files apart by more than their names it is read all the same."""
+    if has_completion_times(config.version):
+        _BODIES.put((storage.url(f"{config.timeline_path}/{instant.file_name}"), None), Kept(body, size))
+
+
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     """The active timeline, by one listing; by two where an upgrade left instants without completion time."""
     place = storage.url(config.timeline_path), config.version, config.timezone

@@ -9,6 +9,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from lakebed.errors import CorruptFile
 from lakebed.format.hfile_source import BytesSource
 from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, block_bytes, rollback_block
 from lakebed.format.log_scan import BlockHead, scan_blocks
@@ -86,7 +87,17 @@ def test_records_of_a_deltacommit_that_is_not_completed_are_not_visible() -> Non
     instant, everything, own = last_commit(storage)
     metadata, _ = opened_again(storage)
     pending_again(storage, METADATA_TIMELINE, metadata.slices.timeline, instant, Action.DELTACOMMIT)
+    pending_again(storage, TIMELINE, opened_again(storage)[1], instant, Action.COMMIT)
     assert names(opened_again(storage)[0]) == everything - own
+
+
+def test_a_completed_commit_without_its_deltacommit_is_damage() -> None:
+    storage = unpacked("v9_cow_simple")
+    instant, _, _ = last_commit(storage)
+    metadata, _ = opened_again(storage)
+    pending_again(storage, METADATA_TIMELINE, metadata.slices.timeline, instant, Action.DELTACOMMIT)
+    with pytest.raises(CorruptFile, match=f"no delta commit of the table's commit {instant}"):
+        opened_again(storage)[0].files()
 
 
 def test_on_version_6_blocks_are_judged_by_their_own_instant() -> None:

@@ -195,7 +195,9 @@ def test_what_a_small_delta_commit_asks_of_storage(version: int) -> None:
     logs = 4 if version >= 8 else 3
     # properties and the timeline once, each partition once; three timeline files and a log file for each file group
     lists = 1 + len(records)
-    assert counted.counts == {"read": 1, "list": lists, "put_if_absent": 3, "write": logs, "head": 1}
+    # before version 8 a file's name does not tell it from another: the last delta commit's body is read again
+    reads = 1 if version >= 8 else 2
+    assert counted.counts == {"read": reads, "list": lists, "put_if_absent": 3, "write": logs, "head": 1}
 
 
 def partitioned(version: int) -> tuple[Maintained, dict[tuple[str, str], str]]:
