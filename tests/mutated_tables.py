@@ -279,6 +279,24 @@ class Case:
     mutation: str
     files: Files
 
+    @property
+    def before(self) -> bytes:
+        return self.sample.files[self.path]
+
+    @property
+    def is_of_same_size(self) -> bool:
+        return len(self.before) == len(self.files.get(self.path, b""))
+
+    @property
+    def has_digest(self) -> bool:
+        """Whether the sync marker of an Avro file of lakebed's tells of a change."""
+        return self.before.startswith(b"Obj") and self.before[-16:].startswith(b"lkb1")
+
+    @property
+    def names_base_files(self) -> bool:
+        """Whether the body that came from elsewhere names base files, each of which carries its instant's time."""
+        return b".parquet" in self.files.get(self.path, b"")
+
     def __str__(self) -> str:
         return f"case {self.number}: {self.sample.name}, {self.mutation} {self.kind} {self.path}"
 

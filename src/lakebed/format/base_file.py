@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.json_text import parse_json_object
+from lakebed.format.parquet_footer import read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.storage.failure import from_os_error
 
@@ -85,7 +86,9 @@ def read_footer(storage: Storage, path: str, size: int | None = None) -> Footer:
     """Schema, key-values and counts of a base file; one or two small reads. `CorruptFile` if it is no Parquet file."""
     with naming_damage(path), storage.open_input(path, size) as source:
         _check_size(source, size)
-        return _footer_of(pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us"), path)
+        metadata = read_metadata(source)
+        options = {"metadata": metadata, "pre_buffer": False, "coerce_int96_timestamp_unit": "us"}
+        return _footer_of(pq.ParquetFile(source, **options), path)
 
 
 def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
@@ -123,7 +126,7 @@ def read_base_file(
     """
     with naming_damage(path), storage.open_input(path, size) as source:
         _check_size(source, size)
-        metadata = pq.read_metadata(source) if footer is None else footer.metadata
+        metadata = read_metadata(source) if footer is None else footer.metadata
         file = pq.ParquetFile(source, **_read_options(metadata, dictionary))
         footer = footer or _footer_of(file, path)
         names = footer.schema.names if columns is None else [c for c in columns if c in footer.schema.names]
@@ -204,7 +207,7 @@ def check_rows(path: str, read: int, told: int) -> None:
 
 
 @contextmanager
-def naming_parquet(path: str, hint: str = _HINT) -> Generator[None]:
+def naming_parquet(path: str, hint: str = _HINT, what: str = "base file") -> Generator[None]:
     """Whatever broken bytes lead Arrow to as `CorruptFile` with the path; what the system refuses as `StorageError`."""
     try:
         yield
@@ -215,7 +218,9 @@ def naming_parquet(path: str, hint: str = _HINT) -> Generator[None]:
             raise from_os_error(error, "read", path) from error
         if isinstance(error, MemoryError):
             hint = "The machine has no memory left, or the file tells of a page that is larger than the page is."
-        raise CorruptFile(f"{path} cannot be read as Parquet: {error}", hint=hint, context={"path": path}) from error
+        raise CorruptFile(
+            f"{what} {path} cannot be read as Parquet: {error}", hint=hint, context={"path": path}
+        ) from error
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
     unknown: tuple[str, ...] = ()
     if any(file_slice.log_files for file_slice in data.snapshot.file_slices()):
         unknown += (PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX)  # rows in log files are not looked at
-    kept = [p for p in partitions if not is_expression_index(p) or p in expressions.indexes]
+    kept = [p for p in partitions if (p in expressions.indexes if is_expression_index(p) else data.knows(p))]
     known = tuple(p for p in kept if not p.startswith(unknown))
 
     def both(partition: str) -> tuple[pa.Table, pa.Table]:

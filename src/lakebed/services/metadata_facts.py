@@ -61,6 +61,11 @@ class DataFacts:
             return place_facts(self.places, partitioned=self.indexes.partitioned)
         return pair_facts(self.pairs(partition))
 
+    def knows(self, partition: str) -> bool:
+        """Whether `of` can tell: not of a partition that no release has, or of an index without a definition."""
+        plain = (FILES, COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS, RECORD_INDEX)
+        return partition in plain or partition in self.indexes.secondary
+
     @cached_property
     def _listing(self) -> Listing:
         return list_table(self.snapshot.storage)

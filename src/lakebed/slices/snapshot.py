@@ -218,7 +218,7 @@ class Snapshot:
         if base_file.instant not in self._named:
             stats = self.timeline.commit_metadata(instant).stats.values()
             sizes = {s.path: s.file_size for group in stats for s in group}
-            if sizes and not any(f"_{instant.time}." in path for path in sizes):
+            if sizes and not any(path.endswith(f"_{instant.time}.parquet") for path in sizes):
                 raise CorruptFile(
                     f"{self.config.timeline_path}/{instant.file_name} names no file of its own instant",
                     hint="It was overwritten by another commit's body; restore it from a copy.",

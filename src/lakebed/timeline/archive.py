@@ -168,7 +168,7 @@ class LsmHistory:
 
     def _read(self, file: LsmFile, columns: list[str]) -> pa.Table:
         path = f"{self.config.archive_folder}/{file.name}"
-        with naming_parquet(path, ARCHIVE_HINT):
+        with naming_parquet(path, ARCHIVE_HINT, "history file"):
             found = read_history(self.storage, path, file.size, columns)
             kinds = {name: pa.binary() if name in ("metadata", "plan") else pa.string() for name in columns}
             return found.cast(pa.schema([found.schema.field(n).with_type(kinds[n]) for n in found.schema.names]))

@@ -185,7 +185,7 @@ def _merge_levels(timeline: Timeline, files: list[LsmFile]) -> None:
 
 def _read_history(timeline: Timeline, file: LsmFile) -> pa.Table:
     path = f"{timeline.config.archive_folder}/{file.name}"
-    with naming_parquet(path, ARCHIVE_HINT):
+    with naming_parquet(path, ARCHIVE_HINT, "history file"):
         return read_history(timeline.storage, path, file.size).cast(_HISTORY)
 
 

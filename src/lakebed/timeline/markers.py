@@ -15,7 +15,7 @@ from lakebed.timeline.written_files import is_data_path
 
 MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 TEMP_FOLDER = f"{HOODIE}/.temp"
-_MARKER = re.compile(r"^(?P<path>.+)\.marker\.(?P<kind>CREATE|MERGE|APPEND)$")
+_MARKER = re.compile(r"^(?P<path>[^\0]+)\.marker\.(?P<kind>CREATE|MERGE|APPEND)$")
 _SERVER_FILE = re.compile(r"^MARKERS\d+$")
 
 

@@ -163,7 +163,7 @@ class Timeline:
                     "whole action.",
                     context={"path": self.storage.url(path), "instant": instant.time},
                 )
-            known = Kept(decode_commit(body, path), _MEMORY_OF_A_BYTE * len(body))
+            known = Kept(_own_files(decode_commit(body, path), instant, path), _MEMORY_OF_A_BYTE * len(body))
             if instant.file_name in self.files:
                 _BODIES.put(key, known)
         return known.content
@@ -278,6 +278,20 @@ _BODIES = BoundedCache[Kept[CommitMetadata]](_BODIES_BYTES)
 
 _LISTED = BoundedCache[Listed](_LISTED_BYTES)
 """What a timeline's folder showed last."""
+
+
+def _own_files(meta: CommitMetadata, instant: Instant, path: str) -> CommitMetadata:
+    """A body, if it is this instant's: base files carry the time of the instant that wrote them in their names."""
+    end = f"_{instant.time}.parquet"
+    for stats in meta.stats.values():
+        other = next((s.path for s in stats if s.path.endswith(".parquet") and not s.path.endswith(end)), None)
+        if other is not None:
+            raise CorruptFile(
+                f"{path} names {other}, a file of another instant",
+                hint="It was overwritten by another commit's body; restore it from a copy.",
+                context={"path": path},
+            )
+    return meta
 
 
 def _writes(instant: Instant) -> bool:
