@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, product
 
@@ -35,7 +35,7 @@ def cases(few: int, many: int) -> list[tuple[str, int, int]]:
 
 
 @contextmanager
-def ended(*writers: Writer) -> Iterator[None]:
+def ended(*writers: Writer) -> Generator[None]:
     """No process outlives the block; a failure tells what they did."""
     try:
         yield
@@ -117,7 +117,7 @@ def take_over(uri: str, writer: Writer, model: Model) -> Model:
             return model
         n += 1
         time.sleep(0.2)
-    raise TimeoutError(f"still pending: {left}")
+    raise TimeoutError(f"{writer} is still pending")
 
 
 def frozen(uri: str, number: int, chance: random.Random) -> list[Writer]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import chain, compress
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,13 +86,20 @@ def list_metadata(
     storage: Storage,
     partitions: Collection[str] | None = None,
     groups: FileGroups | None = None,
+    counts: Callable[[BaseFile], bool] = lambda _: True,
 ) -> Listing:
-    """What the metadata table lists: the whole table, some partitions' files, or some file groups'."""
+    """What the metadata table lists: the whole table, some partitions' files, or some file groups'. Of a file group
+    without log files that was asked for, what is older than the newest base file that `counts` is left out."""
     rows = metadata.files(partitions)
-    if groups is not None:
-        rows = rows.combine_chunks()
-        rows = rows.filter(groups(_file_ids(plain_strings(rows["name"])), rows["size"].combine_chunks()))
     base: list[BaseFile] = []
+    if groups is not None:
+        ids = _file_ids(plain_strings(rows["name"]))
+        chosen = groups(ids, rows["size"].combine_chunks())
+        rows, ids = rows.combine_chunks().filter(chosen), ids.filter(chosen)
+        is_log = pc.starts_with(plain_strings(rows["name"]), ".")
+        logged = pc.is_in(ids, value_set=ids.filter(is_log))
+        base = _newest(rows.filter(pc.invert(logged)), ids.filter(pc.invert(logged)), counts)
+        rows = rows.filter(logged)
     logs: list[LogFile] = []
     for folder, name, size in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         if b := parse_base_file(folder, name, size):
@@ -100,6 +108,29 @@ def list_metadata(
             logs.append(log)
     paths = metadata.partitions() if partitions is None else tuple(sorted({f.partition for f in (*base, *logs)}))
     return Listing(tuple(base), tuple(logs), paths)
+
+
+def _newest(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile], bool]) -> list[BaseFile]:
+    """The base files of each file group from the newest one down to the first that counts: a file group that is written
+    often has many that nobody asks for any more, until they are cleaned away."""
+    instants = pc.replace_substring_regex(plain_strings(rows["name"]), r"^.*_([0-9]+)\.[a-zA-Z0-9]+$", r"\1")
+    keyed = rows.append_column("id", ids).append_column("instant", instants)
+    keyed = keyed.append_column("row", pa.array(range(len(rows)), pa.int64()))
+    by_group: list[tuple[str, Literal["ascending", "descending"]]] = [("partition", "ascending"), ("id", "ascending")]
+    keyed = keyed.sort_by([*by_group, ("instant", "descending"), ("row", "descending")])
+    groups = keyed.group_by(["partition", "id"], use_threads=False).aggregate([([], "count_all")])
+    found: list[BaseFile] = []
+    start = 0
+    for count in groups["count_all"].to_pylist():
+        for at in range(start, start + count):
+            folder, name, size = (keyed[column][at].as_py() for column in ("partition", "name", "size"))
+            file = parse_base_file(folder, name, size)
+            if file is not None:
+                found.append(file)
+                if counts(file):
+                    break
+        start += count
+    return found
 
 
 def _file_ids(names: pa.Array) -> pa.Array:

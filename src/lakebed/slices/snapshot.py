@@ -188,7 +188,7 @@ class Snapshot:
         known = self._listings.get(partitions)
         if known is None and self.metadata is not None:
             with naming_metadata(self.storage):
-                known = list_metadata(self.metadata, self.storage, partitions, groups)
+                known = list_metadata(self.metadata, self.storage, partitions, groups, self._counts)
             if groups is not None:
                 return known
         if known is None:
@@ -205,6 +205,9 @@ class Snapshot:
             for (partition, file_id), instant in self.timeline.replaced_files().items()
             if self.as_of is None or instant.time <= self.as_of
         }
+
+    def _counts(self, base_file: BaseFile) -> bool:
+        return self.is_visible(base_file.instant) and self._is_named(base_file)
 
     @cached_property
     def _named(self) -> dict[str, dict[str, int]]:

@@ -1,0 +1,100 @@
+"""A process that commits again and again: the late commit does no more than the early one, and little stays."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.format.hfile_cache import BLOCKS
+from lakebed.model import BaseFile, FileSlice
+from lakebed.slices.listing import Listing, groups_of_ids
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.memory import MemoryStorage
+from lakebed.table import Table
+from lakebed.timeline import listed, timeline
+
+KEYS = 50
+
+
+@contextmanager
+def table(name: str) -> Generator[Table]:
+    uri = f"memory://{name}/t"
+    yield lakebed.create(uri, rows(0), key="id", ordering="ts", index="bucket", buckets=1)
+    MemoryStorage.drop(name)
+
+
+def rows(version: int) -> pa.Table:
+    numbers = list(range(KEYS)) if version < 2 else [version % KEYS]
+    return pa.table({"id": numbers, "ts": [version] * len(numbers), "v": [f"{n}-{version}" for n in numbers]})
+
+
+def test_a_late_commit_looks_at_no_more_than_an_early_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {"instants parsed": 0, "bodies decoded": 0, "base files": 0}
+
+    def spy(module: Any, name: str, what: str) -> None:
+        whole = getattr(module, name)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            seen[what] += 1
+            return whole(*given, **named)
+
+        monkeypatch.setattr(module, name, counted)
+
+    spy(listed, "parse_instant_file", "instants parsed")
+    spy(timeline, "decode_commit", "bodies decoded")
+    in_view = Snapshot.file_slices
+
+    def slices(self: Snapshot, *given: Any) -> tuple[FileSlice, ...]:
+        found = in_view(self, *given)
+        seen["base files"] += len(found)
+        return found
+
+    monkeypatch.setattr(Snapshot, "file_slices", slices)
+    with table("late-commits") as t:
+        for n in range(1, 35):  # with the first archival of the metadata table
+            t.upsert(rows(n))
+        windows: list[dict[str, int]] = []
+        for start in (35, 45):  # each with one compaction
+            before = dict(seen)
+            for n in range(start, start + 10):
+                t.upsert(rows(n))
+            windows.append({what: seen[what] - before[what] for what in seen})
+        assert windows[0] == windows[1]
+        assert t.get([42]).to_pylist() == [{"id": 42, "ts": 42, "v": "42-42"}]
+
+
+def test_blocks_of_base_files_that_a_compaction_replaced_are_forgotten() -> None:
+    BLOCKS.clear()
+    with table("replaced-blocks") as t:
+        for n in range(1, 36):
+            t.upsert(rows(n))
+        held = {cast("tuple[str, ...]", key)[0] for key in BLOCKS._held}  # pyright: ignore[reportPrivateUsage]
+        assert held
+        groups = [url.rpartition("/")[2].partition("_")[0] for url in held]
+        assert len(groups) == len(set(groups)), "two base files of one file group"
+    BLOCKS.clear()
+
+
+def test_of_the_files_of_a_group_only_those_that_may_count_are_looked_at() -> None:
+    with table("old-slices") as t:
+        for n in range(1, 8):
+            t.upsert(rows(n))
+        snapshot = open_snapshot(open_storage(t.uri))
+        [whole] = snapshot.file_slices()
+        assert isinstance(whole.base_file, BaseFile)
+        assert whole.instant == snapshot.instant
+        fresh = open_snapshot(open_storage(t.uri))
+        chosen = groups_of_ids([whole.file_id])
+        assert fresh.file_slices(None, chosen) == (whole,)
+        listing: Listing = fresh._listing(None, chosen)  # pyright: ignore[reportPrivateUsage]
+        assert listing.base_files == (whole.base_file,)
+        # of an older view the newest file does not count, those before it do
+        past = open_snapshot(open_storage(t.uri), as_of=snapshot.commits[2].time)
+        [then] = past.file_slices(None, chosen)
+        assert then.instant == snapshot.commits[2].time
