@@ -87,7 +87,11 @@ def read_footer(storage: Storage, path: str, size: int | None = None) -> Footer:
     with naming_damage(path), storage.open_input(path, size) as source:
         _check_size(source, size)
         metadata = read_metadata(source)
-        options = {"metadata": metadata, "pre_buffer": False, "coerce_int96_timestamp_unit": "us"}
+        options: dict[str, Any] = {
+            "metadata": metadata,
+            "pre_buffer": False,
+            "coerce_int96_timestamp_unit": "us",
+        }
         return _footer_of(pq.ParquetFile(source, **options), path)
 
 

@@ -21,6 +21,8 @@ _LARGEST_FOOTER: Final = 512 << 20
 _DEEPEST: Final = 32
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _TYPES: Final = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+# Physical type, length, and the deepest repetition and definition level of a column.
+_Leaf = tuple[str, int, int, int]
 # Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 # Fields by their numbers in parquet.thrift.
@@ -68,7 +70,7 @@ def check_footer(footer: bytes, metadata: Any) -> None:
 class _Footer:
     """Walks over a footer once; all but the column chunks is skipped."""
 
-    def __init__(self, data: bytes, leaves: Sequence[tuple[str, int, int, int]]) -> None:
+    def __init__(self, data: bytes, leaves: Sequence[_Leaf]) -> None:
         self._data = data
         self._at = 0
         self._leaves = leaves
@@ -93,7 +95,7 @@ class _Footer:
         if seen != len(self._leaves):
             raise ValueError("a row group without columns")
 
-    def _chunk(self, leaf: tuple[str, int, int, int]) -> None:
+    def _chunk(self, leaf: _Leaf) -> None:
         found = False
         for field, kind in self._fields():
             if field != _META_DATA or kind != _STRUCT:
@@ -121,12 +123,12 @@ class _Footer:
             if width and field in _BOUNDS and kind == _BINARY and self._at - start - 1 != width:
                 raise ValueError(f"a column's range has {self._at - start - 1} bytes where its type has {width}")
 
-    def _sizes(self, leaf: tuple[str, int, int, int]) -> None:
+    def _sizes(self, leaf: _Leaf) -> None:
         for field, kind in self._fields():
             if field == _UNENCODED and leaf[0] != "BYTE_ARRAY":
                 raise ValueError(f"a size of texts in a column of {leaf[0]}")
             if field in (_REPETITION, _DEFINITION) and kind == _LIST:
-                count, most = self._list_of(_I64), leaf[2 if field == _REPETITION else 3]
+                count, most = self._list_of(_I64), leaf[2] if field == _REPETITION else leaf[3]
                 if count not in (0, most + 1):
                     raise ValueError(f"a histogram of {count} levels where there are {most + 1}")
                 for _ in range(count):

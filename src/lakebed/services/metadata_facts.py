@@ -152,7 +152,7 @@ class DataFacts:
             return []
         sources = [self.stats]
         if self._as_written is not None:
-            sources.append(stats_of(self._as_written, self.kinds))
+            sources.append(stats_of(self._as_written, self.kinds, index_version_of(self.snapshot.config.version)))
         if partition == COLUMN_STATS:
             names = {f.name: f.partition for f in self.files}
             return [stats_facts(stats, names) for stats in sources[1:]]
