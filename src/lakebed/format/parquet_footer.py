@@ -7,8 +7,8 @@ check there is checked here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,8 +21,6 @@ _LARGEST_FOOTER: Final = 512 << 20
 _DEEPEST: Final = 32
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _TYPES: Final = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-# Physical type, length, and the deepest repetition and definition level of a column.
-_Leaf = tuple[str, int, int, int]
 # Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 # Fields by their numbers in parquet.thrift.
@@ -60,154 +58,189 @@ def read_metadata(source: pa.NativeFile) -> Any:
 def check_footer(footer: bytes, metadata: Any) -> None:
     """Raise `ValueError` where a column chunk does not fit its column. `metadata` is what Arrow made of these bytes."""
     schema = metadata.schema
-    leaves = [schema.column(number) for number in range(len(schema))]
+    columns = [schema.column(number) for number in range(len(schema))]
+    leaves = [_Leaf(c.physical_type, c.length, c.max_repetition_level, c.max_definition_level) for c in columns]
     try:
-        _Footer(footer, [(c.physical_type, c.length, c.max_repetition_level, c.max_definition_level) for c in leaves])
+        _check(footer, leaves)
     except IndexError:
         raise ValueError("its footer is cut off") from None
 
 
-class _Footer:
-    """Walks over a footer once; all but the column chunks is skipped."""
+class _Leaf(NamedTuple):
+    type: str
+    length: int
+    repetition: int
+    definition: int
 
-    def __init__(self, data: bytes, leaves: Sequence[_Leaf]) -> None:
-        self._data = data
-        self._at = 0
-        self._leaves = leaves
-        for field, kind in self._fields():
-            if field == _ROW_GROUPS and kind == _LIST:
-                for _ in range(self._list_of(_STRUCT)):
-                    self._row_group()
-            else:
-                self._skip(kind)
 
-    def _row_group(self) -> None:
-        seen = 0
-        for field, kind in self._fields():
-            if field == _COLUMNS and kind == _LIST:
-                seen = self._list_of(_STRUCT)
-                if seen != len(self._leaves):
-                    raise ValueError(f"a row group of {seen} columns under a schema of {len(self._leaves)}")
-                for leaf in self._leaves:
-                    self._chunk(leaf)
-            else:
-                self._skip(kind)
-        if seen != len(self._leaves):
-            raise ValueError("a row group without columns")
+# What follows goes over every chunk of every footer that is read: positions in, positions out, no object in between.
 
-    def _chunk(self, leaf: _Leaf) -> None:
-        found = False
-        for field, kind in self._fields():
-            if field != _META_DATA or kind != _STRUCT:
-                self._skip(kind)
-                continue
-            found = True
-            for inner, inner_kind in self._fields():
-                if inner == _TYPE and inner_kind == _I32:
-                    number = self._zigzag()
-                    if not 0 <= number < len(_TYPES) or _TYPES[number] != leaf[0]:
-                        raise ValueError(f"a column chunk of type {number} in a column of {leaf[0]}")
-                elif inner == _STATISTICS and inner_kind == _STRUCT:
-                    self._statistics(_WIDTHS.get(leaf[0], leaf[1] if leaf[0].startswith("FIXED") else 0))
-                elif inner == _SIZES and inner_kind == _STRUCT:
-                    self._sizes(leaf)
-                else:
-                    self._skip(inner_kind)
-        if not found:
-            raise ValueError("a column chunk without metadata")
 
-    def _statistics(self, width: int) -> None:
-        for field, kind in self._fields():
-            start = self._at
-            self._skip(kind)
-            if width and field in _BOUNDS and kind == _BINARY and self._at - start - 1 != width:
-                raise ValueError(f"a column's range has {self._at - start - 1} bytes where its type has {width}")
+def _check(data: bytes, leaves: Sequence[_Leaf]) -> None:
+    at = field = 0
+    while data[at]:
+        field, kind, at = _head(data, at, field)
+        if field != _ROW_GROUPS or kind != _LIST:
+            at = _skip(data, at, kind, 0)
+            continue
+        count, at = _structs(data, at)
+        for _ in range(count):
+            at = _row_group(data, at, leaves)
 
-    def _sizes(self, leaf: _Leaf) -> None:
-        for field, kind in self._fields():
-            if field == _UNENCODED and leaf[0] != "BYTE_ARRAY":
-                raise ValueError(f"a size of texts in a column of {leaf[0]}")
-            if field in (_REPETITION, _DEFINITION) and kind == _LIST:
-                count, most = self._list_of(_I64), leaf[2] if field == _REPETITION else leaf[3]
-                if count not in (0, most + 1):
-                    raise ValueError(f"a histogram of {count} levels where there are {most + 1}")
-                for _ in range(count):
-                    self._varint()
-            else:
-                self._skip(kind)
 
-    def _fields(self) -> Iterator[tuple[int, int]]:
-        """Number and type of each field of a struct; whoever asks moves past its value before the next."""
-        field = 0
-        while True:
-            head = self._data[self._at]
-            self._at += 1
-            if not head:
-                return
-            field = field + (head >> 4) if head >> 4 else self._zigzag()
-            yield field, head & 15
+def _row_group(data: bytes, at: int, leaves: Sequence[_Leaf]) -> int:
+    field, seen = 0, 0
+    while data[at]:
+        field, kind, at = _head(data, at, field)
+        if field != _COLUMNS or kind != _LIST:
+            at = _skip(data, at, kind, 0)
+            continue
+        seen, at = _structs(data, at)
+        if seen != len(leaves):
+            break
+        for leaf in leaves:
+            at = _chunk(data, at, leaf)
+    if seen != len(leaves):
+        raise ValueError(f"a row group of {seen} columns under a schema of {len(leaves)}")
+    return at + 1
 
-    def _list_of(self, wanted: int) -> int:
-        head = self._data[self._at]
-        self._at += 1
-        count = head >> 4 if head >> 4 != 15 else self._varint()
-        if count and head & 15 != wanted:
-            raise ValueError(f"a list of type {head & 15} where {wanted} is expected")
-        if count > len(self._data) - self._at:
-            raise ValueError("a list with more entries than bytes")
-        return count
 
-    def _skip(self, kind: int, depth: int = 0) -> None:
-        if kind in (_I16, _I32, _I64):
-            self._varint()
-        elif kind == _BINARY:
-            length = self._varint()
-            if length > len(self._data) - self._at:
-                raise IndexError
-            self._at += length
-        elif kind in (_BYTE, _DOUBLE):
-            self._at += 1 if kind == _BYTE else 8
-        elif kind not in (_TRUE, _FALSE):
-            self._skip_nested(kind, depth + 1)
-
-    def _skip_nested(self, kind: int, depth: int) -> None:
-        if depth > _DEEPEST:
-            raise ValueError("its footer nests too deep")
-        if kind == _STRUCT:
-            for _, inner in self._fields():
-                self._skip(inner, depth)
-        elif kind in (_LIST, _SET):
-            inner = self._data[self._at] & 15
-            for _ in range(self._list_of(inner)):
-                # a boolean in a list takes a byte, as a field it is in the head
-                self._skip(_BYTE if inner in (_TRUE, _FALSE) else inner, depth)
-        elif kind == _MAP:
-            count = self._varint()
-            if count > len(self._data) - self._at:
-                raise IndexError
-            kinds = self._data[self._at] if count else 0
-            self._at += 1 if count else 0
-            for _ in range(count):
-                self._skip(kinds >> 4, depth)
-                self._skip(kinds & 15, depth)
+def _chunk(data: bytes, at: int, leaf: _Leaf) -> int:
+    field, found = 0, False
+    while data[at]:
+        field, kind, at = _head(data, at, field)
+        if field == _META_DATA and kind == _STRUCT:
+            at, found = _meta_data(data, at, leaf), True
         else:
-            raise ValueError(f"its footer has a field of type {kind}")
+            at = _skip(data, at, kind, 0)
+    if not found:
+        raise ValueError("a column chunk without metadata")
+    return at + 1
 
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return value >> 1 ^ -(value & 1)
 
-    def _varint(self) -> int:
-        data, at = self._data, self._at
-        byte = data[at]
-        at += 1
-        value, shift = byte & 0x7F, 7
-        while byte >= 0x80:
-            byte = data[at]
+def _meta_data(data: bytes, at: int, leaf: _Leaf) -> int:
+    field = 0
+    while data[at]:
+        field, kind, at = _head(data, at, field)
+        if field == _TYPE:
+            number, end = _varint(data, at)
+            if kind != _I32 or number & 1 or number >> 1 >= len(_TYPES) or _TYPES[number >> 1] != leaf.type:
+                raise ValueError(f"a column chunk of another type in a column of {leaf.type}")
+            at = end
+        elif field == _STATISTICS and kind == _STRUCT:
+            at = _statistics(data, at, leaf)
+        elif field == _SIZES and kind == _STRUCT:
+            at = _sizes(data, at, leaf)
+        else:
+            at = _skip(data, at, kind, 0)
+    return at + 1
+
+
+def _statistics(data: bytes, at: int, leaf: _Leaf) -> int:
+    width = leaf.length if leaf.type.startswith("FIXED") else _WIDTHS.get(leaf.type, 0)
+    field = 0
+    while data[at]:
+        field, kind, at = _head(data, at, field)
+        if width and kind == _BINARY and field in _BOUNDS and data[at] != width:
+            raise ValueError(f"a column's range has not the {width} bytes of its type")
+        at = _skip(data, at, kind, 0)
+    return at + 1
+
+
+def _sizes(data: bytes, at: int, leaf: _Leaf) -> int:
+    field = 0
+    while data[at]:
+        field, kind, at = _head(data, at, field)
+        if field == _UNENCODED and leaf.type != "BYTE_ARRAY":
+            raise ValueError(f"a size of texts in a column of {leaf.type}")
+        if field in (_REPETITION, _DEFINITION) and kind == _LIST:
+            most = leaf.repetition if field == _REPETITION else leaf.definition
+            count, _, _ = _list_head(data, at)
+            if count not in (0, most + 1):
+                raise ValueError(f"a histogram of {count} levels where there are {most + 1}")
+        at = _skip(data, at, kind, 0)
+    return at + 1
+
+
+def _head(data: bytes, at: int, field: int) -> tuple[int, int, int]:
+    """Number and type of a struct's next field, and where its value starts."""
+    head = data[at]
+    if head > 15:
+        return field + (head >> 4), head & 15, at + 1
+    number, at = _varint(data, at + 1)
+    return number >> 1 ^ -(number & 1), head, at
+
+
+def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """Number and type of a list's entries, and where they start."""
+    head = data[at]
+    count, at = (head >> 4, at + 1) if head < 0xF0 else _varint(data, at + 1)
+    if count > len(data) - at:
+        raise ValueError("a list with more entries than bytes")
+    return count, head & 15, at
+
+
+def _structs(data: bytes, at: int) -> tuple[int, int]:
+    count, kind, at = _list_head(data, at)
+    if count and kind != _STRUCT:
+        raise ValueError(f"a list of type {kind} where structs are expected")
+    return count, at
+
+
+def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
+    """Where a value ends."""
+    if _I16 <= kind <= _I64:
+        while data[at] > 0x7F:
             at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if shift > 70:
-                raise IndexError
-        self._at = at
-        return value
+        return at + 1
+    if kind == _BINARY:
+        length, at = _varint(data, at)
+        if length > len(data) - at:
+            raise IndexError
+        return at + length
+    if kind in (_TRUE, _FALSE):
+        return at
+    if kind in (_BYTE, _DOUBLE):
+        return at + (1 if kind == _BYTE else 8)
+    if depth > _DEEPEST:
+        raise ValueError("its footer nests too deep")
+    return _skip_nested(data, at, kind, depth + 1)
+
+
+def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
+    if kind == _STRUCT:
+        while data[at]:
+            _, inner, at = _head(data, at, 0)
+            at = _skip(data, at, inner, depth)
+        return at + 1
+    if kind in (_LIST, _SET):
+        count, inner, at = _list_head(data, at)
+        # a boolean in a list takes a byte, as a field it is in the head
+        inner = _BYTE if inner in (_TRUE, _FALSE) else inner
+        for _ in range(count):
+            at = _skip(data, at, inner, depth)
+        return at
+    if kind == _MAP:
+        count, at = _varint(data, at)
+        if count > len(data) - at:
+            raise IndexError
+        kinds, at = (data[at], at + 1) if count else (0, at)
+        for _ in range(count):
+            at = _skip(data, _skip(data, at, kinds >> 4, depth), kinds & 15, depth)
+        return at
+    raise ValueError(f"its footer has a field of type {kind}")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    value, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > 70:
+            raise IndexError
+    return value, at + 1
