@@ -34,11 +34,13 @@ _PARTITION_METADATA = ".hoodie_partition_metadata"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The bytes of a file that a completed instant wrote."""
+    """The bytes of a file that a completed instant wrote; `based_on` is the instant of the slice that it went to, or
+    whose place it took."""
 
     instant: Instant
     start: int
     end: int
+    based_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class ExpectedFiles:
             return
         newest = _newest_bases(timeline, partition, sizes)
         replaced = timeline.replaced_files()
-        gone: list[tuple[str, Instant]] = []
+        gone: list[tuple[str, Extent]] = []
         for name, extents in named.items():
             file = parse_files(partition, name, 0)
             if file is None or (partition, file.file_id) in replaced:
@@ -79,7 +81,7 @@ class ExpectedFiles:
             size = sizes.get(name)
             if size is None:
                 if _is_needed(file, extents, newest.get(file.file_id, ""), timeline.config.version):
-                    gone.append((name, last.instant))
+                    gone.append((name, last))
             elif size < last.end:
                 raise damaged(timeline.storage, f"{partition}/{name}", f"has {size} bytes of {last.end}", offset=size)
         if gone:
@@ -103,11 +105,16 @@ class ExpectedFiles:
                 what = f"holds no whole block of instant {extent.instant.time} at offset {offset}"
                 raise damaged(timeline.storage, log.path, what, offset=offset)
 
-    def _check_gone(self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Instant]]) -> None:
+    def _check_gone(self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Extent]]) -> None:
         """Files may be gone for a reason: the partition was dropped and built again since they were written, or their
         instant was taken back since the timeline was loaded."""
         built = max(self.built.get(partition, ""), _built_at(timeline, partition))
-        left = [(name, instant) for name, instant in gone if done(instant) >= built]
+        before = _based_before(built, [extent for _, extent in gone]) if timeline.config.version < 8 else frozenset()
+        left = [
+            (name, extent.instant)
+            for name, extent in gone
+            if done(extent.instant) >= built and extent.instant.time not in before
+        ]
         if left:
             now = {i.time for i in load_timeline(timeline.storage, timeline.config).completed}
             left = [(name, instant) for name, instant in left if instant.time in now]
@@ -167,7 +174,8 @@ def _extents(instant: Instant, body: CommitMetadata) -> Iterable[tuple[str, str,
             # logs of version 6 may be appended to
             start = stat.get("logOffset") or 0
             name = (stat.get("path") or "").rpartition("/")[2]
-            yield partition, name, Extent(instant, start, start + (stat.get("fileSizeInBytes") or 0))
+            end = start + (stat.get("fileSizeInBytes") or 0)
+            yield partition, name, Extent(instant, start, end, stat.get("prevCommit") or "")
 
 
 def _newest_bases(timeline: Timeline, partition: str, names: Iterable[str]) -> dict[str, str]:
@@ -186,6 +194,16 @@ def _is_needed(file: BaseFile | LogFile, extents: Sequence[Extent], base: str, v
     if isinstance(file, BaseFile) or version < 8:
         return file.instant >= base
     return max(done(extent.instant) for extent in extents) >= base
+
+
+def _based_before(built: str, extents: Sequence[Extent]) -> frozenset[str]:
+    """The instants that wrote to slices of before the partition was built: without completion times, what a table
+    brings from a newer version may have later times and be older all the same."""
+    before: set[str] = set()
+    for extent in sorted(extents, key=lambda one: one.instant.time):
+        if extent.based_on in before or (extent.based_on.isdigit() and extent.based_on < built):
+            before.add(extent.instant.time)
+    return frozenset(before)
 
 
 def _is_creation(log: LogFile) -> bool:

@@ -175,7 +175,8 @@ def test_what_came_and_went_since_the_last_listing(storage: MemoryStorage, versi
 def test_an_empty_or_broken_body(storage: MemoryStorage) -> None:
     timeline = timeline_of(storage, [f"{T[0]}_{T[1]}.clean", f"{T[2]}_{T[3]}.commit", f"{T[4]}_{T[5]}.commit"])
     storage.write(f".hoodie/timeline/{T[2]}_{T[3]}.commit", b"")
-    assert timeline.commit_metadata(timeline.commits[0]) == CommitMetadata("UNKNOWN")
+    with pytest.raises(CorruptFile, match=f"{T[2]}_{T[3]}.commit is empty"):
+        timeline.commit_metadata(timeline.commits[0])
     storage.write(f".hoodie/timeline/{T[4]}_{T[5]}.commit", b"{not json")
     with pytest.raises(CorruptFile, match=f"timeline/{T[4]}_{T[5]}.commit"):
         timeline.commit_metadata(timeline.commits[1])
