@@ -60,7 +60,7 @@ def run_compaction(own: OwnTable) -> list[str]:
             if file_slice.log_files
         ]
         if instant is not None and slices:
-            own.transitions.request(Action.COMPACTION, instant, encode_compaction_plan(slices))
+            own.request(Action.COMPACTION, instant, encode_compaction_plan(slices))
             return [_run(own, instant, slices, State.REQUESTED)]
     return []
 

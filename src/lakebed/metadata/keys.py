@@ -20,6 +20,8 @@ from lakebed.format.hashes import plain_strings, record_index_shard, value_buffe
 ALL_PARTITIONS = "__all_partitions__"
 UNPARTITIONED = "."
 PARTITION_STAT = "__partition_stat__"
+# A key of column stats: column, partition and file; without the file it is a partition's.
+FILE_KEY_LENGTH = 48
 _SEED = 0xFFFFFFFFDABADABA
 _NULL = "\0"
 _BACKSLASH, _DOLLAR = 0x5C, 0x24

@@ -170,3 +170,9 @@ _LAYOUT_1 = {
 
 def _escape(text: str) -> str:
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def is_of_data(instant: str) -> bool:
+    """Whether an instant of the metadata table may be one of the data table: not of a partition that was built, and
+    without the digits that version 6 puts behind those of its own services."""
+    return len(instant) == len("20260102030405678") and not instant.startswith(INITIAL_INSTANT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,20 +46,29 @@ def run_log_compaction(own: OwnTable) -> list[str]:
     if not own.settings.log_compaction or is_held_up(own):
         return []
     slices = [
-        file_slice
+        before
         for partition in own.partitions
         for file_slice in own.slices.file_slices(partition)
-        if len(file_slice.log_files) >= own.settings.log_compact_after
-        and len(own.slices.log_blocks(file_slice)) >= own.settings.log_compact_after
+        if len((before := _before_pending(own, file_slice)).log_files) >= own.settings.log_compact_after
+        and len(own.slices.log_blocks(before)) >= own.settings.log_compact_after
     ]
     instant = _instant(own)
     if not slices or instant is None:
         return []
-    own.transitions.request(Action.LOGCOMPACTION, instant, encode_compaction_plan(slices, log_compaction=True))
+    own.request(Action.LOGCOMPACTION, instant, encode_compaction_plan(slices, log_compaction=True))
     own.transitions.inflight(Action.LOGCOMPACTION, instant)
     written = own.side_by_side(lambda file_slice: _merge_logs(own, file_slice, instant), slices)
     own.complete(Action.LOGCOMPACTION, instant, _OPERATION, [log.stat() for log in written])
     return [f"log compaction {instant} of {len(slices)} file groups"]
+
+
+def _before_pending(own: OwnTable, file_slice: FileSlice) -> FileSlice:
+    """The slice with the logs alone that no pending instant of the data table can come before: the merged block stands
+    where the last of them stood, with all that older ones say."""
+    first = min((i.time for i in own.data_timeline.pending), default=None)
+    if first is None:
+        return file_slice
+    return replace(file_slice, log_files=tuple(log for log in file_slice.log_files if log.instant < first))
 
 
 def _merge_logs(own: OwnTable, file_slice: FileSlice, instant: str) -> WrittenLog:

@@ -31,9 +31,9 @@ def whole_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
     return _layers(view, file_slice, lambda file: file.read())
 
 
-def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array) -> list[Layer]:
+def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, behind: str = "") -> list[Layer]:
     """What a slice holds under these keys, oldest first, and maybe more: of a file with few entries for the number of
-    keys all are given."""
+    keys all are given. With `behind` only what log blocks of later requested instants hold."""
     in_order: list[pa.Array] = []
 
     def ask(file: HFileReader) -> Entries:
@@ -43,7 +43,7 @@ def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array) -
             in_order.append(keys.take(pc.sort_indices(keys)) if len(keys) > 1 else keys)
         return file.lookup(in_order[0]).entries
 
-    return _layers(view, file_slice, ask)
+    return _layers(view, file_slice, ask, behind)
 
 
 def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.Array) -> list[Layer]:
@@ -83,6 +83,7 @@ def _layers(
     view: MetadataSlices,
     file_slice: FileSlice,
     ask: Callable[[HFileReader], Entries],
+    behind: str = "",
 ) -> list[Layer]:
     found: list[Layer] = []
 
@@ -93,9 +94,11 @@ def _layers(
             found.append(Layer(pa.table({"key": entries.strings(), "value": entries.values, "schema": schema})))
 
     base = view.base_file(file_slice)
-    if base is not None:
+    if base is not None and not behind:
         add(base)
     for block in view.log_blocks(file_slice):
+        if block.instant <= behind:
+            continue
         if block.type is BlockType.DELETE:
             deleted = decode_deletes(block.read(), block.source.name).keys
             if len(deleted):

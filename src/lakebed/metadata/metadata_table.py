@@ -15,6 +15,7 @@ from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.metadata import bloom_records, files_records, record_index_records, secondary_records
 from lakebed.metadata.keys import (
     ALL_PARTITIONS,
+    FILE_KEY_LENGTH,
     column_prefix,
     file_group,
     file_keys,
@@ -53,8 +54,6 @@ from lakebed.timeline.timeline import Timeline
 FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
 _BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_records.SCHEMA)[1:4]])
 _SECONDARY_FOUND = pa.schema(list(secondary_records.SCHEMA)[:2])
-# A key of column stats: column, partition and file; without the file it is a partition's.
-_FILE_KEY_LENGTH = 48
 _DECODED_TOGETHER = 1 << 18
 # The files of up to so many partition paths are looked up; for more of them all are read.
 _FEW_PARTITIONS = 16
@@ -172,7 +171,7 @@ class MetadataTable:
         if partitions is not None:
             prefixes = [column_prefix(column, path) for column in types or {} for path in partitions]
         found = self._stats(name, prefixes, types)
-        of_files = {c: pc.equal(pc.utf8_length(table["key"]), _FILE_KEY_LENGTH) for c, table in found.items()}
+        of_files = {c: pc.equal(pc.utf8_length(table["key"]), FILE_KEY_LENGTH) for c, table in found.items()}
         files = {c: table.filter(of_files[c]) for c, table in found.items()}
         return files, {c: table.filter(pc.invert(of_files[c])) for c, table in found.items()}
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lakebed.errors import CommitStateUnknown, CorruptFile, StorageError, TableNotFound
+from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
 from lakebed.metadata.group_files import FileGroup
 from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing
 from lakebed.metadata.schemas import RecordForm, form_of_version, record_schema
 from lakebed.metadata.slices import MetadataSlices
-from lakebed.model import Action, FileSlice, Instant
+from lakebed.model import Action, FileSlice, Instant, State
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.side_by_side import side_by_side
@@ -57,11 +57,18 @@ class OwnTable:
     data table's lock.
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
+    `still_mine` says whether that lock is still held: a process may stand still for longer than it is valid.
     """
 
     def __init__(
-        self, storage: Storage, config: TableConfig, timeline: Timeline, settings: MetadataSettings | None = None
+        self,
+        storage: Storage,
+        config: TableConfig,
+        timeline: Timeline,
+        settings: MetadataSettings | None = None,
+        still_mine: Callable[[], bool] = lambda: True,
     ) -> None:
+        self.still_mine = still_mine
         self.data_storage = storage
         self.data_config = config
         self.data_timeline = timeline
@@ -170,13 +177,34 @@ class OwnTable:
         An answer in doubt is a `StorageError` here: the data table's instant is not completed yet, and rolling that
         back takes this one back too, whether it is there or not.
         """
+        self.check_lock()
         completion = self._clock.next(after=max(instant[:17], self.timeline.greatest_time))
         try:
-            return self.transitions.complete(action, instant, completion, body)
+            done = self.transitions.complete(action, instant, completion, body)
+            if not self.still_mine():
+                self.storage.delete(f"{self.slices.config.timeline_path}/{done.file_name}")
+                self.check_lock()
+            return done
         except CommitStateUnknown as cause:
             raise cause.__cause__ if isinstance(cause.__cause__, StorageError) else cause from cause
         finally:
             self.changed()
+
+    def check_lock(self) -> None:
+        """Raise `CommitConflict` where someone else may have the lock by now: what this writer knows of the metadata
+        table may not be true any more."""
+        if not self.still_mine():
+            raise CommitConflict(
+                f"the lock of {self.data_storage.url()} was lost while its metadata table was written",
+                hint="Another writer took it after it expired; run the write again.",
+            )
+
+    def request(self, action: Action, instant: str, plan: bytes) -> None:
+        """Show a service of the metadata table as requested, by a plan that holds as long as the lock is held."""
+        self.transitions.request(action, instant, plan)
+        if not self.still_mine():
+            self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))
+            self.check_lock()
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """The work's result for each item, by several threads: most of it is waiting for storage."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,8 +32,8 @@ def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, 
     A key that came to one file group and went from another is inserted, as in Hudi; one that came twice (an insert that
     does not look) is where it came last. `partitioned` keeps keys of different partition paths apart.
     """
-    came, went = ([(g, _keys(g.changes, after=after)) for g in groups] for after in (True, False))
-    places = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in came)), partitioned)
+    new, went = ([(g, _keys(g.changes, after=after)) for g in groups] for after in (True, False))
+    places = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in new)), partitioned)
     keys, values = encoded_places(places, form)
     gone = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in went)), partitioned)
     if not partitioned:
@@ -65,11 +66,7 @@ def latest_places(places: pa.Table, partitioned: bool) -> pa.Table:
     """The last row of each key (in each partition path, where they are kept apart)."""
     if places.num_rows < 2:
         return places
-    codes = plain_strings(places["key"]).dictionary_encode().indices.to_numpy().astype(np.int64)
-    if partitioned:
-        paths = plain_strings(places["partition"]).dictionary_encode()
-        codes = codes * len(paths.dictionary) + paths.indices.to_numpy()
-        codes = np.unique(codes, return_inverse=True)[1]
+    codes = place_codes(places, partitioned=partitioned)
     if int(codes.max()) + 1 == len(codes):
         return places
     last = np.full(int(codes.max()) + 1, -1, np.int64)
@@ -77,10 +74,25 @@ def latest_places(places: pa.Table, partitioned: bool) -> pa.Table:
     return places.take(pa.array(np.sort(last)))
 
 
+def place_codes(places: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]:
+    """A number for each key (in each partition path), from 0 on."""
+    codes = plain_strings(places["key"]).dictionary_encode().indices.to_numpy().astype(np.int64)
+    if partitioned:
+        paths = plain_strings(places["partition"]).dictionary_encode()
+        codes = codes * len(paths.dictionary) + paths.indices.to_numpy()
+        codes = np.unique(codes, return_inverse=True)[1]
+    return codes
+
+
 def places_of(changes: pa.Table) -> tuple[pa.StringArray, pa.BooleanArray]:
     """The keys that came to a file group or went from it, and which of them came."""
     rows = changes.filter(pc.xor(changes[WAS], changes[IS])).combine_chunks()
     return plain_strings(rows[KEY]).cast(pa.string()), rows[IS].combine_chunks()
+
+
+def came(group: GroupChanges) -> pa.StringArray:
+    """The keys that came to the file group."""
+    return _keys(group.changes, after=True)
 
 
 def _keys(changes: pa.Table, *, after: bool) -> pa.StringArray:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakebed.errors import CorruptFile
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hfile_source import FileSource
 from lakebed.format.log_file import block_bytes, rollback_block
-from lakebed.format.log_scan import scan_blocks
+from lakebed.format.log_scan import BlockHead, scan_blocks
 from lakebed.metadata.group_files import new_token
-from lakebed.metadata.layout import parse_files
+from lakebed.metadata.layout import is_of_data, parse_files
 from lakebed.metadata.own_table import OwnTable
 from lakebed.model import HOODIE, Action, BaseFile, Instant, LogFile, State
 from lakebed.timeline.actions import (
@@ -53,6 +53,28 @@ def roll_back(own: OwnTable, instant: str, rollback_instant: str) -> bool:
     own.transitions.inflight(Action.ROLLBACK, at)
     _execute(own, target, at, files, logs)
     return True
+
+
+def take_off(own: OwnTable, instant: str) -> None:
+    """Remove the delta commit of an instant that another writer has rolled back meanwhile, and log files of it that are
+    in no delta commit."""
+    if roll_back(own, instant, own.new_time()):
+        return
+    logs = {} if own.version >= 8 else logs_with_blocks_of(own, instant)
+    alone = [p for p, size in logs.items() if all(h.instant == instant for h in _blocks(own, p, size))]
+    for path in (*_files_of(own, instant), *alone):
+        own.storage.delete(path)
+    own.changed()
+
+
+def take_off_strays(own: OwnTable) -> None:
+    """Remove the delta commits of writers that were rolled back on the data table and went on writing here: those that
+    completed, and those that did not, since who writes here holds the lock."""
+    known = {instant.time for instant in own.data_timeline.instants}
+    stray = own.slices.rolled_back_in_data
+    stray |= {i.time for i in own.pending(Action.DELTACOMMIT) if is_of_data(i.time) and i.time not in known}
+    for instant in sorted(stray):
+        take_off(own, instant)
 
 
 def finish_rollbacks(own: OwnTable) -> set[str]:
@@ -121,9 +143,13 @@ def logs_with_blocks_of(own: OwnTable, instant: str) -> dict[str, int]:
             continue
         for file_slice in own.slices.file_slices(partition):
             for log in file_slice.log_files:
-                if any(head.instant == instant for head in scan_blocks(FileSource(own.storage, log.path, log.size))):
+                if any(head.instant == instant for head in _blocks(own, log.path, log.size)):
                     found[log.path] = log.size
     return found
+
+
+def _blocks(own: OwnTable, path: str, size: int) -> Iterable[BlockHead]:
+    return scan_blocks(FileSource(own.storage, path, size))
 
 
 def _execute(own: OwnTable, target: Instant, at: str, files: list[str], logs: dict[str, int]) -> None:

@@ -15,7 +15,7 @@ from lakebed.format.log_scan import BlockHead
 from lakebed.merge.log_blocks import blocks_in_merge_order
 from lakebed.metadata.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.expected_files import WAY_OUT, ExpectedFiles, check_groups, check_told
-from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, parse_files
+from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
 from lakebed.metadata.small_files import HFILES, LOGS, is_newest_base
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
@@ -23,6 +23,7 @@ from lakebed.storage.folder import FolderStorage
 from lakebed.storage.side_by_side import in_background, waits
 from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
 from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.rolled_back import rolled_back
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 
@@ -64,8 +65,10 @@ class MetadataSlices:
 
     def is_valid(self, instant: str) -> bool:
         """Whether what a deltacommit of this instant logged is visible: it is committed here, and the data table's
-        instant of the same time (if there is one) is completed."""
-        return self.is_committed(instant) and instant not in self._pending_in_data
+        instant of the same time (if there is one) is completed and was not rolled back."""
+        if instant in self._pending_in_data or not self.is_committed(instant):
+            return False
+        return instant not in self.rolled_back_in_data
 
     def is_committed(self, instant: str) -> bool:
         """Whether the metadata table's own timeline has the instant completed (or archived): enough for a base file."""
@@ -178,6 +181,19 @@ class MetadataSlices:
     def _what_instants_say(self) -> ExpectedFiles:
         check_told(self.data_timeline, self.timeline)
         return ExpectedFiles.of(self.timeline)
+
+    @cached_property
+    def rolled_back_in_data(self) -> frozenset[str]:
+        """Completed delta commits of instants that were rolled back on the data table: their writers were taken for
+        dead and went on. Rollbacks are read only where the data table does not know an instant."""
+        start = self.data_timeline.start or ""
+        known = {instant.time for instant in self.data_timeline.instants}
+        unknown = {
+            i.time for i in self.timeline.commits if i.time > start and is_of_data(i.time) and i.time not in known
+        }
+        if not unknown:
+            return frozenset()
+        return frozenset(unknown & {target for _, target in rolled_back(self.data_timeline, min(unknown))})
 
     @cached_property
     def _pending(self) -> frozenset[str]:

@@ -147,13 +147,17 @@ def partition_stats_records(
     kinds: Kinds,
     form: RecordForm,
     index_version: int,
+    *,
+    tight: bool = True,
 ) -> Records:
     """Records of `partition_stats` for the partition paths in `live`, which names the files that each has after the
     action; `known` and `new` are the stats of older and of new files.
 
-    A partition where not every file has a range for a column gets no record for it: an old one is deleted.
+    A partition where not every file has a range for a column gets no record for it: an old one is deleted. Without
+    `tight` the records widen what there is instead of replacing it: for an action that others which were requested
+    before it may complete after.
     """
-    merged, deleted = merged_partition_stats(known, new, live, kinds)
+    merged, deleted = merged_partition_stats(known, new, live, kinds, tight=tight)
     records = stats_records.encode(merged, form, index_version=index_version, record_type=RecordType.PARTITION_STATS)
     return Records(*records, deleted=pa.array(deleted, pa.string()))
 
@@ -166,6 +170,7 @@ def merged_partition_stats(
     *,
     of_expression: bool = False,
     zero_tells: bool = False,
+    tight: bool = True,
 ) -> tuple[Stats, list[str]]:
     """Stats of the partition paths in `live`, from those of their files; and the keys of columns and paths that have
     none, since not every file has a range. `of_expression`: they are those of an expression index, in whose stats the
@@ -185,7 +190,7 @@ def merged_partition_stats(
         ]
         stats_keys = partition_stats_keys(column, paths, of_expression=of_expression)
         table, whole = (
-            _by_partition(column, pa.concat_tables(rows), keys, owners, wanted, paths, stats_keys)
+            _by_partition(column, pa.concat_tables(rows), keys, owners, wanted, paths, stats_keys, tight=tight)
             if rows
             else (None, [])
         )
@@ -218,6 +223,8 @@ def _by_partition(
     wanted: Int64s,
     paths: Sequence[str],
     stats_keys: pa.Array,
+    *,
+    tight: bool,
 ) -> tuple[pa.Table, frozenset[int]]:
     """One row a partition of which every live file has a range, and the numbers of those partitions.
 
@@ -238,7 +245,7 @@ def _by_partition(
     counts = {name: sums[f"{name}_sum"].combine_chunks().cast(pa.int64()) for name in COUNTS}
     bounds = [sums[side].combine_chunks() for side in ("min_min", "max_max")]
     own = stats_keys.take(pa.array(numbers, pa.int64()))
-    table = _stats_table(own, pa.array(partitions, pa.string()), bounds, counts, tight=True)
+    table = _stats_table(own, pa.array(partitions, pa.string()), bounds, counts, tight=tight)
     return table, frozenset(numbers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lakebed.metadata import creation, deltacommit, resharding, rollback
 from lakebed.metadata.creation import GroupRecords, NewPartition
@@ -21,7 +21,7 @@ __all__ = ["GroupRecords", "MetadataSettings", "MetadataWriter", "NewPartition",
 
 class MetadataWriter:
     """Writes the metadata table of one table. `timeline` is the data table's, loaded under its lock, which the caller
-    holds throughout.
+    holds throughout; `still_mine` says whether that is so.
 
     What a writer that died left half done is undone or finished by whichever call meets it.
     """
@@ -32,8 +32,9 @@ class MetadataWriter:
         config: TableConfig,
         timeline: Timeline,
         settings: MetadataSettings | None = None,
+        still_mine: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._own = OwnTable(storage, config, timeline, settings)
+        self._own = OwnTable(storage, config, timeline, settings, still_mine)
 
     @property
     def config(self) -> TableConfig:
@@ -108,6 +109,16 @@ class MetadataWriter:
         where there is none."""
         has_any = bool(self._own.partitions) and self._own.exists()
         return has_any and rollback.roll_back(self._own, instant, rollback_instant)
+
+    def take_off(self, instant: str) -> None:
+        """Remove all that an instant left here whose data another writer has rolled back meanwhile."""
+        if self._own.partitions and self._own.exists():
+            rollback.take_off(self._own, instant)
+
+    def take_off_strays(self) -> None:
+        """The same for every delta commit of a writer that went on after it was rolled back."""
+        if self._own.partitions and self._own.exists():
+            rollback.take_off_strays(self._own)
 
     # services
 

@@ -27,7 +27,7 @@ from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.stats_lookup import Stats
-from lakebed.services.metadata_facts import DataFacts, facts, joined, stats_facts
+from lakebed.services.metadata_facts import DataFacts, as_expected, facts, joined, stats_facts
 from lakebed.write.expression_records import live_files, partition_stats_of, results_of_files
 
 _BASE = ".parquet"
@@ -117,7 +117,7 @@ class ExpressionFacts:
 
     def _found_stats(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
         of_files, of_paths = metadata.expression_stats(index.partition, {index.column: index.function.result})
-        return joined([stats_facts(of_files, {}), stats_facts(of_paths, {})])
+        return joined([stats_facts(of_files, {}), stats_facts(as_expected(of_paths, self._of_paths(index)), {})])
 
     def _found_filters(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
         """Another writer may have other sizes of filters and another order of rows: a filter that may hold every result

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.index.registry import recorded_index
 from lakebed.metadata.layout import PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX, is_expression_index
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.services.expression_facts import ExpressionFacts
 from lakebed.services.metadata_facts import FACTS, DataFacts, joined, metadata_facts
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
+from lakebed.write.key_records import repeated_keys
 
 DIFFERENCES = pa.schema(
     [(name, pa.string()) for name in ("index", "problem", "what", "expected", "found", "key", "entry")]
 )
+RECORD_KEYS = "record keys"
 _SHOWN = 20
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. `differences` has a row for each: index, problem (missing, extra or wrong), what it is
-    about, what the data says and what the index says. `checked` names the partitions that were compared, `left_out`
+    """What `verify` found. `differences` has a row for each: index, problem (missing, extra, wrong or repeated), what it
+    is about, what the data says and what the index says. `checked` names the partitions that were compared, `left_out`
     those that were not."""
 
     differences: pa.Table
@@ -58,15 +61,33 @@ class Verification:
 
 
 def verify(storage: Storage) -> Verification:
-    """Compare all partitions of the table's metadata table with its files and rows, as they are now.
+    """Compare all partitions of the table's metadata table with its files and rows, as they are now, and look for
+    record keys that stand twice where they should be unique (the differences of `record keys`).
 
-    Reads the listing, the footers, for record and secondary indexes the key (and indexed) columns of all files, and for
-    expression indexes their columns.
+    Reads the listing, the footers, the key column of all files, for secondary indexes the indexed columns and for
+    expression indexes theirs.
     """
     snapshot = open_snapshot(storage)
+    repeated = _repeated_keys(snapshot)
     if snapshot.metadata is None:
-        return Verification(DIFFERENCES.empty_table(), ())
-    return verify_partitions(snapshot, snapshot.metadata, snapshot.config.metadata_partitions)
+        return Verification(repeated, ())
+    found = verify_partitions(snapshot, snapshot.metadata, snapshot.config.metadata_partitions)
+    return replace(found, differences=pa.concat_tables([repeated, found.differences]))
+
+
+def _repeated_keys(snapshot: Snapshot) -> pa.Table:
+    """A row for each key that stands more than once: in the table under a global index, else in its partition path.
+    Nothing for tables whose keys are not stored, and where rows are in log files."""
+    config = snapshot.config
+    files = Snapshot(snapshot.storage, config, snapshot.timeline, use_metadata=False)
+    stored = config.populate_meta_fields and bool(config.key_fields)
+    if not stored or any(file_slice.log_files for file_slice in files.file_slices()):
+        return DIFFERENCES.empty_table()
+    recorded = recorded_index(config.index_settings)
+    twice = repeated_keys(files, everywhere=recorded is not None and recorded.is_global)
+    paths = pc.binary_join_element_wise("key ", twice["key"], " in ", twice["partition"], "")
+    rows = pa.Table.from_arrays([twice["key"], twice["partition"], paths, twice["files"]], schema=FACTS)
+    return _rows(RECORD_KEYS, "repeated", rows, None, rows["text"])
 
 
 def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:

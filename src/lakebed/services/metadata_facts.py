@@ -6,6 +6,7 @@ people and its content as `text`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -215,7 +216,9 @@ def metadata_facts(metadata: MetadataTable, data: DataFacts, partition: str) -> 
         # those of log files cannot be told without the rows that they change
         return stats_facts({c: t.filter(pc.ends_with(t["file_name"], _BASE)) for c, t in stats.items()}, {})
     if partition == PARTITION_STATS:
-        return stats_facts(metadata.partition_stats(list(data.kinds), data.kinds), {})
+        return stats_facts(
+            as_expected(metadata.partition_stats(list(data.kinds), data.kinds), data.partition_stats), {}
+        )
     tables = list(metadata.entries(partition))
     if partition == BLOOM_FILTERS:
         live = [t.filter(pc.invert(t["is_deleted"])) for t in tables]
@@ -272,6 +275,30 @@ def stats_facts(stats: Stats, partitions: Mapping[str, str]) -> pa.Table:
         empty = pa.repeat(pa.scalar(""), len(known))
         tables.append(pa.Table.from_arrays([known["key"], empty, labels, text], schema=FACTS))
     return joined(tables)
+
+
+def as_expected(found: Stats, expected: Stats) -> Stats:
+    """Statistics of partition paths, those that are not tight as they are expected: they were united while writers
+    crossed, and are right where they hold all that is there. The next write to the path makes them tight again."""
+    return {c: _as_expected(t, expected[c]) if c in expected else t for c, t in found.items()}
+
+
+def _as_expected(found: pa.Table, expected: pa.Table) -> pa.Table:
+    at = pc.index_in(found["key"], value_set=expected["key"].combine_chunks())
+    wanted = {name: expected[name].take(at) for name in ("min", "max", "null_count", "value_count")}
+    holds = [
+        pc.or_kleene(wanted["min"].is_null(), pc.less_equal(found["min"], wanted["min"])),
+        pc.or_kleene(wanted["max"].is_null(), pc.greater_equal(found["max"], wanted["max"])),
+        *(pc.greater_equal(found[name], wanted[name]) for name in ("null_count", "value_count")),
+        pc.invert(found["is_tight"]),
+    ]
+    right = pc.fill_null(functools.reduce(pc.and_, holds), False)
+    for name, values in wanted.items():
+        kind = found.schema.field(name).type
+        found = found.set_column(
+            found.schema.get_field_index(name), name, pc.if_else(right, values.cast(kind), found[name])
+        )
+    return found
 
 
 def facts(keys: Sequence[str], entries: Sequence[str], labels: Sequence[str], texts: Sequence[str]) -> pa.Table:

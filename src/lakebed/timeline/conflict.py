@@ -65,30 +65,42 @@ def check_conflicts(
 
     Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
     """
-    for other in _candidates(timeline_now, started):
+    for other in commits_since(timeline_now, started):
         meta = timeline_now.commit_metadata(other)
         if meta.operation == COMPACT_OPERATION and instant and other.time < instant:
             continue
         _refuse_overlap(ours, frozenset(_groups(meta)), other, meta.operation)
     _check_pending(ours, timeline_now, instant)
-    return resolve_schema(schema, started.timeline, timeline_now)
+    return resolve_schema(schema, started.timeline, timeline_now, instant)
 
 
-def resolve_schema(ours: str, at_start: Timeline, now: Timeline) -> str:
+def resolve_schema(ours: str, at_start: Timeline, now: Timeline, instant: str = "") -> str:
     """The schema to commit, given the table's schema when the write began and now.
 
-    Raises `CommitConflict` if this write and another one changed it in different ways.
+    Raises `CommitConflict` if this write and another one changed it in different ways, if another one changed a type
+    (a commit's files are read as its schema says), or where a commit that was requested after this one's `instant`
+    would hide the change: the table's schema is that of the last requested one.
     """
     if not ours or at_start.last_completed == now.last_completed:
         return ours
     current = table_schema(now)
     before = table_schema(at_start)
-    if not current or _same(ours, current) or _same(before, current):
+    if not current or _same(ours, current):
         return ours
-    if _same(ours, before):
+    if _same(before, current):
+        newest = _schema_commit(now)
+        if newest is None or not instant or newest.time < instant:
+            return ours
+        raise CommitConflict(
+            f"this write changes the table's schema, and instant {newest.time}, which was requested after it, has"
+            " committed under the old one by now",
+            hint="Run the write again: its change then comes last.",
+            context={"schema": current, "instant": newest.time},
+        )
+    if _same(ours, before) and _only_adds(before, current):
         return current
     raise CommitConflict(
-        "another writer has changed the table's schema since this write began, and this write changes it as well",
+        "another writer has changed the table's schema since this write began, in a way that its files do not fit",
         hint="Run the write again: it will start from the new schema.",
         context={"schema": current},
     )
@@ -96,14 +108,19 @@ def resolve_schema(ours: str, at_start: Timeline, now: Timeline) -> str:
 
 def table_schema(timeline: Timeline) -> str:
     """The Avro schema of the newest commit that says what the table's is, else the one given at creation, or empty."""
+    newest = _schema_commit(timeline)
+    return timeline.config.create_schema if newest is None else timeline.commit_metadata(newest).schema
+
+
+def _schema_commit(timeline: Timeline) -> Instant | None:
     for instant in reversed(timeline.commits):
         meta = timeline.commit_metadata(instant)
         if meta.schema and meta.operation not in _NO_SCHEMA_CHANGE:
-            return meta.schema
-    return timeline.config.create_schema
+            return instant
+    return None
 
 
-def _candidates(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
+def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
     """Commits that completed after the write began. On version 8 and later compactions of a merge-on-read table do not
     disturb writers: log files find their file slice by completion time."""
     skips_compactions = has_completion_times(timeline.config.version) and timeline.config.table_type == "mor"
@@ -162,3 +179,9 @@ def _bucket(group: FileGroup) -> tuple[str, int | str]:
 def _same(one: str, other: str) -> bool:
     """Whether two schema texts mean the same; spacing and the order of keys do not count."""
     return one == other or (bool(one) and bool(other) and json.loads(one) == json.loads(other))
+
+
+def _only_adds(before: str, after: str) -> bool:
+    """Whether a schema has every column of an older one as it was."""
+    old, new = ({f["name"]: f["type"] for f in json.loads(text).get("fields", ())} for text in (before, after))
+    return all(new.get(name) == kind for name, kind in old.items())

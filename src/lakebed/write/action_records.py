@@ -37,7 +37,7 @@ from lakebed.schema.avro import avro_to_arrow
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
-from lakebed.write.expression_records import live_after
+from lakebed.write.expression_records import has_earlier_neighbour, live_after
 from lakebed.write.status import WriteStatus
 
 _DELETES_ONLY = frozenset({"DELETE_PARTITION"})
@@ -106,7 +106,8 @@ class ActionRecords:
         if old and snapshot.metadata is not None:
             known = snapshot.metadata.column_stats(list(kinds), old, kinds)
         form = form_of_version(self.snapshot.config.version)
-        return partition_stats_records(known, new, live, kinds, form, index_version)
+        tight = not has_earlier_neighbour(snapshot.timeline, self.instant)
+        return partition_stats_records(known, new, live, kinds, form, index_version, tight=tight)
 
 
 def columns_with_stats(storage: Storage, config: TableConfig, schema: pa.Schema, settings: WriteSettings) -> Kinds:

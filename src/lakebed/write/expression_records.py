@@ -34,6 +34,8 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import StorageSpec
 from lakebed.storage.side_by_side import side_by_side
+from lakebed.timeline.instants import completes_as
+from lakebed.timeline.timeline import COMMITS, Timeline
 
 # Bytes of base files from which on a job reads them.
 LARGE_BYTES = 256 << 20
@@ -87,7 +89,8 @@ class ExpressionRecords:
         if old and self.snapshot.metadata is not None:
             kinds = {index.column: index.function.result}
             known, _ = self.snapshot.metadata.expression_stats(index.partition, kinds, sorted(old))
-        of_paths, gone = partition_stats_of(index, known, {index.column: new}, live)
+        tight = not has_earlier_neighbour(self.snapshot.timeline, instant)
+        of_paths, gone = partition_stats_of(index, known, {index.column: new}, live, tight=tight)
         return self._joined(index, new, of_paths, gone)
 
     def _joined(self, index: ExpressionIndex, new: pa.Table, of_paths: Stats, gone: Sequence[str]) -> Records:
@@ -138,10 +141,21 @@ def results_of_files(
     return side_by_side(lambda file: results_of_file(snapshot.storage, file, indexes, columns), list(files))
 
 
-def partition_stats_of(index: ExpressionIndex, known: Stats, new: Stats, live: Live) -> tuple[Stats, list[str]]:
+def partition_stats_of(
+    index: ExpressionIndex, known: Stats, new: Stats, live: Live, *, tight: bool = True
+) -> tuple[Stats, list[str]]:
     """Stats of the partition paths in `live` by an index, and the keys of those paths that have none."""
     kinds = {index.column: index.function.result}
-    return merged_partition_stats(known, new, live, kinds, of_expression=True)
+    return merged_partition_stats(known, new, live, kinds, of_expression=True, tight=tight)
+
+
+def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:
+    """Whether an action that was requested before this one may complete after it.
+
+    Records of the metadata table merge in requested order: its statistics of partition paths, though they know more,
+    would be lost behind a tight record of this one.
+    """
+    return any(i.time < instant and completes_as(i.action) in COMMITS for i in timeline.pending)
 
 
 def live_files(files: Sequence[BaseFile]) -> dict[str, set[str]]:

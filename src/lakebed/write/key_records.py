@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column
+from lakebed.format.hashes import plain_strings
 from lakebed.metadata.creation import GroupRecords
 from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.index_names import IndexName
@@ -27,6 +29,7 @@ from lakebed.metadata.record_index_updates import (
     key_records,
     latest_places,
     located,
+    place_codes,
 )
 from lakebed.metadata.routing import Records, split_by_group
 from lakebed.metadata.schemas import form_of_version
@@ -89,17 +92,37 @@ def stored_places(snapshot: Snapshot, *, partitioned: bool, unique: bool = False
 
     A key that stands in several file groups is where it came last. With `unique` that raises `IndexInconsistent`.
     """
+    places = _all_places(snapshot)
+    latest = latest_places(places, partitioned)
+    if unique and latest.num_rows < places.num_rows:
+        raise _several_places(snapshot, places, partitioned=partitioned)
+    return latest
+
+
+def repeated_keys(snapshot: Snapshot, *, everywhere: bool) -> pa.Table:
+    """The keys that stand more than once in the latest base files, `everywhere` or in one partition path: `key`,
+    `partition` (all of them, where there are several) and the file ids in `files`."""
+    places = _all_places(snapshot)
+    codes = place_codes(places, partitioned=not everywhere)
+    rows = places.filter(pa.array(np.bincount(codes, minlength=1)[codes] > 1))
+    names = ("key", "partition", "file_id")
+    found = pa.table({name: plain_strings(rows[name]).cast(pa.string()) for name in names})
+    by = ["key"] if everywhere else ["key", "partition"]
+    lists = [("file_id", "list"), *([("partition", "list")] if everywhere else [])]
+    found = found.sort_by("key").group_by(by, use_threads=False).aggregate(lists)
+    paths = pc.binary_join(found["partition_list"], ", ") if everywhere else found["partition"]
+    return pa.table({"key": found["key"], "partition": paths, "files": pc.binary_join(found["file_id_list"], ", ")})
+
+
+def _all_places(snapshot: Snapshot) -> pa.Table:
+    """The place of every stored key, in the order in which the files were written."""
     files = sorted(snapshot.base_files(), key=lambda f: (f.instant, f.partition, f.file_id))
 
     def read(file: BaseFile) -> tuple[str, str, str, pa.Array]:
         keys = stored_keys(snapshot.storage, file.path, [RECORD_KEY], file.size).column(0)
         return file.partition, file.file_id, file.instant, keys
 
-    places = located(side_by_side(read, files))
-    latest = latest_places(places, partitioned)
-    if unique and latest.num_rows < places.num_rows:
-        raise _several_places(snapshot, places, partitioned=partitioned)
-    return latest
+    return located(side_by_side(read, files))
 
 
 def stored_pairs(snapshot: Snapshot, field: str, index_version: int) -> pa.Table:

@@ -25,7 +25,8 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None
     pending = {i.time for i in timeline.pending}
     found = after_rollback
     for instant in storage.list_folders(TEMP_FOLDER):
-        if instant not in pending:
+        # a later one began since the timeline was loaded: the lock ran out while this process stood still
+        if instant not in pending and instant <= timeline.greatest_time:
             found = True
             for marker in lost_files(storage, timeline, instant):
                 storage.delete(marker.path)

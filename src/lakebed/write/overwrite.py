@@ -6,11 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakebed.engine.base import Rows
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.index.base import FILE_ID
 from lakebed.index.bucket import BucketIndex
-from lakebed.model import PARTITION_PATH, Action
+from lakebed.index.record import RecordIndex
+from lakebed.index.simple import GlobalSimpleIndex
+from lakebed.model import PARTITION_PATH, RECORD_KEY, Action
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import encode_requested_replace
 from lakebed.write.admission import admit, file_groups_in_clustering
@@ -24,7 +29,7 @@ from lakebed.write.result import WriteResult
 from lakebed.write.status import WriteStatus
 from lakebed.write.targets import BucketTargets
 from lakebed.write.transaction import StageTimes, Transaction
-from lakebed.write.upsert import KeyedWrite, admitted_rows, finish, groups_of_buckets, run_writer, transaction
+from lakebed.write.upsert import KeyedWrite, admitted_rows, finish, groups_of_buckets, has_keys, run_writer, transaction
 
 Scope = Literal["partitions", "table"]
 
@@ -39,7 +44,7 @@ def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partition
     rows = admitted_rows(context, data, kind)
     for partition in context.settings.overwrite_partitions:
         context.path_check.require(partition)
-    with transaction(context, operation, Action.REPLACECOMMIT) as tx:
+    with transaction(context, operation, Action.REPLACECOMMIT, unique=True) as tx:
         tx.begin(encode_requested_replace(None))
         times.mark("begin")
         snapshot = tx.snapshot()
@@ -50,11 +55,36 @@ def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partition
             tx.inflight()
             statuses = _overwrite_buckets(context, snapshot, schema, tx.instant, prepared, kind)
         else:
-            statuses = _overwrite_planned(context, snapshot, schema, tx, prepared, kind)
+            statuses = _overwrite_planned(context, snapshot, schema, tx, prepared, kind, whole=scope == "table")
         times.mark("write")
         written = {s.partition for s in statuses if s.path is not None} | set(context.settings.overwrite_partitions)
         replaced = replaced_file_ids(snapshot, None if scope == "table" else written)
         return finish(context, tx, statuses, schema.avro, times, replaced)
+
+
+def _refuse_keys_elsewhere(context: WriteContext, snapshot: Snapshot, keys: Rows) -> None:
+    """Under a global index a key stands once in the table: a row whose key lives in a partition path that is not
+    overwritten would be its second."""
+    engine, index = context.engine, context.index
+    overwritten = set(engine.aggregate(keys, [PARTITION_PATH]).column(PARTITION_PATH).to_pylist())
+    overwritten |= set(context.settings.overwrite_partitions)
+    if isinstance(index, GlobalSimpleIndex | RecordIndex):
+        index = index.without_moves()
+    tagged = engine.persist(index.tag(keys, snapshot, engine, context.rules))
+    try:
+        places = engine.aggregate(tagged, [PARTITION_PATH, FILE_ID])
+    finally:
+        engine.release(tagged)
+    known = places.filter(pc.is_valid(places[FILE_ID]))
+    elsewhere = known.filter(pc.invert(pc.is_in(known[PARTITION_PATH], value_set=pa.array(sorted(overwritten)))))
+    if elsewhere.num_rows:
+        path = elsewhere[PARTITION_PATH][0].as_py()
+        raise InvalidRecord(
+            f"{pc.sum(elsewhere['rows']).as_py()} row(s) have keys that live in partitions which are not overwritten,"
+            f" e.g. in {path!r}: under the index {context.index.name!r} a key stands once in the table",
+            hint="Upsert these rows, or delete the keys where they are first.",
+            context={"partition": path},
+        )
 
 
 def _overwrite_buckets(
@@ -69,11 +99,20 @@ def _overwrite_buckets(
 
 
 def _overwrite_planned(
-    context: WriteContext, snapshot: Snapshot, schema: TableSchema, tx: Transaction, prepared: Rows, kind: KeyedWrite
+    context: WriteContext,
+    snapshot: Snapshot,
+    schema: TableSchema,
+    tx: Transaction,
+    prepared: Rows,
+    kind: KeyedWrite,
+    *,
+    whole: bool,
 ) -> list[WriteStatus]:
     engine = context.engine
     located = engine.persist(engine.derive(prepared, NO_LOCATION))
     try:
+        if context.index.is_global and has_keys(context) and not whole:
+            _refuse_keys_elsewhere(context, snapshot, engine.derive(located, {}, keep=[RECORD_KEY, PARTITION_PATH]))
         size = from_commits(snapshot, context.settings)
         if size is None:
             sample = engine.collect(engine.head(located, SAMPLE_ROWS))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.errors import CommitConflict, CorruptFile, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
 from lakebed.metadata.writer import MetadataWriter
 from lakebed.model import Action, Instant, State
@@ -67,7 +67,13 @@ def _is_committed(timeline: Timeline, target: str) -> bool:
     return any(i.time == target for i in timeline.archived().instants)
 
 
-def roll_back_dead_writers(storage: Storage, config: TableConfig, timeline: Timeline, clock: InstantClock) -> list[str]:
+def roll_back_dead_writers(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    still_mine: Callable[[], bool] = lambda: True,
+) -> list[str]:
     """Roll back every pending write whose writer is dead, and finish rollbacks that were cut off. Lock held.
 
     Gives the instants that were rolled back; the caller reloads the timeline when there are any.
@@ -87,7 +93,7 @@ def roll_back_dead_writers(storage: Storage, config: TableConfig, timeline: Time
         if is_plan_of_clustering(timeline, pending):
             continue
         if is_dead(storage, pending.time):
-            roll_back(storage, config, timeline, pending, clock)
+            roll_back(storage, config, timeline, pending, clock, still_mine)
             undone.append(pending.time)
     return undone
 
@@ -97,8 +103,16 @@ def is_plan_of_clustering(timeline: Timeline, pending: Instant) -> bool:
     return pending.action is Action.REPLACECOMMIT and timeline.is_pending_clustering(pending)
 
 
-def roll_back(storage: Storage, config: TableConfig, timeline: Timeline, target: Instant, clock: InstantClock) -> None:
-    """Undo one pending write, on the timeline as real Hudi does it. Lock held."""
+def roll_back(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    target: Instant,
+    clock: InstantClock,
+    still_mine: Callable[[], bool] = lambda: True,
+) -> None:
+    """Undo one pending write, on the timeline as real Hudi does it. Lock held: raises `CommitConflict` where it was
+    lost, since the target may have completed by now. From the plan on others see what is going on, and finish it."""
     files = files_of(storage, timeline, target)
     instant = clock.next(after=timeline.greatest_time)
     writer = TimelineWriter(storage, config)
@@ -106,6 +120,13 @@ def roll_back(storage: Storage, config: TableConfig, timeline: Timeline, target:
     with Heartbeat(storage, instant, uuid.uuid4().hex):
         writer.request(Action.ROLLBACK, instant, plan)
         writer.inflight(Action.ROLLBACK, instant)
+        if not still_mine():
+            writer.remove_pending(Instant(instant, Action.ROLLBACK, State.INFLIGHT))
+            remove_heartbeat(storage, instant)
+            raise CommitConflict(
+                f"the table lock was lost before instant {target.time} of a dead writer could be rolled back",
+                hint="another writer took it after it expired; run the write again",
+            )
         _execute(storage, config, timeline, target, instant, files, clock)
     remove_heartbeat(storage, instant)
 

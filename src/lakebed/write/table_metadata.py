@@ -6,12 +6,12 @@ Everything here runs under the table lock, on settings that were read under it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
-from lakebed.errors import UnsupportedFeature
+from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.metadata.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.metadata.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
 from lakebed.metadata.expression_indexes import reason_not_kept
@@ -29,6 +29,8 @@ from lakebed.metadata.layout import (
     is_known,
     partition_order,
 )
+from lakebed.metadata.requested_order import overruled
+from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.writer import MetadataSettings, MetadataWriter
 from lakebed.model import CommitMetadata
 from lakebed.slices.snapshot import Snapshot
@@ -51,17 +53,18 @@ METADATA_OPTION = "hoodie.metadata.enable"
 @dataclass(frozen=True)
 class TableMetadata:
     """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock. `engine`
-    runs jobs for many keys at a time."""
+    runs jobs for many keys at a time. `still_mine` says whether the lock is held yet."""
 
     storage: Storage
     config: TableConfig
     timeline: Timeline
     settings: WriteSettings
     engine: Engine | None = None
+    still_mine: Callable[[], bool] = lambda: True
 
     @property
     def writer(self) -> MetadataWriter:
-        return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings))
+        return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
 
     def make_ready(self) -> Snapshot:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
@@ -71,6 +74,7 @@ class TableMetadata:
         missing = ready._missing()
         writer = ready._build(missing, ready.asked()) if missing else ready.writer
         if config.metadata_partitions:
+            writer.take_off_strays()
             writer.run_services()
         snapshot = Snapshot(self.storage, writer.config, self.timeline)
         return snapshot.seeing(writer.view()) if writer.config.metadata_partitions else snapshot
@@ -91,6 +95,14 @@ class TableMetadata:
             written = jobs.run(writer, statuses, keys.replaced_files(commit))
         if not written:
             said |= keys.of_action(instant, commit, statuses)
+        wrong = overruled(writer.view().slices, instant, said, form_of_version(self.config.version))
+        if wrong is not None:
+            raise CommitConflict(
+                f"what instant {instant} changes would not be found by {wrong}: instants that were requested after it"
+                " have committed to the same partition paths by now",
+                hint="Run the write again: it then comes last.",
+                context={"instant": instant, "metadata_partition": wrong},
+            )
         writer.apply(instant, said, written)
 
     # what it consists of

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
-from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError, UnsupportedFeature
+from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError, StorageError, UnsupportedFeature
+from lakebed.metadata.writer import MetadataWriter
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts
+from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts, commits_since
 from lakebed.timeline.heartbeat import Heartbeat
+from lakebed.timeline.instants import completes_as
 from lakebed.timeline.lock import Lock, default_lock
 from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.properties_file import load_table_config
@@ -34,6 +36,7 @@ from lakebed.write.rollback import (
 )
 from lakebed.write.status import WriteStatus
 from lakebed.write.table_metadata import TableMetadata
+from lakebed.write.uniqueness import Uniqueness, check_unique
 
 WRITER_ID = "lakebed.writer"
 
@@ -53,6 +56,7 @@ class Transaction:
     settings: WriteSettings
     by_bucket: bool = False
     engine: Engine | None = None
+    unique: Uniqueness = "nowhere"
     instant: str = ""
     timeline: Timeline = field(init=False)
     writer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -70,15 +74,17 @@ class Transaction:
 
     def begin(self, request: bytes = b"") -> None:
         """Roll back what dead writers left, take an instant, show it as requested, start the heartbeat."""
-        with self._lock():
+        with self._lock() as lock:
             self.config = load_table_config(self.storage)
             self.timeline = without_refused_rollbacks(self.storage, self.config, self._load())
-            self.rolled_back = roll_back_dead_writers(self.storage, self.config, self.timeline, self._clock)
+            self.rolled_back = roll_back_dead_writers(
+                self.storage, self.config, self.timeline, self._clock, lock.still_mine
+            )
             if self.rolled_back:
                 self.timeline = self._load()
             with suppress(StorageError, FileNotFoundError):  # litter can wait for the next writer
                 sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
-            self._view = self._table_metadata(self.timeline).make_ready()
+            self._view = self._table_metadata(self.timeline, lock).make_ready()
             self.config = self._view.config
             self.instant = self._clock.next(after=self._greatest_time())
             self._started = StartedAt.of(self.timeline)
@@ -87,6 +93,7 @@ class Transaction:
             )
             heartbeat.start()
             TimelineWriter(self.storage, self.config).request(self.action, self.instant, request)
+            self._refuse_lost(lock, "begin")
 
     def _greatest_time(self) -> str:
         """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
@@ -121,20 +128,54 @@ class Transaction:
             assert self._started is not None
             agreed = check_conflicts(touched, timeline, self._started, schema=schema, instant=self.instant)
             metadata.extra["schema"] = agreed
+            others = timeline.commits_metadata(commits_since(timeline, self._started))
+            check_unique(self.storage, statuses, others, self.unique)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             before_complete()
             self.config = load_table_config(self.storage)
-            self._table_metadata(timeline).tell(self.instant, metadata, statuses)
-            if not lock.still_mine():
-                raise CommitConflict(
-                    f"the table lock was lost before instant {self.instant} could complete",
-                    hint="another writer took it after it expired; run the write again",
-                )
+            self._table_metadata(timeline, lock).tell(self.instant, metadata, statuses)
+            self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
             body = encode_commit(metadata, self.config.version, self.action)
             done = TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
+            is_settled = lock.still_mine()
+        if not is_settled:
+            self._settle(done, timeline)
         self._tidy(metadata)
         return done
+
+    def _settle(self, done: Instant, checked: Timeline) -> None:
+        """The lock ran out while the instant was published: it stands where nobody undid it or committed since it was
+        `checked` without seeing it. Else it is taken back, and raises `CommitConflict`."""
+        try:
+            with self._lock() as lock:
+                reason = self._reason_to_take_back(self._load(), checked)
+                if reason is None:
+                    return
+                self._refuse_lost(lock, "be taken back")
+                self.storage.delete(f"{self.config.timeline_path}/{done.file_name}")
+        except (LakebedError, OSError) as cause:
+            raise CommitStateUnknown(
+                f"instant {self.instant} of {self.storage.url()} was published after the table lock was lost, and"
+                " whether it may stand could not be found out",
+                hint="Nothing was cleaned up. Look at the timeline when storage answers again.",
+                context={"instant": self.instant},
+                instant=self.instant,
+            ) from cause
+        raise CommitConflict(
+            f"instant {self.instant} was taken back: {reason} while this process stood still without the table lock",
+            hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
+            context={"instant": self.instant},
+        )
+
+    def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
+        if not self._is_requested(timeline):
+            return "another writer rolled it back"
+        since = [i for i in commits_since(timeline, StartedAt.of(checked)) if i.time != self.instant]
+        for stats in (commit.stats for commit in timeline.commits_metadata(since)):
+            if any(stat.prev_commit == self.instant for group in stats.values() for stat in group):
+                return None
+        return f"instant {since[0].time} was committed" if since else None
 
     def abort(self) -> None:
         """Undo this write now: its files, then its pending instant. What fails here the next writer does."""
@@ -145,7 +186,8 @@ class Transaction:
             if mine is not None:
                 roll_back(self.storage, self.config, timeline, mine, self._clock)
             elif not timeline.is_completed(self.instant):
-                # another writer has rolled it back, with its markers, while tasks still wrote
+                # another writer has rolled it back, with its markers, while this one still wrote
+                MetadataWriter(self.storage, self.config, timeline).take_off(self.instant)
                 delete_data_files(self.storage, files_named(self.storage, self.instant), self.instant)
                 delete_markers(self.storage, self.instant)
                 self._remove_heartbeat()
@@ -181,8 +223,15 @@ class Transaction:
         """The table as it was when this write began."""
         return self._view
 
-    def _table_metadata(self, timeline: Timeline) -> TableMetadata:
-        return TableMetadata(self.storage, self.config, timeline, self.settings, self.engine)
+    def _table_metadata(self, timeline: Timeline, lock: Lock) -> TableMetadata:
+        return TableMetadata(self.storage, self.config, timeline, self.settings, self.engine, lock.still_mine)
+
+    def _refuse_lost(self, lock: Lock, what: str) -> None:
+        if not lock.still_mine():
+            raise CommitConflict(
+                f"the table lock was lost before instant {self.instant} could {what}",
+                hint="another writer took it after it expired; run the write again",
+            )
 
     def _load(self) -> Timeline:
         timeline = load_timeline(self.storage, self.config)
@@ -197,12 +246,16 @@ class Transaction:
 
     def _check_still_pending(self, timeline: Timeline) -> None:
         mine = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)
-        if mine is None or mine.state is State.COMPLETED:
+        if mine is None or mine.state is State.COMPLETED or not self._is_requested(timeline):
             raise CommitConflict(
                 f"instant {self.instant} was rolled back by another writer, which took this one for dead",
                 hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
                 context={"instant": self.instant},
             )
+
+    def _is_requested(self, timeline: Timeline) -> bool:
+        """Whether the first file of the instant is there, which goes when it is rolled back and nobody writes again."""
+        return (self.instant, completes_as(self.action)) in timeline.requested
 
     def _unnamed(self, metadata: CommitMetadata) -> list[str]:
         """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""

@@ -40,6 +40,7 @@ from lakebed.write.result import WriteResult
 from lakebed.write.status import STATUS_SCHEMA, WriteStatus, first_error, from_table
 from lakebed.write.targets import BucketTargets
 from lakebed.write.transaction import StageTimes, Transaction
+from lakebed.write.uniqueness import uniqueness_of
 
 Operation = Literal["UPSERT", "INSERT", "DELETE"]
 
@@ -95,7 +96,7 @@ def insert(context: WriteContext, data: Any) -> WriteResult:
 def keyed_write(context: WriteContext, data: Any, kind: KeyedWrite) -> WriteResult:
     times = StageTimes()
     rows = admitted_rows(context, data, kind)
-    with transaction(context, kind.operation) as tx:
+    with transaction(context, kind.operation, unique=kind.looks_up) as tx:
         tx.begin()
         times.mark("begin")
         snapshot = tx.snapshot()
@@ -257,9 +258,25 @@ def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
     return plan_keyed_write(context, snapshot, prepare(context, rows, schema), schema, _UPSERT)
 
 
-def transaction(context: WriteContext, operation: str, action: Action = Action.COMMIT) -> Transaction:
-    by_bucket = isinstance(context.index, BucketIndex)
-    return Transaction(context.storage, context.config, action, operation, context.settings, by_bucket, context.engine)
+def transaction(
+    context: WriteContext, operation: str, action: Action = Action.COMMIT, *, unique: bool = False
+) -> Transaction:
+    """A write that has not begun. `unique`: keys that it inserts must not come from another one as well."""
+    return Transaction(
+        context.storage,
+        context.config,
+        action,
+        operation,
+        context.settings,
+        by_bucket=isinstance(context.index, BucketIndex),
+        engine=context.engine,
+        unique=uniqueness_of(context.index) if unique and has_keys(context) else "nowhere",
+    )
+
+
+def has_keys(context: WriteContext) -> bool:
+    """Whether the table stores keys by which rows can be told."""
+    return context.config.populate_meta_fields and not context.keys.auto_keys
 
 
 def buckets_met(context: WriteContext, snapshot: Snapshot, prepared: Rows) -> dict[tuple[str, int], BaseFile]:

@@ -1,0 +1,16 @@
+"""Which instants the rollbacks of a timeline undo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lakebed.model import Action, Instant
+from lakebed.storage.side_by_side import side_by_side
+from lakebed.timeline.actions import rollback_target
+from lakebed.timeline.timeline import Timeline
+
+
+def rolled_back(timeline: Timeline, since: str) -> Iterator[tuple[Instant, str]]:
+    """Rollbacks behind a time, pending ones too, with the instant that each undoes; their plans are read."""
+    rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time > since]
+    yield from zip(rollbacks, side_by_side(lambda i: rollback_target(timeline.plan(i)), rollbacks), strict=True)

@@ -1,0 +1,80 @@
+"""Writers that stand still in the middle of a write for longer than their lock and their heartbeat are valid."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lakebed
+from lakebed.storage.faulty import Mutation, crash_at
+from lakebed.table import Table
+from lakebed.timeline import heartbeat, lock
+from lakebed.timeline.lock import FileLock
+
+
+class FrozenWriter:
+    """One write in a thread that stands still before its `at`-th change of storage; with it all it has to do there.
+
+    `time_is_over` makes what it holds look as if it had stood so for hours: its lock and its heartbeat are nobody's.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        write: Callable[[Table], Any],
+        at: int | Callable[[Mutation], bool],
+        patch: pytest.MonkeyPatch,
+    ) -> None:
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.mutation: Mutation | None = None
+        self._at = at
+        self._count = 0
+        self._stopped = threading.Event()
+        self._thaw = threading.Event()
+        with crash_at(self._stands) as self.crash:
+            table = lakebed.open(uri)
+        self._lost = lost = set[str]()
+        real = FileLock.still_mine
+        patch.setattr(FileLock, "still_mine", lambda self: self._owner not in lost and real(self))
+        self._thread = threading.Thread(target=self._run, args=(write, table), daemon=True)
+
+    def freeze(self) -> bool:
+        """Let it go until it stands still; False where it ended before."""
+        self._thread.start()
+        assert self._stopped.wait(60)
+        return self.mutation is not None
+
+    def time_is_over(self) -> None:
+        """From here on this process takes what is held for abandoned, and the writer knows that its time is over."""
+        self._lost |= lock._holding
+        self._queues = dict(lock._queues)
+        lock._holding.clear()
+        lock._queues.clear()
+        heartbeat._beating.clear()
+
+    def thaw(self) -> None:
+        lock._queues.update(self._queues)
+        self._thaw.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _stands(self, mutation: Mutation) -> bool:
+        self._count += 1
+        here = self._count == self._at if isinstance(self._at, int) else self._at(mutation)
+        if here and self.mutation is None:
+            self.mutation = mutation
+            self._stopped.set()
+            assert self._thaw.wait(120)
+        return False
+
+    def _run(self, write: Callable[[Table], Any], table: Table) -> None:
+        try:
+            self.result = write(table)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._stopped.set()
