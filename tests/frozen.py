@@ -48,13 +48,18 @@ class FrozenWriter:
         assert self._stopped.wait(60)
         return self.mutation is not None
 
-    def time_is_over(self) -> None:
+    def time_is_over(self, *, of_heartbeat: bool = True) -> None:
         """From here on this process takes what is held for abandoned, and the writer knows that its time is over."""
         self._lost |= lock._holding
         self._queues = dict(lock._queues)
         lock._holding.clear()
         lock._queues.clear()
-        heartbeat._beating.clear()
+        if of_heartbeat:
+            heartbeat._beating.clear()
+
+    def lose_lock(self) -> None:
+        """The writer finds its lock gone from here on."""
+        self._lost |= lock._holding
 
     def thaw(self) -> None:
         lock._queues.update(self._queues)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, prepared, put, rows, state
+from crash_tables import OPTIONS, copied, litter, prepared, put, rows, state
 from frozen import FrozenWriter
 from lakebed.errors import CommitConflict
+from lakebed.storage.faulty import Mutation
 from lakebed.table import Table
 
 OURS = [(0, "c0", "ours", 9), (20, "c0", "ours", 9)]
@@ -50,8 +51,6 @@ def test_frozen_before_any_change_of_storage(index: str, version: int, monkeypat
                     expected = put(expected, *THEIRS)
                 ends.add("raised" if frozen.error else "committed")
                 assert state(uri) == expected
-                found = lakebed.open(uri).indexes.verify()
-                assert found.ok, found
                 lakebed.open(uri).upsert(rows(*LATER), options=OPTIONS)
                 assert state(uri) == put(expected, *LATER)
                 found = lakebed.open(uri).indexes.verify()
@@ -63,3 +62,57 @@ def test_frozen_before_any_change_of_storage(index: str, version: int, monkeypat
                 raise
     assert at > 20
     assert ends == {"raised", "committed"}
+
+
+def is_publication(mutation: Mutation) -> bool:
+    name = mutation.path.rpartition("/")[2]
+    return name.endswith(".commit") and "metadata" not in mutation.path
+
+
+@pytest.mark.parametrize("version", [9, 6])
+@pytest.mark.parametrize("meanwhile", ["nothing", "a commit that did not see it"])
+def test_published_after_the_lock_was_lost(version: int, meanwhile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heartbeat goes on, so that nobody rolls it back: it stands where nobody committed in between."""
+    files, old = prepared("simple", version)
+    with copied("memory", files) as uri:
+        frozen = FrozenWriter(uri, write, is_publication, monkeypatch)
+        assert frozen.freeze()
+        frozen.time_is_over(of_heartbeat=False)
+        if meanwhile != "nothing":
+            assert lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS).rolled_back == ()
+            old = put(old, *THEIRS)
+        frozen.thaw()
+        if meanwhile == "nothing":
+            assert frozen.error is None
+            old = put(old, *OURS)
+        else:
+            assert isinstance(frozen.error, CommitConflict)
+            assert "taken back" in str(frozen.error)
+        assert state(uri) == old
+        assert lakebed.open(uri).indexes.verify().ok
+        assert litter(uri) == []
+
+
+def test_what_others_have_built_on_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instant is published, and read and followed by another writer, before this one finds its lock gone."""
+    files, old = prepared("simple", 9)
+    published: list[Mutation] = []
+    with copied("memory", files) as uri:
+
+        def at(mutation: Mutation) -> bool:
+            if published and mutation.verb == "put_if_match":
+                return True  # as it takes the lock again, to look
+            published.extend([mutation] if is_publication(mutation) else [])
+            if len(published) == 1 and mutation is published[0]:
+                frozen.lose_lock()
+            return False
+
+        frozen = FrozenWriter(uri, write, at, monkeypatch)
+        assert frozen.freeze()
+        frozen.time_is_over(of_heartbeat=False)
+        assert state(uri) == put(old, *OURS)
+        lakebed.open(uri).upsert(rows(*LATER[1:]), options=OPTIONS)
+        frozen.thaw()
+        assert frozen.error is None
+        assert state(uri) == put(old, *OURS, *LATER[1:])
+        assert lakebed.open(uri).indexes.verify().ok
