@@ -7,7 +7,7 @@ import re
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -89,7 +89,7 @@ def sample(table: str) -> Sample:
 
 
 @contextmanager
-def placed(files: Files) -> Iterator[str]:
+def placed(files: Files) -> Generator[str]:
     """The files as a table in memory; gives its URI."""
     name = f"mutated-{uuid.uuid4().hex}"
     storage = open_storage(f"memory://{name}/t")

@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import date
 from typing import Any
@@ -59,7 +59,8 @@ def unseen(case: Case) -> str:
             return "archived instants have no checksum, and nothing else names them"
         case "pending instant" if in_place or case.mutation in ("deleted", "swapped"):
             return "a plan has no checksum but its own, and one that is gone was never made"
-    return ""
+        case _:
+            return ""
 
 
 def not_yet(case: Case) -> str:
@@ -81,7 +82,7 @@ class Hangs(BaseException):
 
 
 @contextmanager
-def limited() -> Iterator[None]:
+def limited() -> Generator[None]:
     def ring(*_: Any) -> None:
         raise Hangs
 

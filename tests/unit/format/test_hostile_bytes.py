@@ -7,7 +7,7 @@ import json
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def record(*fields: Schema, name: str = "r") -> Schema:
 
 
 @contextmanager
-def little_memory(limit: int = 64 << 20) -> Iterator[None]:
+def little_memory(limit: int = 64 << 20) -> Generator[None]:
     tracemalloc.start()
     try:
         yield

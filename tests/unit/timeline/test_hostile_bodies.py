@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def test_a_guard_file_that_cannot_be_opened(tmp_path: Path) -> None:
 
 
 @contextmanager
-def few_descriptors(left: int) -> Iterator[None]:
+def few_descriptors(left: int) -> Generator[None]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[0]), before[1]))
     held: list[int] = []
