@@ -29,7 +29,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. `differences` has a row for each: index, problem (missing, extra, wrong or repeated), what it
+    """What `verify` found. `differences` has a row for each: index, problem (missing, extra, wrong, repeated), what it
     is about, what the data says and what the index says. `checked` names the partitions that were compared, `left_out`
     those that were not."""
 
