@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed.storage.faulty import Mutation, crash_at
 from lakebed.table import Table
-from lakebed.timeline import heartbeat, lock
+from lakebed.timeline import heartbeat, lock, lock_file
 from lakebed.timeline.lock import FileLock
 
 
@@ -50,16 +50,16 @@ class FrozenWriter:
 
     def time_is_over(self, *, of_heartbeat: bool = True) -> None:
         """From here on this process takes what is held for abandoned, and the writer knows that its time is over."""
-        self._lost |= lock._holding
+        self._lost |= lock_file.holding
         self._queues = dict(lock._queues)
-        lock._holding.clear()
+        lock_file.holding.clear()
         lock._queues.clear()
         if of_heartbeat:
             heartbeat._beating.clear()
 
     def lose_lock(self) -> None:
         """The writer finds its lock gone from here on."""
-        self._lost |= lock._holding
+        self._lost |= lock_file.holding
 
     def thaw(self) -> None:
         lock._queues.update(self._queues)
