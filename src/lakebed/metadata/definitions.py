@@ -59,7 +59,7 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
     try:
         entries = cast("dict[str, dict[str, Any]]", parse_json_object(body, path)[_DEFINITIONS])
         return {partition: _definition(partition, entry) for partition, entry in entries.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+    except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CorruptFile(
             f"{path} holds no index definitions: {cause}",
             hint="Restore the file from a copy, or drop and create the table's indexes again.",

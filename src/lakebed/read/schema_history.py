@@ -61,7 +61,7 @@ def schema_history(snapshot: Snapshot) -> SchemaHistory | None:
         if not versions:
             raise ValueError("it has no version")
         _check_nested(entries)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (CorruptFile, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptFile(
             f"{path} is no schema history: {error}",
             hint="restore the file, or remove the folder's newest file if an older one is whole",

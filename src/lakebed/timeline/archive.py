@@ -268,6 +268,6 @@ def manifest_files(body: bytes, path: str) -> tuple[LsmFile, ...]:
         entries = parse_json_object(body, path)["files"]
         sizes = {entry["fileName"]: int(entry["fileLen"]) for entry in entries}
         matches = [(name, _LSM_FILE.match(name)) for name in sizes]
-    except (ValueError, KeyError, TypeError, OverflowError) as cause:
+    except (CorruptFile, ValueError, KeyError, TypeError, OverflowError) as cause:
         raise CorruptFile(f"{path} is no manifest of the archived timeline", context={"path": path}) from cause
     return tuple(LsmFile(name, sizes[name], match[1], match[2]) for name, match in matches if match)
