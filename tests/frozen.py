@@ -17,6 +17,7 @@ from lakebed.timeline.lock import FileLock
 
 class FrozenWriter:
     """One write in a thread that stands still before its `at`-th change of storage; with it all it has to do there.
+    Afterwards it goes on, until it `dies` before a change.
 
     `time_is_over` makes what it holds look as if it had stood so for hours: its lock and its heartbeat are nobody's.
     """
@@ -27,7 +28,9 @@ class FrozenWriter:
         write: Callable[[Table], Any],
         at: int | Callable[[Mutation], bool],
         patch: pytest.MonkeyPatch,
+        dies: Callable[[Mutation], bool] = lambda _: False,
     ) -> None:
+        self._dies = dies
         self.result: Any = None
         self.error: BaseException | None = None
         self.mutation: Mutation | None = None
@@ -48,9 +51,9 @@ class FrozenWriter:
         assert self._stopped.wait(60)
         return self.mutation is not None
 
-    def time_is_over(self, *, of_heartbeat: bool = True) -> None:
+    def time_is_over(self, *, of_heartbeat: bool = True, is_noticed: bool = True) -> None:
         """From here on this process takes what is held for abandoned, and the writer knows that its time is over."""
-        self._lost |= lock_file.holding
+        self._lost |= lock_file.holding if is_noticed else set()
         self._queues = dict(lock._queues)
         lock_file.holding.clear()
         lock._queues.clear()
@@ -74,7 +77,8 @@ class FrozenWriter:
             self.mutation = mutation
             self._stopped.set()
             assert self._thaw.wait(120)
-        return False
+            return False
+        return self.mutation is not None and self._dies(mutation)
 
     def _run(self, write: Callable[[Table], Any], table: Table) -> None:
         try:

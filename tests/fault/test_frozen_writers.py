@@ -10,7 +10,9 @@ import lakebed
 from crash_tables import OPTIONS, copied, litter, prepared, put, rows, state
 from frozen import FrozenWriter
 from lakebed.errors import CommitConflict
-from lakebed.storage.faulty import Mutation
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.faulty import Killed, Mutation
 from lakebed.table import Table
 
 OURS = [(0, "c0", "ours", 9), (20, "c0", "ours", 9)]
@@ -116,3 +118,39 @@ def test_what_others_have_built_on_stands(monkeypatch: pytest.MonkeyPatch) -> No
         assert frozen.error is None
         assert state(uri) == put(old, *OURS, *LATER[1:])
         assert lakebed.open(uri).indexes.verify().ok
+
+
+@pytest.mark.parametrize(("index", "version"), [("simple", 9), ("record", 8), ("record", 6)])
+def test_a_delta_commit_of_a_writer_that_was_rolled_back_counts_for_nobody(
+    index: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not notice before the delta commit is complete, and dies; the next writer takes that off."""
+    files, old = prepared(index, version)
+    with copied("memory", files) as uri:
+        requested = "deltacommit.requested"
+        frozen = FrozenWriter(
+            uri,
+            write,
+            lambda mutation: mutation.path.endswith(requested),
+            monkeypatch,
+            dies=lambda mutation: mutation.verb == "put_if_match",
+        )
+        assert frozen.freeze()
+        frozen.time_is_over(is_noticed=False)
+        (rolled_back,) = lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS).rolled_back
+        frozen.thaw()
+        assert isinstance(frozen.error, Killed)
+        assert rolled_back in completed_in_metadata(uri)
+        assert state(uri) == put(old, *THEIRS)
+        found = lakebed.open(uri).indexes.verify()
+        assert found.ok, found
+        lakebed.open(uri).upsert(rows(*LATER), options=OPTIONS)
+        assert rolled_back not in completed_in_metadata(uri)
+        assert state(uri) == put(old, *THEIRS, *LATER)
+        assert lakebed.open(uri).indexes.verify().ok
+
+
+def completed_in_metadata(uri: str) -> set[str]:
+    metadata = open_snapshot(open_storage(uri)).metadata
+    assert metadata is not None
+    return {instant.time for instant in metadata.slices.timeline.commits}

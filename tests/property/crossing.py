@@ -229,8 +229,9 @@ class Writer:
 
     STEPS = ("start", "begin", "commit")
 
-    def __init__(self, uri: str, write: Write) -> None:
+    def __init__(self, uri: str, write: Write, spark: Any = None) -> None:
         self.write = write
+        self._spark = spark
         self.error: BaseException | None = None
         self.change: Change | None = None
         self.waiting_for: str | None = "start"
@@ -259,7 +260,7 @@ class Writer:
     def _run(self, uri: str) -> None:
         try:
             assert self._go.acquire(timeout=120)
-            self.write.run(lakebed.open(uri))
+            self.write.run(lakebed.open(uri, spark=self._spark))
         except BaseException as error:
             self.error = error
         finally:

@@ -63,24 +63,26 @@ def _entries(files: pa.Table) -> pa.Array:
 
 def _narrows_ranges(view: MetadataSlices, partition: str, instant: str, records: Records) -> bool:
     """Whether ranges of partition paths leave out what this instant adds: a record that is not tight is united with the
-    one of this instant, a tight one takes its place, and any stands where this one says that nothing is known."""
+    one of this instant, a tight one takes its place, any stands where this one says that nothing is known, and a delete
+    takes this one off: real Hudi then takes the path for empty where others have a record."""
     keys = pa.concat_arrays([records.keys, records.deleted])
     said = np.arange(len(keys)) < len(records.keys)
     of_paths = pc.not_equal(pc.utf8_length(keys), FILE_KEY_LENGTH)
-    keys, ends = keys.filter(of_paths), ~said[of_paths.to_numpy(zero_copy_only=False)]
-    narrow = np.zeros(len(keys), np.bool_)
+    keys, said = keys.filter(of_paths), said[of_paths.to_numpy(zero_copy_only=False)]
+    stands = said.copy()  # whether a record is there, and this instant's is in it
+    wrong = np.zeros(len(keys), np.bool_)
     for layer in _behind(view, partition, instant, keys):
         if layer.records is None:
             at = pc.index_in(layer.deleted, value_set=keys).drop_null().to_numpy()
-            narrow[at], ends[at] = False, True
+            stands[at], wrong[at] = False, said[at]
             continue
         for stats in decoded(layer.records, stats_records.decode):
             for table in stats.values():
                 at = pc.index_in(table["key"], value_set=keys).to_numpy()
-                gone = table["is_deleted"].to_numpy()
-                narrow[at] = ~gone & (narrow[at] | table["is_tight"].to_numpy() | ends[at])
-                ends[at] |= gone
-    return bool(narrow.any())
+                gone, tight = (table[name].to_numpy() for name in ("is_deleted", "is_tight"))
+                wrong[at] = np.where(gone, said[at], wrong[at] | tight | ~stands[at])
+                stands[at] &= ~gone
+    return bool(wrong.any())
 
 
 def _behind(view: MetadataSlices, partition: str, instant: str, keys: pa.Array) -> list[Layer]:
