@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.log_file import BlockType
 from lakebed.format.log_scan import BlockHead
 from lakebed.format.properties import parse_properties
@@ -30,6 +31,9 @@ WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
 _INSTANT_DIGITS = 17
 _BUILDS = ("BULK_INSERT", "BULK_INSERT_PREPPED")
 _PARTITION_METADATA = ".hoodie_partition_metadata"
+_KEPT_BYTES = 16 << 20
+_BYTES_AN_INSTANT = 500
+_BYTES_AN_EXTENT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,13 @@ class ExpectedFiles:
     @classmethod
     def of(cls, timeline: Timeline) -> ExpectedFiles:
         """Reads the bodies of the delta commits since the last compaction, and of all else that wrote files."""
-        instants = _that_count(timeline)
         files: dict[str, dict[str, list[Extent]]] = defaultdict(lambda: defaultdict(list))
         built: dict[str, str] = {}
-        for instant, body in zip(instants, timeline.commits_metadata(instants), strict=True):
-            for partition, name, extent in _extents(instant, body):
+        for written in _written(timeline, _that_count(timeline)):
+            for partition, name, extent in written.extents:
                 files[partition][name].append(extent)
-                if body.operation in _BUILDS:
-                    built[partition] = max(built.get(partition, ""), done(instant))
+                if written.is_build:
+                    built[partition] = max(built.get(partition, ""), done(extent.instant))
         return cls(files, built)
 
     def check_folder(self, timeline: Timeline, partition: str, sizes: Mapping[str, int]) -> None:
@@ -167,15 +170,44 @@ def _is_build(instant: Instant, version: int) -> bool:
     return instant.time.startswith(INITIAL_INSTANT) or (version < 8 and len(instant.time) > _INSTANT_DIGITS)
 
 
-def _extents(instant: Instant, body: CommitMetadata) -> Iterable[tuple[str, str, Extent]]:
-    raw = cast("Mapping[str, Sequence[Mapping[str, Any]] | None]", body.raw.get("partitionToWriteStats") or {})
-    for partition, stats in raw.items():
-        for stat in stats or ():
-            # logs of version 6 may be appended to
-            start = stat.get("logOffset") or 0
-            name = (stat.get("path") or "").rpartition("/")[2]
-            end = start + (stat.get("fileSizeInBytes") or 0)
-            yield partition, name, Extent(instant, start, end, stat.get("prevCommit") or "")
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What one instant wrote: partition, name and extent of each file, and whether that built a partition."""
+
+    extents: tuple[tuple[str, str, Extent], ...]
+    is_build: bool
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return _BYTES_AN_INSTANT + _BYTES_AN_EXTENT * len(self.extents)
+
+    @classmethod
+    def of(cls, instant: Instant, body: CommitMetadata) -> _Written:
+        raw = cast("Mapping[str, Sequence[Mapping[str, Any]] | None]", body.raw.get("partitionToWriteStats") or {})
+        found: list[tuple[str, str, Extent]] = []
+        for partition, stats in raw.items():
+            for stat in stats or ():
+                # logs of version 6 may be appended to
+                start = stat.get("logOffset") or 0
+                end = start + (stat.get("fileSizeInBytes") or 0)
+                name = (stat.get("path") or "").rpartition("/")[2]
+                found.append((partition, name, Extent(instant, start, end, stat.get("prevCommit") or "")))
+        return cls(tuple(found), body.operation in _BUILDS)
+
+
+def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
+    """The process keeps what instants wrote: most of them were there at the commit before."""
+    folder = timeline.storage.url(timeline.config.timeline_path)
+    keys = [(folder, i.file_name, timeline.files.get(i.file_name)) for i in instants]
+    found = {i: known for i, key in zip(instants, keys, strict=True) if (known := _WRITTEN.get(key)) is not None}
+    new = [i for i in instants if i not in found]
+    for instant, body in zip(new, timeline.commits_metadata(new), strict=True):
+        found[instant] = _Written.of(instant, body)
+    for instant, key in zip(instants, keys, strict=True):
+        if instant in new:
+            _WRITTEN.put(key, found[instant])
+    return [found[instant] for instant in instants]
 
 
 def _newest_bases(timeline: Timeline, partition: str, names: Iterable[str]) -> dict[str, str]:
@@ -244,3 +276,6 @@ def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) 
 
 def _begins_group(log: LogFile) -> bool:
     return _is_creation(log) or log.write_token == CREATION_TOKEN
+
+
+_WRITTEN = BoundedCache[_Written](_KEPT_BYTES)

@@ -13,7 +13,7 @@ def check_not_linked(root: str, folder: str) -> None:
     """Raise where `folder` (relative to the table's own) or one above it is a link."""
     path = root
     for part in folder.split("/") if folder else ():
-        path = os.path.join(path, part)
+        path = f"{path}/{part}"
         try:
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 raise is_link(path)
