@@ -21,7 +21,6 @@ from writer_process import FROZEN_SECONDS, Task, Writer
 
 KINDS = list(product(("bucket", "simple", "record"), (9, 8, 6)))
 _ALL = os.environ.get("LAKEBED_CRASH") == "all"
-_FENCED = _ALL or os.environ.get("LAKEBED_FROZEN") == "1"
 # As many writes as a writer that is to be killed never gets to.
 _MANY = 1_000
 # Calls of storage in some writes of such a writer.
@@ -138,7 +137,6 @@ def frozen(uri: str, number: int, chance: random.Random) -> list[Writer]:
     raise AssertionError("no writer was met at its work")
 
 
-@pytest.mark.skipif(not _FENCED, reason="LAKEBED_FROZEN=1 freezes writers")
 @pytest.mark.parametrize(("index", "version", "number"), cases(6, 60))
 def test_a_frozen_process_that_goes_on_acknowledges_nothing_that_is_gone(index: str, version: int, number: int) -> None:
     chance = random.Random(f"frozen {index} {version}")

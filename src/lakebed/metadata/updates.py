@@ -81,13 +81,13 @@ def _arrays(keys: list[str], names: list[str | None], sizes: list[int], deleted:
     return [pa.array(keys, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64()), pa.array(deleted)]
 
 
-def stats_of(files: Sequence[NewFile], kinds: Kinds, index_version: int) -> Stats:
+def stats_of(files: Sequence[NewFile], kinds: Kinds, index_version: int, *, with_unknown: bool = False) -> Stats:
     """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types.
 
     A file has no stats of a column where it has NaN: real Hudi takes no comparison with NaN for true when it skips
     files and partitions, so it would miss rows. Nor has it any where the range is not known, which real Hudi would take
     for a column of nulls, or where a record of the index's version has no room for a bound. Of what has no record it
-    takes everything for possible.
+    takes everything for possible. `with_unknown`: bounds that are not known are null.
     """
     ranged = [(f, f.ranges, frozenset(f.ranges.schema.names)) for f in files if f.ranges is not None]
     all_keys = file_keys([f.partition for f, _, _ in ranged], [f.name for f, _, _ in ranged])
@@ -104,7 +104,7 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds, index_version: int) -> Stat
         bounds = [pa.concat_arrays([as_type(r.field(side), kind) for r in ranges]) for side in ("min", "max")]
         counts = {name: pa.concat_arrays([r.field(name) for r in ranges]) for name in COUNTS}
         table = _stats_table(column_stats_keys(column, keys), names, bounds, counts, tight=False)
-        if any(bound.null_count for bound in bounds):
+        if not with_unknown and any(bound.null_count for bound in bounds):
             table = table.filter(pc.invert(_is_unknown(table)))
         if pa.types.is_decimal(kind):
             low, high = (have_room(table[side].combine_chunks(), index_version) for side in ("min", "max"))

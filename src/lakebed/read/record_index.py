@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.errors import CorruptFile
 from lakebed.metadata import record_index_records
-from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
+from lakebed.metadata.layout import METADATA_FOLDER, RECORD_INDEX, data_partition_of
 from lakebed.metadata.lookup import keys_by_group
 from lakebed.metadata.metadata_table import MetadataTable
 from lakebed.model import FileSlice
@@ -60,8 +61,13 @@ def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
     metadata = snapshot.metadata
     if metadata is None or not metadata.has(RECORD_INDEX) or not snapshot.is_latest:
         return None
-    # a writer of another engine may be taking the index away just now
-    return metadata if metadata.slices.file_slices(RECORD_INDEX) else None
+    try:
+        return metadata if metadata.slices.file_slices(RECORD_INDEX) else None
+    except CorruptFile:
+        # a writer of another engine may be taking the index away just now, and the folder goes first
+        if any(snapshot.storage.list_names(f"{METADATA_FOLDER}/{RECORD_INDEX}")):
+            raise
+        return None
 
 
 def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None = None) -> FoundKeys | None:

@@ -153,7 +153,7 @@ class DataFacts:
             return []
         sources = [self.stats]
         if self._as_written is not None:
-            sources.append(stats_of(self._as_written, self.kinds, index_version_of(self.snapshot.config.version)))
+            sources.append(self._stats_as_written(self._as_written))
         if partition == COLUMN_STATS:
             names = {f.name: f.partition for f in self.files}
             return [stats_facts(stats, names) for stats in sources[1:]]
@@ -163,6 +163,10 @@ class DataFacts:
             for zero_tells in (True, False)
         ]
         return [stats_facts(stats, {}) for stats in merged]
+
+    def _stats_as_written(self, files: Sequence[NewFile]) -> Stats:
+        version = index_version_of(self.snapshot.config.version)
+        return stats_of(files, self.kinds, version, with_unknown=True)
 
     @cached_property
     def _live(self) -> dict[str, set[str]]:

@@ -50,7 +50,7 @@ def metadata(
         if replaced:
             gone[partition] = (*gone.get(partition, ()), file_id)
         else:
-            stat = WriteStat(file_id, f"{partition}/{file_id}_0-0-0_1.parquet", partition)
+            stat = WriteStat(file_id, f"{partition}/.{file_id}_1.log.1_0-0-0", partition)
             stats[partition] = (*stats.get(partition, ()), stat)
     return CommitMetadata(operation, stats, gone, {"schema": schema})
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.errors import CorruptFile, StorageError
+from lakebed.errors import CorruptFile, LockTimeout, StorageError
 from lakebed.storage import open_storage
 from lakebed.timeline.actions import decode_action
 from lakebed.timeline.commit_metadata import decode_commit
@@ -109,7 +109,7 @@ def test_times_far_ahead_are_followed(uri: str) -> None:
 def test_a_lock_that_is_valid_until_no_time(tmp_path: Path, until: str) -> None:
     storage = open_storage(f"file://{tmp_path}")
     storage.write(LOCK_FILE, f'{{"owner": "o", "validUntil": {until}}}'.encode())
-    with pytest.raises(CorruptFile, match="table_lock"):
+    with pytest.raises(LockTimeout, match="table_lock"):
         FileLock(storage).acquire(0.1)
 
 

@@ -20,7 +20,7 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 
 T = [f"2026112111014968{n}" for n in range(10)]
 BODY = encode_commit(
-    CommitMetadata("UPSERT", {"p": (WriteStat("f-0", "p/f-0_0-0-0_1.parquet", "p"),)}), 9, Action.COMMIT
+    CommitMetadata("UPSERT", {"p": (WriteStat("f-0", "p/.f-0_1.log.1_0-0-0", "p"),)}), 9, Action.COMMIT
 )
 
 
