@@ -13,10 +13,9 @@ from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.read import lookup
 from lakebed.read.incremental import Changes
-from lakebed.read.plan import table_columns
+from lakebed.read.plan import data_columns
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
-from lakebed.schema.arrow import without_meta
 from lakebed.slices.facts import table_facts
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
@@ -76,7 +75,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """The table's columns now, Hudi's meta columns left out."""
-        return without_meta(table_columns(self._snapshot()))
+        return data_columns(self._snapshot())
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.format.base_file import read_base_file, read_footer
+from lakebed.format.base_file import check_rows, read_base_file, read_footer
 from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
@@ -60,7 +60,7 @@ class FileReader:
         table's types. Rows behind the last of them are not decoded."""
         wanted = list(dict.fromkeys([RECORD_KEY, *(s.stored for s in self.sources if s.stored is not None)]))
         found: list[pa.RecordBatch] = []
-        start = 0
+        start = end = 0
         for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=wanted, use_threads=False):
             first, end = np.searchsorted(rows, [start, start + batch.num_rows])
             if end > first:
@@ -69,6 +69,8 @@ class FileReader:
             start += batch.num_rows
             if end == len(rows):
                 break
+        if end < len(rows):
+            check_rows(file.path, start, parquet.metadata.row_group(row_group).num_rows)
         return [shaped for batch in found for shaped in self._shape(batch, file)]
 
     def _shape(self, batch: pa.RecordBatch, file: BaseFile) -> Iterator[pa.RecordBatch]:

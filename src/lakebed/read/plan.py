@@ -107,6 +107,12 @@ def table_columns(snapshot: Snapshot) -> pa.Schema:
     return pa.schema(fields)
 
 
+def data_columns(snapshot: Snapshot) -> pa.Schema:
+    """The table's columns without meta columns, as it declares them: those that may not be null say so."""
+    declared = {f.name: f for f in snapshot.schema}
+    return pa.schema([declared.get(f.name, f) for f in table_columns(snapshot) if f.name not in META_COLUMNS])
+
+
 def _create_types(snapshot: Snapshot) -> dict[str, pa.DataType]:
     from lakebed.schema.avro import avro_to_arrow
 

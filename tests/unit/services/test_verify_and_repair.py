@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -233,7 +234,7 @@ NUMBERS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int32()
 @pytest.mark.parametrize("version", [9, 8])
 def test_ranges_from_before_a_column_became_text(version: int) -> None:
     uri = f"memory://services-widened-{version}/t"
-    words = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"}
+    words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"}
     table = lakebed.create(uri, NUMBERS, table_version=version, indexes=["column_stats"], **words)
     table.upsert(pa.table({"id": [1], "city": ["a"], "v": [10], "ts": [1]}, NUMBERS))
     table.insert(

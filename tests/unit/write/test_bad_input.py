@@ -341,11 +341,11 @@ def test_a_path_among_the_options_has_to_be_the_one_written_to(tmp_path: Path):
 def test_an_ordering_field_inside_a_struct(make: Make) -> None:
     schema = pa.schema([("id", pa.int64()), ("o", pa.struct([("ts", pa.int64())]))])
     uri = f"{make(key='id').uri}/nested"
-    words = {"key": "id", "ordering": "o.ts", "index": "simple"}
+    words: dict[str, Any] = {"key": "id", "ordering": "o.ts", "index": "simple"}
     with refused(uri, UnsupportedFeature, "'o.ts'", "a column of its own"):
         lakebed.create(uri, schema, **words)
     # such a table of real Hudi
-    table = lakebed.create(uri, schema, merge="commit_time", **words)  # pyright: ignore[reportArgumentType]
+    table = lakebed.create(uri, schema, merge="commit_time", **words)
     table.upsert(pa.table({"id": [1], "o": [{"ts": 5}]}, schema))
     table.upsert(pa.table({"id": [1], "o": [{"ts": 4}]}, schema))
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "o": {"ts": 4}}]
