@@ -248,18 +248,18 @@ class Writer:
         if step == ("start" if self.write.told_at_start else "begin"):
             self.change = self.write.change(model)
         self._go.release()
-        assert self._stands.acquire(timeout=60), f"{self.write.name} stands still"
+        assert self._stands.acquire(timeout=300), f"{self.write.name} stands still"
         return step
 
     def hold(self, step: str) -> None:
         """Called in the writer's thread: it waits for its turn."""
         self.waiting_for = step
         self._stands.release()
-        assert self._go.acquire(timeout=120)
+        assert self._go.acquire(timeout=600)
 
     def _run(self, uri: str) -> None:
         try:
-            assert self._go.acquire(timeout=120)
+            assert self._go.acquire(timeout=600)
             self.write.run(lakebed.open(uri, spark=self._spark))
         except BaseException as error:
             self.error = error
