@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,9 @@ import pyarrow as pa
 
 from lakebed.engine.spark_files import can_open, read_parquet
 from lakebed.engine.spark_session import parallelism, require_spark
-from lakebed.model import PARTITION_PATH, BaseFile
+from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.read.arrow_scan import FileReader, file_readers
-from lakebed.read.plan import FileSet, ScanPlan
+from lakebed.read.plan import ColumnSource, FileSet, ScanPlan
 from lakebed.read.spark_text import quote_name, spark_literal
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_type
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TASKS_PER_CORE = 4
 _FILES_PER_BATCH = 64
-_ROWS_ONLY = pa.schema([("_row", pa.bool_())])
 _warned: set[str] = set()
 
 
@@ -54,8 +54,10 @@ def through_storage(plan: ScanPlan, spark: SparkSession, storage: Storage, meta_
 def scan_frame(plan: ScanPlan, spark: SparkSession, storage: Storage, *, meta_fields: bool = True) -> DataFrame:
     """The plan's rows as a lazy DataFrame."""
     require_spark()
+    plan = _with_a_column(plan)
     if not plan.groups:
-        return spark.createDataFrame([], schema=arrow_to_spark_ddl(plan.schema))
+        empty = spark.createDataFrame([], schema=arrow_to_spark_ddl(plan.read_schema))
+        return empty.select(*[quote_name(c) for c in plan.columns])
     reason = through_storage(plan, spark, storage, meta_fields)
     if reason:
         _warn(reason, storage.spec)
@@ -65,6 +67,15 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, storage: Storage, *, meta_fi
     for part in parts[1:]:
         frame = frame.unionByName(part)
     return frame
+
+
+def _with_a_column(plan: ScanPlan) -> ScanPlan:
+    """The plan of a scan without columns reads the record keys all the same: Spark reads no rows of nothing."""
+    if len(plan.read_schema):
+        return plan
+    key = ColumnSource(RECORD_KEY, RECORD_KEY, pa.string())
+    groups = tuple(FileSet(group.files, (key,), native=True) for group in plan.groups)
+    return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), groups=groups)
 
 
 def _native_frame(plan: ScanPlan, files: FileSet, spark: SparkSession, storage: Storage) -> DataFrame:
@@ -138,7 +149,7 @@ def _python_frame(plan: ScanPlan, spark: SparkSession, storage: Storage) -> Data
     by_sql = plan.predicate is not None and bool(plan.predicate.text)
     if plan.predicate is not None and not by_sql:
         condition = plan.predicate.to_arrow()
-    columns = tuple(plan.read_schema.names) if by_sql else plan.columns
+    columns = tuple(plan.read_schema.names) if by_sql or not plan.columns else plan.columns
     wide = ScanPlan(
         plan.table,
         plan.query,
@@ -152,9 +163,7 @@ def _python_frame(plan: ScanPlan, spark: SparkSession, storage: Storage) -> Data
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    # Spark takes no batches without columns
-    schema = wide.schema if len(wide.schema) else _ROWS_ONLY
-    frame = numbers.mapInArrow(partial(_read_files, storage.spec, _Jobs.of(jobs)), arrow_to_spark_ddl(schema))
+    frame = numbers.mapInArrow(partial(_read_files, storage.spec, _Jobs.of(jobs)), arrow_to_spark_ddl(wide.schema))
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
@@ -185,12 +194,7 @@ def _read_files(spec: StorageSpec, jobs: _Jobs, batches: Iterable[pa.RecordBatch
     for batch in batches:
         for number in batch.column(0).to_pylist():
             file, at = jobs.files[number]
-            for rows in jobs.readers[at].read(storage, file):
-                yield rows if rows.num_columns else _counted(rows)
-
-
-def _counted(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(rows.num_rows, pa.bool_())], schema=_ROWS_ONLY)
+            yield from jobs.readers[at].read(storage, file)
 
 
 def _warn(reason: str, spec: StorageSpec) -> None:
