@@ -151,7 +151,8 @@ class History:
         table = lakebed.open(self.uri)
         self.same_rows(table)
         names, rows = list(self.model.columns), list(self.model.rows.values())
-        for where, holds in filters(self.random, rows, self.model.columns):
+        asked = filters(self.random, rows, self.model.columns)
+        for where, holds in asked if verify else self.random.sample(asked, min(3, len(asked))):
             found = table.scan(filter=where).to_arrow().to_pylist()
             assert texts(found, names) == texts([r for r in rows if holds(r)], names), where
         ids = [0, 5, 31, *self.draw.new_keys]

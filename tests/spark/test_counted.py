@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakebed
+from lakebed.engine.groups import GROUP
 from lakebed.engine.spark import SparkEngine
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.opening import wrapping
@@ -79,7 +80,7 @@ def test_a_key_that_is_a_text_column_is_not_sent_twice(spark: SparkSession, tmp_
     sent = re.search(r"MapInArrow partial\(([^)]*)\)", plans[-1])
     assert sent is not None
     names = [c.split("#")[0] for c in sent.group(1).split(", ")]
-    assert names == ["_hoodie_record_key"] * (key == "id") + ["_group", "id", "name", "ts"]
+    assert names == ["_hoodie_record_key"] * (key == "id") + [GROUP, "id", "name", "ts"]
     stored = t.scan(meta=True).to_arrow()
     assert stored.column("_hoodie_record_key").to_pylist() == [str(v) for v in stored.column(key).to_pylist()]
     assert set(stored.column("_hoodie_partition_path").to_pylist()) == {""}
