@@ -18,6 +18,7 @@ import pyarrow as pa
 import lakebed
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.metadata.layout import METADATA_FOLDER
+from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
@@ -164,16 +165,27 @@ def litter(uri: str) -> list[str]:
 
 
 def _litter_of_metadata(storage: Storage) -> list[str]:
-    """The same of the metadata table; the logs that create its file groups are in no commit."""
+    """The same of the metadata table, cleaned and archived after some commits: what its cleanings took and what
+    archived instants wrote is not known here."""
     config = load_table_config(storage)
     timeline = load_timeline(storage, config)
     named = {s.path for i in timeline.commits for g in timeline.commit_metadata(i).stats.values() for s in g}
     found = [f"pending metadata instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
     present = {info.path for info in storage.list()}
-    found += [f"missing metadata file {path}" for path in sorted(named - present)]
+    cleaned = max((i.time for i in timeline.completed if i.action is Action.CLEAN), default="")
+    found += [f"missing metadata file {path}" for path in sorted(named - present) if _instant(path) > cleaned]
     return found + sorted(
-        f"metadata file {path}" for path in present - named if not _may_stay_in_metadata(path, config)
+        f"metadata file {path}"
+        for path in present - named
+        if not (_may_stay_in_metadata(path, config) or _instant(path) < (timeline.start or ""))
     )
+
+
+def _instant(path: str) -> str:
+    """Of the action that wrote a file; of any other file one that comes after all."""
+    folder, _, name = path.rpartition("/")
+    file = parse_base_file(folder, name, 0) or parse_log_file(folder, name, 0)
+    return file.instant if file is not None else "9"
 
 
 def _may_stay_in_metadata(path: str, config: TableConfig) -> bool:

@@ -65,24 +65,22 @@ def outcomes(before: Model, writers: Sequence[Writer]) -> list[Model]:
     return found
 
 
-def whole(uri: str, expected: Model, number: int) -> Model:
-    """The next write succeeds on a table with these rows, and leaves nothing behind; gives the rows after it."""
+def whole(uri: str, expected: Model, number: int) -> None:
+    """The next write succeeds on a table with these rows, and leaves nothing behind."""
     given = (7, "c1", f"next-{number}", 1_000 * number + 999)
     lakebed.open(uri).upsert(rows(given), options=OPTIONS)
-    model = put(expected, given)
-    assert state(uri) == model
+    assert state(uri) == put(expected, given)
     assert litter(uri) == []
     indexes = lakebed.open(uri).indexes.verify()
     assert indexes.ok, indexes
-    return model
 
 
 @pytest.mark.parametrize(("index", "version", "number"), cases(12, 200))
 def test_a_killed_process_loses_nothing_that_it_acknowledged(index: str, version: int, number: int) -> None:
     chance = random.Random(f"killed {index} {version}")
-    files, model = prepared(index, version)
-    with copied("local", files) as uri:
-        for one in range(1, number + 1):
+    files, before = prepared(index, version)
+    for one in range(1, number + 1):
+        with copied("local", files) as uri:
             victim = Writer(Task(uri, 2 * one, "c0", 2, _MANY))
             writers = [victim]
             if one % 3 == 2:  # with another one beside it, which goes on
@@ -95,8 +93,8 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(index: str, version
                     other.finish()
                     assert other.acknowledged == [0, 1, 2, 3]
                 found = state(uri)
-                assert found in outcomes(model, writers)
-                model = whole(uri, found, 2 * one)
+                assert found in outcomes(before, writers)
+                whole(uri, found, 2 * one)
 
 
 def take_over(uri: str, writer: Writer, model: Model) -> Model:
@@ -140,15 +138,15 @@ def frozen(uri: str, number: int, chance: random.Random) -> list[Writer]:
 @pytest.mark.parametrize(("index", "version", "number"), cases(6, 60))
 def test_a_frozen_process_that_goes_on_acknowledges_nothing_that_is_gone(index: str, version: int, number: int) -> None:
     chance = random.Random(f"frozen {index} {version}")
-    files, model = prepared(index, version)
-    with copied("local", files) as uri:
-        for one in range(1, number + 1):
+    files, before = prepared(index, version)
+    for one in range(1, number + 1):
+        with copied("local", files) as uri:
             *others, writer = frozen(uri, 200 * one, chance)
-            [model] = outcomes(model, others)
+            [model] = outcomes(before, others)
             with ended(writer):
                 model = take_over(uri, writer, model)
                 writer.thaw()
                 writer.finish()
                 found = state(uri)
                 assert found in outcomes(model, [writer])
-                model = whole(uri, found, 200 * one + 100)
+                whole(uri, found, 200 * one + 100)

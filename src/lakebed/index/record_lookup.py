@@ -119,7 +119,7 @@ def to_be_sent(metadata: MetadataTable) -> MetadataTable:
 
 def _bare(timeline: Timeline) -> Timeline:
     """A timeline without what it has read and listed: its instants alone."""
-    return replace(timeline, files={}, requested={})
+    return replace(timeline, listed=timeline.listed.without_files())
 
 
 def _named(found: pa.Table, schema: pa.Schema) -> pa.Table:

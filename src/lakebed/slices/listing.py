@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain, compress, pairwise
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -81,6 +82,28 @@ def list_table(storage: Storage, partitions: Collection[str] | None = None) -> L
     return Listing(tuple(base), tuple(logs), tuple(sorted(found)))
 
 
+def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile], bool]) -> list[BaseFile]:
+    """The base files of each file group from the newest one down to the first that counts, from rows of `partition`,
+    `name` and `size` and their file ids: a file group that is written often has many that nobody asks for any more,
+    until they are cleaned away."""
+    instants = pc.replace_substring_regex(plain_strings(rows["name"]), r"^.*_([0-9]+)\.[a-zA-Z0-9]+$", r"\1")
+    by: list[tuple[str, Literal["ascending", "descending"]]] = [("partition", "ascending"), ("id", "ascending")]
+    keyed = rows.append_column("id", ids).append_column("instant", instants)
+    keyed = keyed.append_column("row", pa.array(range(len(rows)), pa.int64()))
+    keyed = keyed.sort_by([*by, ("instant", "descending"), ("row", "descending")]).combine_chunks()
+    found: list[BaseFile] = []
+    starts = _starts_of_groups(keyed)
+    for start, end in pairwise([*starts, len(keyed)]):
+        for at in range(start, end):
+            folder, name, size = (keyed[column][at].as_py() for column in ("partition", "name", "size"))
+            file = parse_base_file(folder, name, size)
+            if file is not None:
+                found.append(file)
+                if counts(file):
+                    break
+    return found
+
+
 def list_metadata(
     metadata: MetadataTable,
     storage: Storage,
@@ -98,7 +121,7 @@ def list_metadata(
         rows, ids = rows.combine_chunks().filter(chosen), ids.filter(chosen)
         is_log = pc.starts_with(plain_strings(rows["name"]), ".")
         logged = pc.is_in(ids, value_set=ids.filter(is_log))
-        base = _newest(rows.filter(pc.invert(logged)), ids.filter(pc.invert(logged)), counts)
+        base = newest_base_files(rows.filter(pc.invert(logged)), ids.filter(pc.invert(logged)), counts)
         rows = rows.filter(logged)
     logs: list[LogFile] = []
     for folder, name, size in zip(*(column.to_pylist() for column in rows.columns), strict=True):
@@ -110,27 +133,14 @@ def list_metadata(
     return Listing(tuple(base), tuple(logs), paths)
 
 
-def _newest(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile], bool]) -> list[BaseFile]:
-    """The base files of each file group from the newest one down to the first that counts: a file group that is written
-    often has many that nobody asks for any more, until they are cleaned away."""
-    instants = pc.replace_substring_regex(plain_strings(rows["name"]), r"^.*_([0-9]+)\.[a-zA-Z0-9]+$", r"\1")
-    keyed = rows.append_column("id", ids).append_column("instant", instants)
-    keyed = keyed.append_column("row", pa.array(range(len(rows)), pa.int64()))
-    by_group: list[tuple[str, Literal["ascending", "descending"]]] = [("partition", "ascending"), ("id", "ascending")]
-    keyed = keyed.sort_by([*by_group, ("instant", "descending"), ("row", "descending")])
-    groups = keyed.group_by(["partition", "id"], use_threads=False).aggregate([([], "count_all")])
-    found: list[BaseFile] = []
-    start = 0
-    for count in groups["count_all"].to_pylist():
-        for at in range(start, start + count):
-            folder, name, size = (keyed[column][at].as_py() for column in ("partition", "name", "size"))
-            file = parse_base_file(folder, name, size)
-            if file is not None:
-                found.append(file)
-                if counts(file):
-                    break
-        start += count
-    return found
+def _starts_of_groups(ordered: pa.Table) -> list[int]:
+    """Where each file group begins in rows that are ordered by partition and id; Arrow's grouping keeps no order."""
+    starts = np.zeros(len(ordered), np.bool_)
+    starts[:1] = True
+    for column in (ordered["partition"], ordered["id"]):
+        values = column.combine_chunks()
+        starts[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(starts).tolist()
 
 
 def _file_ids(names: pa.Array) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -83,6 +84,12 @@ class Listed:
         self.completion_times: Mapping[str, str] = times
         greatest = before.greatest_time if before else ""
         self.greatest_time = max((greatest, *(max(i.time, i.completion_time or "") for i in changed)))
+
+    def without_files(self) -> Listed:
+        """The instants alone, as tasks on other machines need them: the next folder is not told from this."""
+        bare = copy(self)
+        bare.files, bare.requested = {}, {}
+        return bare
 
     @property
     def nbytes(self) -> int:

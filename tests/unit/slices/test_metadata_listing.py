@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from random import Random
 from threading import Barrier
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
-from lakebed.slices.listing import groups_of_ids, list_table
+from lakebed.slices.listing import groups_of_ids, list_table, newest_base_files
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import FileInfo
 from lakebed.storage.counting import CountingStorage
@@ -54,6 +56,26 @@ def test_small_files_are_chosen_beside_ids() -> None:
         everything = snapshot.file_slices()
         assert snapshot.file_slices(groups=groups_of_ids([], or_smaller_than=1 << 40)) == everything
         assert snapshot.file_slices(groups=groups_of_ids([], or_smaller_than=1)) == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_newest_file_that_counts_is_found_in_every_group(seed: int) -> None:
+    draw = Random(seed)
+    ids = [f"{UUID(int=draw.getrandbits(128))}-0" for _ in range(40)]
+    files = [("ab"[n % 2], id_, version) for n, id_ in enumerate(ids) for version in range(1, draw.randint(2, 6))]
+    draw.shuffle(files)
+    rows = pa.Table.from_pylist(
+        [{"partition": p, "name": f"{id_}_0-1-2_2026010100000000{v}.parquet", "size": v} for p, id_, v in files]
+    )
+    found = newest_base_files(rows, pa.array([id_ for _, id_, _ in files]), lambda file: file.size <= 3)
+    read = [(file.partition, file.file_id, file.size) for file in found]
+    looked_at = {id_: max(v for _, i, v in files if i == id_) for id_ in ids}
+    expected = [
+        ("ab"[n % 2], id_, v)
+        for n, id_ in enumerate(ids)
+        for v in range(looked_at[id_], min(looked_at[id_], 3) - 1, -1)
+    ]
+    assert sorted(read) == sorted(expected)
 
 
 def test_a_snapshot_lists_each_timeline_and_each_metadata_partition_once() -> None:

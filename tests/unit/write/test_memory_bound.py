@@ -119,17 +119,22 @@ def gigabyte_file_group(folder: Path) -> tuple[str, int]:
         ordering="ts",
         index="bucket",
         buckets=1,
+        table_version=6,  # its commits are JSON
         properties={"hoodie.metadata.enable": False},
     )
     table.bulk_insert(data.slice(0, 1))
     (path,) = (folder / "t").glob("*.parquet")
+    (commit,) = (folder / "t/.hoodie").glob("*.commit")
+    first_size = path.stat().st_size
     written = pq.read_table(path)
     same = {name: pa.repeat(written[name][0], ROWS) for name in META_COLUMNS}
     meta = {**same, RECORD_KEY: data["id"].cast(pa.string())}
     whole = pa.table({**meta, **{name: data[name] for name in data.column_names}})
     whole = whole.replace_schema_metadata(pq.read_metadata(path).metadata)
     pq.write_table(whole, path, row_group_size=ROWS, compression="zstd", use_dictionary=False, store_schema=False)
-    return uri, path.stat().st_size
+    size = path.stat().st_size
+    commit.write_text(commit.read_text().replace(f": {first_size}", f": {size}"))
+    return uri, size
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
