@@ -191,7 +191,7 @@ def _instant(path: str) -> str:
 def _may_stay_in_metadata(path: str, config: TableConfig) -> bool:
     """Creation logs are in no commit; on version 6 a log that was rolled back stays, with a command block behind it."""
     folder, _, name = path.rpartition("/")
-    if path == ".hoodie/hoodie.properties" or name.endswith("_0-0-0"):
+    if path == ".hoodie/hoodie.properties" or name.endswith("_0-0-0") or folder == config.archive_folder:
         return True
     if config.version < 8 and parse_log_file(folder, name, 0) is not None:
         return True

@@ -18,9 +18,10 @@ from lakebed.errors import CommitStateUnknown, LakebedError
 from lakebed.storage import open_storage
 from lakebed.timeline.lock import LOCK_FILE, default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
+from sampling import CRASH, whole
 
 VERBS = ("fsync", "close", "link", "rename", "unlink", "pwrite", "utime")
-ALL = os.environ.get("LAKEBED_CRASH", "") == "all"
+ALL = whole(CRASH)
 INSERT = {**OPTIONS, "hoodie.merge.allow.duplicate.on.inserts": True}
 OURS = [(100, "c0", "ours", 1), (101, "c1", "ours", 1)]
 

@@ -5,7 +5,6 @@ A host is a process that says it runs elsewhere and whose clock is set off. With
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -16,9 +15,10 @@ import pytest
 
 import lakebed
 from crash_tables import OPTIONS, Model, copied, prepared, put, rows, state
+from sampling import CRASH, whole
 
 OFFSETS = (-3600, 400, 3600)
-RUNS = 20 if os.environ.get("LAKEBED_CRASH", "") == "all" else 2
+RUNS = 20 if whole(CRASH) else 2
 WRITES = 6
 
 WRITER = """

@@ -7,7 +7,6 @@ meets every fault on one version, in turn; with `LAKEBED_CRASH=all` on all of th
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -23,11 +22,12 @@ from lakebed.metadata.writer import MetadataSettings, Records
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.storage.memory import MemoryStorage
 from metadata_models import Change, Content, Maintained, Random, new_table
+from sampling import CRASH, whole
 
 VERSIONS = [9, 8, 6]
 # Dead before mutation k is what dead after k-1 leaves, so `unacknowledged` stands for `kill` from the second one on.
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "fail", "doubtful", "lost")
-ALL = os.environ.get("LAKEBED_CRASH") == "all"
+ALL = whole(CRASH)
 CASES = [(version, mode) for at, mode in enumerate(FAULTS) for version in (VERSIONS if ALL else [VERSIONS[at % 3]])]
 every_case = pytest.mark.parametrize(("version", "mode"), CASES)
 SETTINGS = MetadataSettings(compact_after=4, clean_commits=2, archive_above=5, archive_down_to=3, threads=1)

@@ -8,7 +8,6 @@ asked: no raw error, no hang, no memory beyond bounds.
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 from collections import Counter
@@ -19,9 +18,10 @@ from typing import Any
 
 from lakebed.errors import CorruptFile, LakebedError
 from mutated_tables import ASKED, CASES_A_TABLE, IN_PLACE, QUESTIONS, TABLES, Case, case, placed
+from sampling import FUZZ, whole
 
 CASES = 3000
-ALL = os.environ.get("LAKEBED_FUZZ") == "all"
+ALL = whole(FUZZ)
 # Of three tables a day.
 SAMPLE = 3 * 40
 SECONDS_A_QUESTION = 30

@@ -6,7 +6,6 @@ By default a few of each; with `LAKEBED_CRASH=all` 200 killed ones and 60 frozen
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Generator, Sequence
@@ -17,10 +16,11 @@ import pytest
 
 import lakebed
 from crash_tables import OPTIONS, Model, copied, litter, prepared, put, rows, state
+from sampling import CRASH, whole
 from writer_process import FROZEN_SECONDS, Task, Writer
 
 KINDS = list(product(("bucket", "simple", "record"), (9, 8, 6)))
-_ALL = os.environ.get("LAKEBED_CRASH") == "all"
+_ALL = whole(CRASH)
 # As many writes as a writer that is to be killed never gets to.
 _MANY = 1_000
 # Calls of storage in some writes of such a writer.

@@ -46,20 +46,23 @@ FLOATS = (
     [1e-300, 1e-40, -1e-300],
 )
 START = datetime(2024, 1, 1, tzinfo=UTC)
-# Not among them: on tables of its own, too, Hudi 1.2.0 loses rows to `note like 'long%'` and fails on binary columns.
+# Not among them: on tables of its own, too, Hudi 1.2.0 loses rows to `note like 'long%'`, to comparisons with NaN and
+# to what is greater than infinity; and it fails on binary columns.
 FILTERS = (
     "id = 12",
-    "id in (1, 22) and city = 'rome'",
+    "id in (1, 16) and city = 'rome'",
     "id between 10 and 12",
     "small is not null and small < 0",
     "price > 6",
-    "price = double('NaN')",
-    "price > double('Infinity')",
+    "price > 6 and small >= -40",
+    "price < 2 and small >= -40",
+    "isnan(price)",
+    "not (price < 2)",
     "price = 0.0",
     "price >= -0.0 and price <= 0.0",
     "price <= -0.0",
     "price is null",
-    "ratio = float('NaN')",
+    "isnan(ratio)",
     "ratio = float(0)",
     "paid = 10.25",
     "much >= 123456789012345678.123456",
@@ -85,7 +88,7 @@ def rows() -> list[dict[str, object]]:
     return [
         {
             "id": 3 * n + k,
-            "city": ("oslo", "rome")[n % 2],
+            "city": ("oslo", "rome")[n % 2] if n != len(FLOATS) - 1 else "bern",
             "small": None if n in (2, 5) else n * 10 - 30 + k,
             "price": floats[k],
             "ratio": floats[k],
@@ -106,7 +109,7 @@ def rows() -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """Eight files with three rows each, in two partitions."""
+    """Eight files with three rows each, in three partitions, of which one has no NaN."""
     table = lakebed.create(
         str(tmp_path_factory.mktemp("skipping") / "t"), SCHEMA, key="id", partition_by="city", index="simple"
     )

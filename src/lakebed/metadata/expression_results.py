@@ -18,6 +18,7 @@ from lakebed.metadata.keys import column_stats_keys, file_keys
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.stats_records import stats_schema
+from lakebed.metadata.updates import without_nan
 from lakebed.schema.conversion import cast_column
 from lakebed.storage.base import Storage
 
@@ -86,7 +87,7 @@ def stats_of_results(index: ExpressionIndex, results: Sequence[FileResults]) -> 
         "is_tight": pa.repeat(pa.scalar(False), len(results)),
     }
     made = stats_schema(kind)
-    return pa.Table.from_arrays([columns[name] for name in made.names], schema=made)
+    return without_nan(pa.Table.from_arrays([columns[name] for name in made.names], schema=made))
 
 
 def stats_records_of(index: ExpressionIndex, stats: pa.Table, form: RecordForm) -> Records:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from lakebed.format.column_ranges import has_range
 from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS
+from lakebed.metadata.stats_types import has_room_for_all
 from lakebed.model import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakebed.schema.arrow import leaf_paths
 
@@ -46,7 +47,10 @@ def stats_columns(
         meta = [c for c in definition.source_fields if c in META_COLUMNS]
         chosen = [*known, *_joining(plain, known, most)] if not named else chosen
     found: Kinds = dict.fromkeys(meta, pa.string())
-    return found | {c: kinds[c] for c in chosen if c in kinds and has_range(kinds[c])}
+    index_version = index_version_of(version)
+    return found | {
+        c: kinds[c] for c in chosen if c in kinds and has_range(kinds[c]) and has_room_for_all(kinds[c], index_version)
+    }
 
 
 def _joining(plain: Sequence[str], known: Sequence[str], most: int) -> list[str]:

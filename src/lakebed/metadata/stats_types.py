@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,7 @@ from lakebed.format.avro_wrappers import (
 )
 
 _UTC = "UTC"
+_GREATEST_CHARACTER, _GREATEST_TEXT = "\U0010ffff", 8
 _WIDEST_DECIMAL = 38
 _WIDEST_PRODUCT = 76
 _DECIMAL_ORDINAL = 10
@@ -105,6 +109,34 @@ def wrap(bounds: pa.Array, index_version: int) -> tuple[int, pa.BinaryArray]:
     return branch, encode_longs(_numbers(bounds))
 
 
+def widest_bounds(kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """Bounds that hold every value of a type, NaN and times outside the calendar of SQL left aside; None for a type
+    that has no such bounds, or none that every reader has room for."""
+    if pa.types.is_boolean(kind):
+        low, high = False, True
+    elif pa.types.is_signed_integer(kind):
+        low, high = -(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1
+    elif pa.types.is_floating(kind):
+        low, high = -math.inf, math.inf
+    elif pa.types.is_string(kind):
+        low, high = "", _GREATEST_CHARACTER * _GREATEST_TEXT
+    elif pa.types.is_date32(kind):
+        low, high = date.min, date.max
+    elif pa.types.is_timestamp(kind) and kind.unit in ("ms", "us"):
+        first, last = (_micros(moment) for moment in (datetime.min, datetime.max))
+        per = 1000 if kind.unit == "ms" else 1
+        low, high = first // per, last // per
+    elif pa.types.is_decimal128(kind):
+        low, high = (Decimal((sign, (9,) * kind.precision, -kind.scale)) for sign in (1, 0))
+    else:
+        return None
+    return pa.scalar(low, kind), pa.scalar(high, kind)
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+
+
 def have_room(bounds: pa.Array, index_version: int) -> pa.Array:
     """For each bound whether `wrap` takes it: version 1 keeps decimals with 15 digits before and behind the point."""
     if index_version < 2 and pa.types.is_decimal(bounds.type):
@@ -112,6 +144,15 @@ def have_room(bounds: pa.Array, index_version: int) -> pa.Array:
         if kept.null_count > bounds.null_count:
             return pc.or_(bounds.is_null(), kept.is_valid())
     return pa.repeat(pa.scalar(True), len(bounds))
+
+
+def has_room_for_all(kind: pa.DataType, index_version: int) -> bool:
+    """Whether `wrap` takes every value of the type."""
+    if index_version >= 2 or not pa.types.is_decimal(kind):
+        return True
+    return kind.scale <= WRAPPED_DECIMAL.scale and kind.precision - kind.scale <= (
+        WRAPPED_DECIMAL.precision - WRAPPED_DECIMAL.scale
+    )
 
 
 def typed(values: pa.Array, branch: int, kind: pa.DataType | None) -> pa.Array:

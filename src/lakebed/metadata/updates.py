@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,13 @@ from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.stats_lookup import Stats
 from lakebed.metadata.stats_records import stats_schema
-from lakebed.metadata.stats_types import as_type, have_room
+from lakebed.metadata.stats_types import as_type, have_room, widest_bounds
 
 Kinds = Mapping[str, pa.DataType]
 Int64s = npt.NDArray[np.int64]
 _FILES = files_records.SCHEMA
+# Of these some are null, and some are not.
+_ANY_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_uncompressed": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,10 @@ def _arrays(keys: list[str], names: list[str | None], sizes: list[int], deleted:
 def stats_of(files: Sequence[NewFile], kinds: Kinds, index_version: int, *, with_unknown: bool = False) -> Stats:
     """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types.
 
-    A file has no stats of a column where it has NaN: real Hudi takes no comparison with NaN for true when it skips
-    files and partitions, so it would miss rows. Nor has it any where the range is not known, which real Hudi would take
-    for a column of nulls, or where a record of the index's version has no room for a bound. Of what has no record it
-    takes everything for possible. `with_unknown`: bounds that are not known are null.
+    Where a column has NaN its bounds are the infinities, and where its range is not known the widest of its type: real
+    Hudi takes no comparison with NaN for true when it skips files, and a file without a record, once another one has
+    it, for a file of nulls. It has none where its type has no widest bounds, and where a record of the index's version
+    has no room for its own. `with_unknown`: bounds that are not known are null.
     """
     ranged = [(f, f.ranges, frozenset(f.ranges.schema.names)) for f in files if f.ranges is not None]
     all_keys = file_keys([f.partition for f, _, _ in ranged], [f.name for f, _, _ in ranged])
@@ -105,13 +108,31 @@ def stats_of(files: Sequence[NewFile], kinds: Kinds, index_version: int, *, with
         counts = {name: pa.concat_arrays([r.field(name) for r in ranges]) for name in COUNTS}
         table = _stats_table(column_stats_keys(column, keys), names, bounds, counts, tight=False)
         if not with_unknown and any(bound.null_count for bound in bounds):
-            table = table.filter(pc.invert(_is_unknown(table)))
+            table = _widened(table, _is_unknown(table))
         if pa.types.is_decimal(kind):
             low, high = (have_room(table[side].combine_chunks(), index_version) for side in ("min", "max"))
             table = table.filter(pc.and_(low, high))
-        is_whole = not pa.types.is_floating(kind) or not pc.any(pc.is_nan(bounds[1])).as_py()
-        found[column] = table if is_whole else table.filter(pc.invert(_has_nan(table)))
+        found[column] = without_nan(table)
     return found
+
+
+def without_nan(stats: pa.Table) -> pa.Table:
+    """Stats of files with the infinities as bounds where there is NaN, see `stats_of`."""
+    return _widened(stats, _has_nan(stats)) if pa.types.is_floating(stats.schema.field("min").type) else stats
+
+
+def _widened(stats: pa.Table, which: pa.ChunkedArray) -> pa.Table:
+    """With the widest bounds where `which` says; without those rows where the type has no such bounds."""
+    if not pc.any(which).as_py():
+        return stats
+    kind = stats.schema.field("min").type
+    widest = widest_bounds(kind)
+    if widest is None:
+        return stats.filter(pc.invert(which))
+    for side, bound in zip(("min", "max"), widest, strict=True):
+        at = stats.schema.get_field_index(side)
+        stats = stats.set_column(at, stats.schema.field(at), pc.if_else(which, bound, stats[side]))
+    return stats
 
 
 def _is_unknown(stats: pa.Table) -> pa.ChunkedArray:
@@ -153,7 +174,8 @@ def partition_stats_records(
     """Records of `partition_stats` for the partition paths in `live`, which names the files that each has after the
     action; `known` and `new` are the stats of older and of new files.
 
-    A partition where not every file has a range for a column gets no record for it: an old one is deleted. Without
+    A partition of which some files have no range for a column gets the widest record of the column's type, one where no
+    file has any gets none: an old one is deleted, and real Hudi takes it for one of nulls. Without
     `tight` the records widen what there is instead of replacing it: for an action that others which were requested
     before it may complete after.
     """
@@ -172,8 +194,8 @@ def merged_partition_stats(
     zero_tells: bool = False,
     tight: bool = True,
 ) -> tuple[Stats, list[str]]:
-    """Stats of the partition paths in `live`, from those of their files; and the keys of columns and paths that have
-    none, since not every file has a range. `of_expression`: they are those of an expression index, in whose stats the
+    """Stats of the partition paths in `live`, from those of their files, see `partition_stats_records`; and the keys of
+    columns and paths that have none. `of_expression`: they are those of an expression index, in whose stats the
     nulls are not among the values. `zero_tells`: a range of floating numbers from 0.0 to 0.0 counts as one."""
     paths = sorted(live)
     pairs = [(number, path, name) for number, path in enumerate(paths) for name in sorted(live[path])]
@@ -183,21 +205,40 @@ def merged_partition_stats(
     merged: Stats = {}
     deleted: list[str] = []
     for column, kind in kinds.items():
-        rows = [
-            _bounded(s[column], kind, of_expression=of_expression, zero_tells=zero_tells)
-            for s in (known, new)
-            if column in s
-        ]
+        told = [s[column] for s in (known, new) if column in s]
+        rows = [_bounded(stats, kind, of_expression=of_expression, zero_tells=zero_tells) for stats in told]
         stats_keys = partition_stats_keys(column, paths, of_expression=of_expression)
         table, whole = (
             _by_partition(column, pa.concat_tables(rows), keys, owners, wanted, paths, stats_keys, tight=tight)
             if rows
-            else (None, [])
+            else (None, frozenset[int]())
         )
+        widest = widest_bounds(kind)
+        partly = sorted(_owners_of(column, told, keys, owners) - whole)
+        if table is not None and partly and widest is not None:
+            wide = _widest_stats(stats_keys.take(pa.array(partly)), [paths[n] for n in partly], widest, tight=tight)
+            table, whole = pa.concat_tables([table, wide]), whole | {*partly}
         if table is not None and len(table):
             merged[column] = table
         deleted += [stats_keys[number].as_py() for number in range(len(paths)) if number not in whole]
     return merged, deleted
+
+
+def _owners_of(column: str, told: Sequence[pa.Table], keys: pa.Array, owners: Int64s) -> set[int]:
+    """The numbers of the partitions that have a live file with a record of the column."""
+    prefix = len(h64(column))
+    rows = [pc.index_in(pc.utf8_slice_codeunits(t["key"], prefix), value_set=keys).drop_null() for t in told]
+    return {*chain.from_iterable(owners[found.to_numpy()].tolist() for found in rows)}
+
+
+def _widest_stats(
+    keys: pa.Array, paths: Sequence[str], widest: tuple[pa.Scalar, pa.Scalar], *, tight: bool
+) -> pa.Table:
+    """Stats that leave everything possible: values, and nulls."""
+    n = len(keys)
+    counts = {name: pa.repeat(pa.scalar(_ANY_COUNTS[name]), n) for name in COUNTS}
+    bounds = [pa.repeat(bound, n) for bound in widest]
+    return _stats_table(keys, pa.array(paths, pa.string()), bounds, counts, tight=tight)
 
 
 def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_tells: bool) -> pa.Table:

@@ -8,6 +8,7 @@ record says nothing here.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
     if found is None:
         return unknown(len(names), kind)
     low, high, nulls, values = found
+    high = _with_nan(low, high)
     claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, 0)), False)
     trusted = exact | is_told_by_every_footer(kind)
     may_null = ~_flags(pc.equal(nulls, 0), False)
@@ -68,6 +70,7 @@ def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataT
     if found is None:
         return unknown(len(names), kind)
     low, high, nulls, values = found
+    high = _with_nan(low, high)
     return Bounds(low, high, ~_flags(pc.equal(values, 0), False), ~_flags(pc.equal(nulls, 0), False))
 
 
@@ -160,6 +163,14 @@ def _readable(side: pa.Array) -> pa.Array:
     if not pa.types.is_string(side.type):
         return side
     return pc.if_else(pc.match_substring_regex(side, _ORDERED_OTHERWISE), pa.scalar(None, side.type), side)
+
+
+def _with_nan(low: pa.Array, high: pa.Array) -> pa.Array:
+    """Greatest values: the two infinities are also written where there is NaN, which is greater still."""
+    if not pa.types.is_floating(high.type):
+        return high
+    anything = pc.and_(pc.equal(low, -math.inf), pc.equal(high, math.inf))
+    return pc.if_else(anything, pa.scalar(math.nan, high.type), high)
 
 
 def _one(column: Any) -> pa.Array:

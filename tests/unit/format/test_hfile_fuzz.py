@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tracemalloc
 from typing import Final
@@ -16,8 +15,9 @@ from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile import open_hfile
 from lakebed.format.hfile_writer import write_hfile
+from sampling import FUZZ, whole
 
-MUTATIONS: Final = 20_000 if os.environ.get("LAKEBED_FUZZ") == "all" else 400
+MUTATIONS: Final = 20_000 if whole(FUZZ) else 400
 # Far above what the files hold, far below what a wrong length could ask for.
 MEMORY: Final = 64 << 20
 

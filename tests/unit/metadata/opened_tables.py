@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import zipfile
 from dataclasses import dataclass
 from functools import cache
@@ -28,9 +29,8 @@ class Opened:
 
 
 def unpacked(name: str) -> CountingStorage:
-    """The golden table's files in memory."""
-    MemoryStorage.drop(f"metadata-{name}")
-    storage = MemoryStorage(f"metadata-{name}")
+    """The golden table's files in memory, where nothing of them is known to any cache."""
+    storage = MemoryStorage(f"metadata-{name}-{uuid.uuid4().hex}")
     with zipfile.ZipFile(golden(name).folder / f"{name}.zip") as archive:
         for member in archive.namelist():
             if not member.endswith("/"):

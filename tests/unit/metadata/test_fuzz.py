@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +11,11 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.metadata import bloom_records, files_records, record_index_records, secondary_records, stats_records
+from sampling import FUZZ, whole
 
 from .metadata_hfiles import HFile, hfiles
 
-ROUNDS = 4000 if os.environ.get("LAKEBED_FUZZ") == "all" else 200
+ROUNDS = 4000 if whole(FUZZ) else 200
 Decode = Callable[[pa.Array, Any, str], Any]
 FORMS: list[tuple[str, Decode]] = [
     ("files", files_records.decode),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lakebed.metadata.keys import column_prefix
+from lakebed.metadata.stats_types import widest_bounds
 from lakebed.metadata.updates import Kinds, NewFile, merged_partition_stats, stats_of
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
 KINDS: Kinds = {"x": pa.float64(), "n": pa.int64()}
 
 
@@ -27,23 +32,60 @@ def struct(kind: pa.DataType) -> pa.StructType:
 
 
 @pytest.mark.parametrize("odd", [(1.0, NAN), (NAN, NAN)])
-def test_nothing_is_said_of_a_column_with_nan(odd: tuple[float, float]) -> None:
-    """Real Hudi finds `x > 1` true for NaN in rows, and false for it in statistics."""
+def test_a_column_with_nan_may_hold_anything(odd: tuple[float, float]) -> None:
+    """Real Hudi finds `x > 1` true for NaN in rows and false for it in statistics, and takes a file without a record
+    for one of nulls once another file has one."""
     stats = stats_of([file("a", *odd), file("b", 3.0, 4.0)], KINDS, 2)
-    assert stats["x"]["file_name"].to_pylist() == ["b"]
-    assert stats["n"]["file_name"].to_pylist() == ["a", "b"]
-    merged, deleted = merged_partition_stats({}, stats, {"p": ["a", "b"]}, KINDS)
-    assert "x" not in merged
-    assert deleted == [column_prefix("x", "p")]
-    assert merged["n"]["max"].to_pylist() == [2]
+    assert bounds(stats["x"]) == [("a", -INF, INF), ("b", 3.0, 4.0)]
+    assert stats["x"]["null_count"].to_pylist() == [0, 0]
+    merged, deleted = merged_partition_stats({}, stats, {"p": ["a", "b"], "q": []}, KINDS)
+    assert bounds(merged["x"]) == [("p", -INF, INF)]
+    assert bounds(merged["n"]) == [("p", 1, 2)]
+    assert deleted == [column_prefix("x", "q"), column_prefix("n", "q")]
 
 
 def test_zero_to_zero_may_be_real_hudis_nan() -> None:
     known = stats_of([file("a", 0.0, 0.0)], KINDS, 2)
     new = stats_of([file("b", 3.0, 4.0)], KINDS, 2)
     merged, deleted = merged_partition_stats(known, new, {"p": ["a", "b"]}, KINDS)
-    assert "x" not in merged
-    assert deleted == [column_prefix("x", "p")]
+    assert bounds(merged["x"]) == [("p", -INF, INF)]
+    assert deleted == []
+
+
+def test_a_partition_path_of_which_a_file_has_no_record_may_hold_anything() -> None:
+    """Not one of which no file has one: there the column came later, and has nulls alone."""
+    stats = stats_of([file("a", 1.0, 2.0), file("b", 3.0, 4.0)], {"n": pa.int64()}, 2)
+    live = {"p": ["a", "older"], "q": ["older"]}
+    merged, deleted = merged_partition_stats({}, stats, live, {"n": pa.int64()})
+    assert bounds(merged["n"]) == [("p", -(1 << 63), (1 << 63) - 1)]
+    assert 0 < merged["n"]["null_count"][0].as_py() < merged["n"]["value_count"][0].as_py()
+    assert deleted == [column_prefix("n", "q")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.bool_(), [False, True]),
+        (pa.int32(), [-(1 << 31), (1 << 31) - 1]),
+        (pa.float32(), [-INF, INF]),
+        (pa.string(), ["", "\U0010ffff", "zz"]),
+        (pa.date32(), [date.min, date.max]),
+        (pa.timestamp("us", "UTC"), [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]),
+        (pa.timestamp("ms"), [datetime(1, 1, 1), datetime(9999, 12, 31)]),
+        (pa.decimal128(5, 2), [Decimal("-999.99"), Decimal("999.99")]),
+    ],
+)
+def test_the_widest_bounds_hold_all_values(kind: pa.DataType, values: list[object]) -> None:
+    found = widest_bounds(kind)
+    assert found is not None
+    low, high = found
+    column = pa.array(values, kind)
+    assert pc.all(pc.less_equal(low, column)).as_py()
+    assert pc.all(pc.greater_equal(high, column)).as_py()
+
+
+def bounds(stats: pa.Table) -> list[tuple[object, ...]]:
+    return list(zip(*(stats[name].to_pylist() for name in ("file_name", "min", "max")), strict=True))
 
 
 def test_infinities_and_nulls_are_ranges() -> None:

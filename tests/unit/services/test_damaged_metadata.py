@@ -5,7 +5,6 @@ With `LAKEBED_FUZZ=all` every file is damaged in every way, otherwise a sample.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -19,6 +18,7 @@ from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.small_files import HFILES, LOGS
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
+from sampling import FUZZ, whole
 from write_tables import SCHEMA, content, files, rows
 
 OPTIONS = {
@@ -28,7 +28,7 @@ OPTIONS = {
 INDEXES = {9: ["bloom_filters", "column_stats", "v"], 8: ["bloom_filters", "column_stats", "v"], 6: ["column_stats"]}
 GIVEN = [(n, f"c{n % 2}", f"v{n % 3}", 10) for n in range(12)]
 Damage = Callable[[bytes], bytes | None]
-_STEP = 1 if os.environ.get("LAKEBED_FUZZ") == "all" else 11
+_STEP = 1 if whole(FUZZ) else 11
 
 
 @cache

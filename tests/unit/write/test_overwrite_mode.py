@@ -14,6 +14,7 @@ import lakebed
 from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict, StorageError, TableExists, TableNotFound
 from lakebed.storage.faulty import Killed, Mode, crash_at
 from lakebed.storage.memory import MemoryStorage
+from sampling import CRASH, todays
 from write_tables import content, files, refused, rows
 
 OPERATION = "hoodie.datasource.write.operation"
@@ -201,5 +202,6 @@ def test_a_fault_at_any_step_leaves_the_old_or_the_new_table(mode: Mode) -> None
     steps = attempt(0)
     decided = next(n for n, step in enumerate(steps, 1) if step.endswith("ready.json"))
     assert len(steps) - decided > 20
-    for at in [*range(1, decided, 7), *range(decided, len(steps) + 1)]:
+    attempt(decided)
+    for at in todays(range(1, len(steps) + 1), 4, CRASH):
         attempt(at)
