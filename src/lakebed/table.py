@@ -172,7 +172,7 @@ class Table:
             query=query,
             meta=meta,
             spark=self._spark,
-            data_skipping=self._reads.data_skipping,
+            reads=self._reads,
         )
 
     def changes(
@@ -197,7 +197,7 @@ class Table:
             filter=filter,
             meta=meta,
             spark=self._spark,
-            data_skipping=self._reads.data_skipping,
+            reads=self._reads,
         )
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:

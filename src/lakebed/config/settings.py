@@ -85,7 +85,8 @@ class WriteSettings:
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
     """What a read job's options say: which query, and between which instants, None where nothing was said; whether
-    files come from the metadata table, and whether filters prune files by it."""
+    files come from the metadata table, whether filters prune files by it, and whether scans check the checksums of
+    pages, where a base file has some."""
 
     query_type: QueryType = "snapshot"
     as_of: str | None = None
@@ -93,6 +94,7 @@ class ReadSettings:
     end: str | None = None
     use_metadata: bool = True
     data_skipping: bool = True
+    page_checksums: bool = True
 
 
 @dataclass(frozen=True, slots=True)

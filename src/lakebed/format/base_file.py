@@ -120,18 +120,20 @@ def read_base_file(
     dictionary: Sequence[str] = (),
     row_groups: Sequence[int] | None = None,
     footer: Footer | None = None,
+    page_checksums: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a base file by batches, in file order and file types.
 
     `columns` are top-level names (None: all); those that the file lacks are left out. `dictionary` names string columns
     to give as dictionary arrays; a `footer` that is known is not read again. Memory stays at a batch and one compressed
     row group of normal size; larger row groups (files of other writers) are read through small buffers. Checksums of
-    pages are checked where the file has some. Raises `CorruptFile` for what is no Parquet file.
+    pages are checked where the file has some, but for callers that do without. Raises `CorruptFile` for what is no
+    Parquet file.
     """
     with naming_damage(path), storage.open_input(path, size) as source:
         _check_size(source, size)
         metadata = read_metadata(source) if footer is None else footer.metadata
-        file = pq.ParquetFile(source, **_read_options(metadata, dictionary))
+        file = pq.ParquetFile(source, **_read_options(metadata, dictionary, page_checksums))
         footer = footer or _footer_of(file, path)
         names = footer.schema.names if columns is None else [c for c in columns if c in footer.schema.names]
         schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
@@ -145,7 +147,7 @@ def read_base_file(
                 check_rows(path, read, told.num_rows)
 
 
-def _read_options(metadata: Any, dictionary: Sequence[str]) -> dict[str, Any]:
+def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool) -> dict[str, Any]:
     largest = max((_compressed_size(metadata.row_group(i)) for i in range(metadata.num_row_groups)), default=0)
     prefetch = largest <= _PREFETCH_BYTES
     columns = (metadata.schema.column(i) for i in range(len(metadata.schema)) if dictionary)
@@ -156,7 +158,7 @@ def _read_options(metadata: Any, dictionary: Sequence[str]) -> dict[str, Any]:
         "pre_buffer": prefetch,
         "buffer_size": 0 if prefetch else _READ_BUFFER,
         "coerce_int96_timestamp_unit": "us",
-        "page_checksum_verification": True,
+        "page_checksum_verification": page_checksums,
     }
 
 

@@ -39,6 +39,7 @@ class FileReader:
     columns: tuple[str, ...]
     condition: pc.Expression | None = None
     partition_values: Mapping[str, Mapping[str, Any]] | None = None
+    page_checksums: bool = True
 
     def read(
         self, storage: Storage, file: BaseFile, row_groups: Sequence[int] | None = None
@@ -49,7 +50,13 @@ class FileReader:
             stored = [RECORD_KEY]
         columns = list(dict.fromkeys(stored))
         for batch in read_base_file(
-            storage, file.path, file.size, columns, batch_rows=BATCH_ROWS, row_groups=row_groups
+            storage,
+            file.path,
+            file.size,
+            columns,
+            batch_rows=BATCH_ROWS,
+            row_groups=row_groups,
+            page_checksums=self.page_checksums,
         ):
             yield from self._shape(batch, file)
 
@@ -104,8 +111,9 @@ def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
 
 def file_readers(plan: ScanPlan, condition: pc.Expression | None) -> list[tuple[BaseFile, FileReader]]:
     """Every file of the plan with its reader."""
+    checks = plan.page_checksums
     return [
-        (file, FileReader(g.sources, plan.read_schema, plan.columns, condition, plan.partition_values))
+        (file, FileReader(g.sources, plan.read_schema, plan.columns, condition, plan.partition_values, checks))
         for g in plan.groups
         for file in g.files
     ]

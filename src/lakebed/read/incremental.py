@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.model import COMMIT_TIME, Action, FileSlice, Instant
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
@@ -122,14 +123,14 @@ class Changes(Scan):
         filter: str | pc.Expression | None = None,
         spark: SparkSession | None = None,
         meta: bool = False,
-        data_skipping: bool = True,
+        reads: ReadSettings | None = None,
     ) -> None:
         if not snapshot.config.populate_meta_fields:
             raise InvalidOption(
                 f"table {snapshot.config.name!r} has no meta fields, so its rows do not tell which commit wrote them",
                 hint="read a snapshot, or compare two as_of reads",
             )
-        super().__init__(snapshot, columns, filter, "snapshot", spark, meta, data_skipping)
+        super().__init__(snapshot, columns, filter, "snapshot", spark, meta, reads)
         self._newest = snapshot
         self._start = start
         self._end = end
@@ -149,9 +150,7 @@ class Changes(Scan):
         view, slices = _slices(self._newest, commits)
         self._snapshot = view
         predicate = _in_commits(self._predicate(), commits)
-        return plan_scan(
-            view, predicate, self._wanted(), slices=slices, shown=self._newest, data_skipping=self._data_skipping
-        )
+        return plan_scan(view, predicate, self._wanted(), slices=slices, shown=self._newest, reads=self._reads)
 
     @property
     def available(self) -> pa.Schema:

@@ -10,6 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from lakebed.config.features import TableFacts, check_read
+from lakebed.config.settings import ReadSettings
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.columns import resolve_column
@@ -23,6 +24,8 @@ from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
 
 Query = Literal["snapshot", "read_optimized"]
+
+_READS = ReadSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class ScanPlan:
     kept_partitions: int = 0
     pruned_by: Mapping[str, int] | None = None
     partition_values: Mapping[str, Mapping[str, object]] | None = None
+    page_checksums: bool = True
 
     @property
     def files(self) -> tuple[BaseFile, ...]:
@@ -128,14 +132,14 @@ def plan_scan(
     query: Query = "snapshot",
     slices: Sequence[FileSlice] | None = None,
     shown: Snapshot | None = None,
-    data_skipping: bool = True,
+    reads: ReadSettings = _READS,
 ) -> ScanPlan:
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 
     `slices` overrides the file slices of the snapshot (an incremental read knows better which), `shown` is the view
-    whose columns are given, where that is another. `data_skipping`: whether indexes and statistics of the metadata
-    table rule out files. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for tables and log files that
-    cannot be read right.
+    whose columns are given, where that is another. `reads`: whether indexes and statistics of the metadata table rule
+    out files, and whether pages are checked. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for
+    tables and log files that cannot be read right.
     """
     shown = shown or snapshot
     available = table_columns(shown)
@@ -147,7 +151,7 @@ def plan_scan(
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
     kept, pruned, partitions = _prune(snapshot, predicate, everything, available)
-    if predicate is not None and data_skipping:
+    if predicate is not None and reads.data_skipping:
         kept, skipped = skip_slices(snapshot, predicate, kept, available, log_files=query == "snapshot")
         pruned |= skipped
         partitions = len({s.partition for s in kept}) if any(skipped.values()) else partitions
@@ -168,6 +172,7 @@ def plan_scan(
         kept_partitions=partitions,
         pruned_by=pruned,
         partition_values=_path_values(snapshot, files, read_schema, from_path) if from_path else None,
+        page_checksums=reads.page_checksums,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.model import META_COLUMNS, BaseFile
 from lakebed.read.arrow_scan import count_rows, scan_batches
@@ -33,8 +34,8 @@ class Scan:
 
     `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
     columns may be named. `filter` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
-    session's zone, without Spark in UTC. `data_skipping` False leaves the metadata table's indexes and statistics
-    aside. Raises `InvalidOption` for unknown columns and filters that do not parse.
+    session's zone, without Spark in UTC. `reads` says whether the metadata table's indexes and statistics rule out
+    files, and whether pages are checked. Raises `InvalidOption` for unknown columns and filters that do not parse.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Scan:
         query: str = "snapshot",
         spark: SparkSession | None = None,
         meta: bool = False,
-        data_skipping: bool = True,
+        reads: ReadSettings | None = None,
     ) -> None:
         if query not in ("snapshot", "read_optimized"):
             raise InvalidOption(
@@ -58,7 +59,7 @@ class Scan:
         self._query: Query = query
         self._spark = spark
         self._meta = meta
-        self._data_skipping = data_skipping
+        self._reads = reads or ReadSettings()
         self._conditions: tuple[Node, ...] = ()
 
     @cached_property
@@ -67,9 +68,7 @@ class Scan:
         return self._plan()
 
     def _plan(self) -> ScanPlan:
-        return plan_scan(
-            self._snapshot, self._predicate(), self._wanted(), query=self._query, data_skipping=self._data_skipping
-        )
+        return plan_scan(self._snapshot, self._predicate(), self._wanted(), query=self._query, reads=self._reads)
 
     def _wanted(self) -> list[str] | None:
         if not self._meta:

@@ -89,7 +89,7 @@ def _native_frame(plan: ScanPlan, files: FileSet, spark: SparkSession, storage: 
     ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
     urls = [storage.url(f.path) for f in files.files]
     with _few_listing_tasks(spark, len(urls)):
-        frame = read_parquet(spark, urls, ddl)
+        frame = read_parquet(spark, urls, ddl, page_checksums=plan.page_checksums)
     if not files.native:
         frame = frame.selectExpr(*_named(plan, files, extra))
         renamed = pa.schema([_field_now(plan, s.name, s.type) for s in files.sources])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakebed.config.options import resolve_options
+from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
@@ -34,7 +35,7 @@ class SourceOptions:
     meta: bool = False
     pushdown: str = "auto"
     use_metadata: bool = True
-    data_skipping: bool = True
+    reads: ReadSettings = field(default_factory=ReadSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def scan(self) -> Scan:
@@ -43,11 +44,10 @@ class SourceOptions:
         config = load_table_config(storage)
         as_of = None if self.as_of is None else resolve_as_of(self.as_of, config)
         snapshot = open_snapshot(storage, config, as_of=as_of, use_metadata=self.use_metadata)
-        skipping = self.data_skipping
         if self.query_type == "incremental":
             start = "000" if self.start is None else self.start
-            return Changes(snapshot, start, self.end, self.columns, self.filter, meta=self.meta, data_skipping=skipping)
-        return Scan(snapshot, self.columns, self.filter, self.query_type, meta=self.meta, data_skipping=skipping)
+            return Changes(snapshot, start, self.end, self.columns, self.filter, meta=self.meta, reads=self.reads)
+        return Scan(snapshot, self.columns, self.filter, self.query_type, meta=self.meta, reads=self.reads)
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -89,7 +89,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         meta=own.get("meta", "false").lower() == "true",
         pushdown=_word(own, "pushdown", ("auto", "always")),
         use_metadata=_word(own, "metadata", ("true", "false")) == "true" and read.use_metadata,
-        data_skipping=read.data_skipping,
+        reads=read,
         storage=storage,
     )
 

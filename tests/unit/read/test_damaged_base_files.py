@@ -58,6 +58,20 @@ def test_base_files_have_page_checksums(uri: str) -> None:
         pq.ParquetFile(pa.BufferReader(bytes(damaged)), page_checksum_verification=True).read()
 
 
+def test_scans_do_without_the_checks_where_told_so(uri: str) -> None:
+    """A text that is stored without compression, and so reads as another one."""
+    lakebed.create(uri, SCHEMA, key="id", partition_by="city", ordering="ts", index="simple")
+    lakebed.open(uri).upsert(rows(*GIVEN), options={"hoodie.parquet.compression.codec": "uncompressed"})
+    storage, path = only_file(uri)
+    data = storage.read(path)
+    storage.write(path, data.replace(b"text of row 399", b"text of ROW 399"))
+    with pytest.raises(CorruptFile, match="CRC"):
+        scan(uri)
+    unchecked = lakebed.open(uri, options={"lakebed.read.page.checksums": False})
+    found = unchecked.scan().to_arrow()["v"].to_pylist()
+    assert sorted(found) == sorted(f"text of {'ROW' if n == 399 else 'row'} {n}" for n in range(400))
+
+
 @pytest.mark.parametrize("read", [scan, get, upsert])
 @pytest.mark.parametrize("index", ["simple", "record", "bucket"])
 def test_a_missing_base_file_is_named(uri: str, index: str, read: Callable[[str], Any]) -> None:

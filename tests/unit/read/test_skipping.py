@@ -13,6 +13,7 @@ import pytest
 
 import lakebed
 from golden_tables import golden
+from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import parse_base_file
 from lakebed.model import FileSlice
@@ -254,7 +255,7 @@ def test_one_listing_of_each_metadata_partition_that_is_asked() -> None:
 
 def test_without_data_skipping_files_are_listed_and_none_is_skipped() -> None:
     snapshot = open_snapshot(storage_of("v9_cow_mdt_all"))
-    scan = Scan(snapshot, filter="qty > 100000", data_skipping=False)
+    scan = Scan(snapshot, filter="qty > 100000", reads=ReadSettings(data_skipping=False))
     assert len(scan.files) == len(snapshot.file_slices())
     assert "statistics" not in scan.explain()
 
