@@ -8,7 +8,7 @@ from datetime import date
 from typing import TypeVar
 
 T = TypeVar("T")
-CRASH, FUZZ = "LAKEBED_CRASH", "LAKEBED_FUZZ"
+CRASH, FUZZ, INTEROP = "LAKEBED_CRASH", "LAKEBED_FUZZ", "LAKEBED_INTEROP"
 
 
 def whole(variable: str) -> bool:

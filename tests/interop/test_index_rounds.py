@@ -24,6 +24,7 @@ from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
 from same_rows import assert_same_rows
+from sampling import INTEROP, todays
 
 SCHEMA = pa.schema(
     [
@@ -88,7 +89,7 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", todays(CASES, 2, INTEROP), ids=str)
 def test_turns(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     chance = random.Random(str(case))
     table = lakebed.create(

@@ -34,6 +34,7 @@ from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from property.model import DictTable
 from same_rows import assert_same_rows
+from sampling import INTEROP, todays
 
 SCHEMA = pa.schema(
     [
@@ -83,7 +84,7 @@ KINDS = ("upsert", "upsert", "insert_overwrite", "insert", "delete", "delete", "
 PENDING = 7  # the turn of real Hudi's that is left pending once more, for lakebed to roll back
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", todays(CASES, 2, INTEROP), ids=str)
 def test_turns(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     chance = random.Random(str(case))
     table = make(tmp_path / "turns", case)

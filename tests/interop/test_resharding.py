@@ -14,6 +14,7 @@ from lakebed.storage import open_storage
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
+from sampling import INTEROP, todays
 
 TABLES = ["v9_cow_mdt_basic", "v9_mor_record_index_partitioned", "v8_mor_mdt_basic", "v6_mor_mdt_basic"]
 AT_ONCE = MetadataSettings(compact_after=1, clean_commits=2, archive_above=5, archive_down_to=3)
@@ -48,7 +49,7 @@ def counts(table: Path, of_global: int, of_path: int) -> int | dict[str, int]:
     return {path: of_path + n for n, path in enumerate(paths)} if paths else of_global
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", todays(TABLES, 2, INTEROP))
 def test_hudi_writes_on(name: str, tmp_path: Path, oracle: HudiOracle) -> None:
     made = golden(name)
     table = made.unpack(tmp_path)
