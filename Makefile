@@ -30,7 +30,7 @@ $(CHECKS): $(INSTALLED) locks/check.txt
 
 demo: $(INSTALLED) ## a year of flights through a table, checked against a straight computation
 	@tools/find-java
-	$(VENV)/bin/lakebed demo
+	@PYTHONPATH=examples $(PY) -m year_of_flights
 
 ifeq ($(SPARK),$(FLOOR))
 test: $(INSTALLED) ## every layer of tests

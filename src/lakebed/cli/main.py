@@ -47,16 +47,6 @@ for command in (rows.scan, rows.count, rows.get, rows.changes, rows.upsert, rows
     app.command()(command)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-)
-def demo(context: typer.Context) -> None:
-    """A year of flights through a table: loads, upserts, deletes, reads, and a check of every value."""
-    from lakebed.demo import main as run_demo
-
-    raise typer.Exit(run_demo(list(context.args)))
-
-
 def run(arguments: Sequence[str] | None = None) -> None:
     """The console script; ends the process with the exit code."""
     sys.exit(invoke(sys.argv[1:] if arguments is None else arguments))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lakebed.demo.flights import KEY, event_times
-from lakebed.demo.year import Step
+from year_of_flights.flights import KEY, event_times
+from year_of_flights.year import Step
 
 
 @dataclass(frozen=True)

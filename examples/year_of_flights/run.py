@@ -14,12 +14,12 @@ import polars as pl
 import pyarrow as pa
 
 import lakebed
-from lakebed.demo.check import Check, Mismatch, compare, compare_counts
-from lakebed.demo.flights import KEY, PARTITION, read_flights
-from lakebed.demo.model import State, final_state
-from lakebed.demo.session import demo_session
-from lakebed.demo.telling import Played, Teller
-from lakebed.demo.year import Step, year
+from year_of_flights.check import Check, Mismatch, compare, compare_counts
+from year_of_flights.flights import KEY, PARTITION, read_flights
+from year_of_flights.model import State, final_state
+from year_of_flights.reporter import Played, Reporter
+from year_of_flights.session import demo_session
+from year_of_flights.year import Step, year
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,14 +35,14 @@ class _Play:
     table: lakebed.Table
     spark: SparkSession
     scratch: Path
-    teller: Teller
+    reporter: Reporter
     state: State
     states: list[State] = field(default_factory=list)
     played: list[Played] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
     def write(self, step: Step) -> None:
-        self.teller.say(f"{step.name}: {step.story}")
+        self.reporter.say(f"{step.name}: {step.story}")
         data = self._data(step)
         started = time.perf_counter()
         result = getattr(self.table, step.operation)(data)
@@ -64,7 +64,7 @@ class _Play:
         seconds = time.perf_counter() - started
         check = compare(name, found, expected, seconds)
         self.checks.append(check)
-        self.teller.checked(check)
+        self.reporter.checked(check)
 
 
 def main(path: str | None = None, output: Literal["text", "json"] = "text") -> int:
@@ -73,29 +73,29 @@ def main(path: str | None = None, output: Literal["text", "json"] = "text") -> i
     Raises `Mismatch` where one value, one row or one count is not what the straight computation says.
     """
     started = time.perf_counter()
-    teller = Teller(quiet=output == "json")
+    reporter = Reporter(quiet=output == "json")
     uri = path or str(Path(tempfile.mkdtemp(prefix="lakebed-demo-")) / "flights")
     scratch = Path(tempfile.mkdtemp(prefix="lakebed-demo-batches-"))
     try:
         flights = read_flights()
-        teller.say(f"{flights.height:,} flights left New York in 2013, one row each, keyed by {', '.join(KEY)}.")
-        teller.say("Starting Spark.")
+        reporter.say(f"{flights.height:,} flights left New York in 2013, one row each, keyed by {', '.join(KEY)}.")
+        reporter.say("Starting Spark.")
         with demo_session(scratch) as spark:
-            play = _play(uri, flights, spark, scratch, teller)
+            play = _play(uri, flights, spark, scratch, reporter)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     seconds = time.perf_counter() - started
     if output == "json":
         print(json.dumps(_report(uri, play, seconds)))
         return 0
-    teller.closing(play.played)
-    teller.say(f"All equal, in {seconds:.0f} s. The table is at {uri}; look at it with")
-    teller.say(f"  lakebed table describe {uri}")
-    teller.say(f"  lakebed timeline show {uri}")
+    reporter.closing(play.played)
+    reporter.say(f"All equal, in {seconds:.0f} s. The table is at {uri}; look at it with")
+    reporter.say(f"  lakebed table describe {uri}")
+    reporter.say(f"  lakebed timeline show {uri}")
     return 0
 
 
-def _play(uri: str, flights: pl.DataFrame, spark: SparkSession, scratch: Path, teller: Teller) -> _Play:
+def _play(uri: str, flights: pl.DataFrame, spark: SparkSession, scratch: Path, reporter: Reporter) -> _Play:
     steps = list(year(flights))
     table = lakebed.create(
         uri,
@@ -108,9 +108,9 @@ def _play(uri: str, flights: pl.DataFrame, spark: SparkSession, scratch: Path, t
         spark=spark,
         properties={"hoodie.datasource.write.hive_style_partitioning": True},
     )
-    teller.say(f"Made {table!r}.\n")
-    play = _Play(table, spark, scratch, teller, State(pl.DataFrame()))
-    with teller.progress as progress:
+    reporter.say(f"Made {table!r}.\n")
+    play = _Play(table, spark, scratch, reporter, State(pl.DataFrame()))
+    with reporter.progress as progress:
         task = progress.add_task("", total=len(steps) + 1)
         for step in steps:
             progress.update(task, description=f"{step.operation} {step.name}")
@@ -123,8 +123,8 @@ def _play(uri: str, flights: pl.DataFrame, spark: SparkSession, scratch: Path, t
 
 
 def _read_back(play: _Play, flights: pl.DataFrame) -> None:
-    teller, table = play.teller, play.table
-    teller.say("\nReading back, and comparing every value with a straight computation over the whole input.")
+    reporter, table = play.reporter, play.table
+    reporter.say("\nReading back, and comparing every value with a straight computation over the whole input.")
     expected = final_state(flights)
     started = time.perf_counter()
     play.check("the table, read by Spark", _polars(table.scan().to_spark().toArrow()), expected, started)

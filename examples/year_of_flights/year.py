@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from lakebed.demo.flights import ACTUALS, KEY, PARTITION, event_times
+from year_of_flights.flights import ACTUALS, KEY, PARTITION, event_times
 
 _PUBLISHED = datetime(2012, 12, 1, tzinfo=UTC)
 _MONTHS = ("Jan, Feb", "Mar, Apr", "May, Jun", "Jul, Aug", "Sep, Oct", "Nov, Dec")

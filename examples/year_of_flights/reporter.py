@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from lakebed import WriteResult
-from lakebed.demo.check import Check
-from lakebed.demo.year import Step
+from year_of_flights.check import Check
+from year_of_flights.year import Step
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Played:
         }
 
 
-class Teller:
+class Reporter:
     """Prints to standard output, or in quiet nothing; the progress bar shows on terminals only."""
 
     def __init__(self, *, quiet: bool) -> None:
