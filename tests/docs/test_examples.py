@@ -26,7 +26,7 @@ def _modules() -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["lakebed", *_modules()])
-def test_docstrings(name: str):
+def test_examples_in_docstrings_give_what_they_say(name: str):
     outcome = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
     assert outcome.failed == 0, f"{outcome.failed} examples of {name} fail (see above)"
 
@@ -37,7 +37,7 @@ def _examples(page: Path) -> list[Example]:
 
 
 @pytest.mark.parametrize(("page", "least"), [("README.md", 11), ("docs/indexes.md", 6)])
-def test_pages(page: str, least: int):
+def test_examples_of_a_page_give_what_they_say(page: str, least: int):
     examples = _examples(ROOT / page)
     assert len(examples) >= least
     for example in examples:

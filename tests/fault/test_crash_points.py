@@ -99,7 +99,7 @@ def test_a_write_is_old_or_new_and_leaves_nothing(
 
 
 @pytest.mark.skipif(_ASKED.count("/") != 5, reason="LAKEBED_CRASH names no crash to replay")
-def test_replay() -> None:
+def test_the_named_crash_leaves_the_table_right() -> None:
     operation, index, version, storage, mode, at = _ASKED.split("/")
     assert crash(operation, index, int(version), storage, mode, int(at))  # pyright: ignore[reportArgumentType]
 

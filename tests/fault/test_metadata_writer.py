@@ -163,7 +163,7 @@ def applying(change: Change, instant: str) -> Callable[[Maintained], object]:
 
 
 @every_case
-def test_apply(version: int, mode: Mode) -> None:
+def test_a_crash_in_a_delta_commit_leaves_old_or_new_records(version: int, mode: Mode) -> None:
     def strike(at: int) -> Crash:
         with copied(version, 2) as (table, given):
             instant = table.begin()
@@ -188,7 +188,7 @@ def test_apply(version: int, mode: Mode) -> None:
 
 @every_case
 @pytest.mark.parametrize("completed", [True, False])
-def test_rollback(version: int, mode: Mode, completed: bool) -> None:
+def test_a_crash_in_a_rollback_is_made_good_by_the_next_writer(version: int, mode: Mode, completed: bool) -> None:
     def strike(at: int) -> Crash:
         with copied(version, 2) as (table, given):
             instant = table.begin()
@@ -209,7 +209,7 @@ def test_rollback(version: int, mode: Mode, completed: bool) -> None:
 
 
 @every_case
-def test_compaction(version: int, mode: Mode) -> None:
+def test_a_crash_in_compaction_changes_no_record(version: int, mode: Mode) -> None:
     def strike(at: int) -> Crash:
         done: list[str] = []
         with copied(version, 9) as (table, given):
@@ -239,7 +239,7 @@ def test_cleaning_and_archival(version: int, mode: Mode) -> None:
 
 
 @every_case
-def test_resharding(version: int, mode: Mode) -> None:
+def test_a_crash_in_resharding_changes_no_record(version: int, mode: Mode) -> None:
     def strike(at: int) -> Crash:
         with copied(version, 3) as (table, given):
             crash, done = struck(table, at, mode, lambda t: t.writer().reshard("record_index", 5))

@@ -93,7 +93,9 @@ TURNS = ("upsert", "upsert", "insert", "delete", "insert_overwrite", "upsert", "
 
 
 @pytest.mark.parametrize("partitioned", [True, False], ids=["by-city", "flat"])
-def test_turns(partitioned: bool, tmp_path: Path, oracle: HudiOracle) -> None:
+def test_both_writers_in_turn_keep_expression_indexes_right(
+    partitioned: bool, tmp_path: Path, oracle: HudiOracle
+) -> None:
     chance = random.Random(partitioned)
     table = make(str(tmp_path / "turns"), partitioned=partitioned, index="simple" if partitioned else "bucket")
     model = DictTable(event_time=True, partitioned=partitioned)

@@ -41,7 +41,7 @@ def batch(chance: random.Random) -> list[dict[str, Any]]:
         (6, "simple", True, True),
     ],
 )
-def test_ten_turns(
+def test_both_writers_in_turn_see_each_others_rows(
     version: int, index: str, partitioned: bool, event_time: bool, tmp_path: Path, oracle: HudiOracle
 ) -> None:
     chance = random.Random(f"{version} {index} {partitioned}")

@@ -47,7 +47,7 @@ def test_keys_and_partitions(version: int, case: str, tmp_path: Path):
 
 @VERSIONS
 @pytest.mark.parametrize("index", ["bucket", "simple"])
-def test_every_type(version: int, index: str, tmp_path: Path):
+def test_hudi_rs_reads_every_type(version: int, index: str, tmp_path: Path):
     first = typed(*range(10)).drop_columns(BEYOND_IT)
     table = make(tmp_path, first.schema, partition_by=None, ordering=None, index=index, table_version=version)
     table.upsert(first)

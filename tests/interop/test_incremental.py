@@ -17,7 +17,7 @@ from same_rows import assert_same_rows
 
 
 @pytest.mark.parametrize(("version", "index"), [(9, "bucket"), (8, "simple"), (6, "simple")])
-def test_changes(version: int, index: str, tmp_path: Path, oracle: HudiOracle):
+def test_changes_equal_hudis_incremental_query(version: int, index: str, tmp_path: Path, oracle: HudiOracle):
     table = make(tmp_path, index=index, table_version=version)
     table.bulk_insert(rows(range(12), "a", 1))
     table.upsert(rows(range(6, 18), "b", 2))

@@ -90,7 +90,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", todays(CASES, 2, INTEROP), ids=str)
-def test_turns(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
+def test_both_writers_in_turn_keep_key_indexes_right(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     chance = random.Random(str(case))
     table = lakebed.create(
         str(tmp_path / "turns"),

@@ -85,7 +85,7 @@ PENDING = 7  # the turn of real Hudi's that is left pending once more, for lakeb
 
 
 @pytest.mark.parametrize("case", todays(CASES, 2, INTEROP), ids=str)
-def test_turns(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
+def test_both_writers_in_turn_keep_the_metadata_table_right(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     chance = random.Random(str(case))
     table = make(tmp_path / "turns", case)
     model = DictTable(event_time=True, partitioned=case.partitioned)

@@ -81,7 +81,7 @@ CASES = (
 @pytest.mark.parametrize(
     ("older_oracle", "case"), [(case.release, case) for case in CASES], indirect=["older_oracle"], ids=str
 )
-def test_turns(older_oracle: HudiOracle, case: Case, tmp_path: Path) -> None:
+def test_older_releases_in_turn_keep_the_table_right(older_oracle: HudiOracle, case: Case, tmp_path: Path) -> None:
     assert older_oracle.version == case.release
     chance = random.Random(case.release)
     table = lakebed.create(

@@ -44,7 +44,7 @@ def without(table: pa.Table, *conditions: pc.Expression) -> pa.Table:
 
 
 @pytest.mark.parametrize(("version", "index"), [(9, "bucket"), (8, "simple"), (6, "bucket"), (9, "global_simple")])
-def test_every_operation(version: int, index: str, tmp_path: Path, oracle: HudiOracle):
+def test_hudi_reads_the_rows_of_every_operation(version: int, index: str, tmp_path: Path, oracle: HudiOracle):
     table = make(tmp_path, table_version=version, index=index)
     city = pc.field("city")
     table.bulk_insert(rows(range(30), "bulk", 1))
@@ -120,7 +120,7 @@ def typed(*ids: int, swap: bool = False, old: bool = True) -> pa.Table:
 
 
 @pytest.mark.parametrize(("version", "index"), [(9, "bucket"), (8, "simple"), (6, "simple")])
-def test_every_type(version: int, index: str, tmp_path: Path, oracle: HudiOracle):
+def test_hudi_reads_and_updates_every_type(version: int, index: str, tmp_path: Path, oracle: HudiOracle):
     first = typed(*range(10))
     table = make(tmp_path, first.schema, partition_by=None, ordering=None, index=index, table_version=version)
     # two-level lists, real Hudi's default, have no room for a null; Spark has no milliseconds, the table has
@@ -185,7 +185,7 @@ def test_rows_that_say_they_are_deleted(version: int, tmp_path: Path, oracle: Hu
     assert_both_read(oracle, table, flagged(model, deleted=False))
 
 
-def test_generated_keys(tmp_path: Path, oracle: HudiOracle):
+def test_generated_keys_of_both_writers_are_distinct(tmp_path: Path, oracle: HudiOracle):
     table = make(tmp_path, key=None, ordering=None)
     table.insert(rows(range(10), "a", 1))
     table.bulk_insert(rows(range(10), "a", 1))

@@ -35,7 +35,7 @@ def test_reads_a_table(name: str, tmp_path: Path, session: Any) -> None:
     assert_same_rows(frame.toArrow(), table.expected)
 
 
-def test_filters(tmp_path: Path, session: Any) -> None:
+def test_filters_of_the_data_source_select_the_right_rows(tmp_path: Path, session: Any) -> None:
     path = golden("v9_cow_simple").unpack(tmp_path)
     whole = Scan(open_snapshot(open_storage(str(path))))
     frame = session.read.format("lakebed").load(str(path))
@@ -77,7 +77,7 @@ def test_pushed_filters_prune_files(tmp_path: Path, session: Any) -> None:
     assert by_option.count() > 0
 
 
-def test_options(tmp_path: Path, spark: Any) -> None:
+def test_options_of_the_data_source_choose_instant_and_query(tmp_path: Path, spark: Any) -> None:
     path = str(golden("v9_cow_simple").unpack(tmp_path))
     snapshot = open_snapshot(open_storage(path))
     first = snapshot.commits[0]
@@ -127,7 +127,7 @@ def test_the_filter_option_goes_by_the_zone_of_the_session(zone: str | None, tmp
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
-def test_refusals(tmp_path: Path, spark: Any) -> None:
+def test_the_data_source_refuses_what_it_cannot_do_by_name(tmp_path: Path, spark: Any) -> None:
     path = str(golden("v9_cow_simple").unpack(tmp_path))
     with pytest.raises(Exception, match="Did you mean 'as_of'"):
         spark.read.format("lakebed").option("asof", "1").load(path)

@@ -32,7 +32,7 @@ ORDERING: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kinds", [["long"], ["double"], ["text"], ["flag"], ["day"], ["time"], ["long", "double"]])
-def test_who_moves(spark: Any, kinds: list[str]) -> None:
+def test_spark_and_arrow_agree_which_rows_move(spark: Any, kinds: list[str]) -> None:
     chance = random.Random("-".join(kinds))
     rows = 400
     fields = [f"o{i}" for i in range(len(kinds))]

@@ -88,7 +88,7 @@ def test_a_filter_that_only_spark_knows(tmp_path: Path, spark: Any) -> None:
     assert {f.partition for f in scan.files} == {"eu"}
 
 
-def test_changes(tmp_path: Path, spark: Any) -> None:
+def test_changes_on_spark_equal_those_in_process(tmp_path: Path, spark: Any) -> None:
     snapshot = opened(tmp_path, "v9_cow_simple")
     changes = Changes(snapshot, snapshot.commits[0].time, spark=spark, meta=True, filter="qty > 0 -- all")
     assert_same_rows(changes.to_spark().toArrow(), changes.to_arrow())
@@ -124,7 +124,7 @@ def plan_of(schema: pa.Schema, *sets: FileSet, columns: tuple[str, ...] = (), **
     "partition",
     ["a b", "100%", "x=1", "[a]{b}*?", "back\\slash", "zürich 😀", "a%20b", "q'uo\"te", "h#sh", "_under", ".dot"],
 )
-def test_odd_paths(partition: str, tmp_path: Path, spark: Any) -> None:
+def test_files_with_odd_paths_are_read(partition: str, tmp_path: Path, spark: Any) -> None:
     root = tmp_path / "table [x] {y} 100% é"
     table = pa.table({"id": [1, 2]})
     file = hand_made(root, partition, table, "f-0_0-0-0_1.parquet")

@@ -44,12 +44,12 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_version():
+def test_version_is_printed():
     result = CliRunner().invoke(app, ["--version"])
     assert result.output == f"lakebed {lakebed.__version__}\n"
 
 
-def test_describe(capsys: pytest.CaptureFixture[str], uri: str):
+def test_describe_shows_the_tables_settings(capsys: pytest.CaptureFixture[str], uri: str):
     facts = said(capsys, "table", "describe", uri)
     assert (facts["table"], facts["version"], facts["key"], facts["partitions"]) == ("trips", "9", "id", "city")
     assert facts["index"].startswith("bucket")
@@ -78,7 +78,7 @@ def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], 
     assert lakebed.open(place).schema.names == TRIPS.column_names
 
 
-def test_rows(capsys: pytest.CaptureFixture[str], uri: str):
+def test_reading_commands_give_rows(capsys: pytest.CaptureFixture[str], uri: str):
     assert said(capsys, "count", uri) == {"rows": 3}
     assert said(capsys, "get", uri, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": 10}]
     found = said(capsys, "scan", uri, "--filter", "city = 'rome'", "--columns", "id")
@@ -86,7 +86,7 @@ def test_rows(capsys: pytest.CaptureFixture[str], uri: str):
     assert len(said(capsys, "scan", uri, "--limit", "1")) == 1
 
 
-def test_writes(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path):
+def test_writing_commands_change_rows(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path):
     before = said(capsys, "timeline", "show", uri)[-1]
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"id": "t2", "city": "oslo", "fare": 1.5, "ts": 20}) + "\n")
@@ -150,7 +150,7 @@ def test_the_next_start_skips_no_row_that_was_not_printed(
     assert left == (0 if rows == 60 else 60)
 
 
-def test_options(capsys: pytest.CaptureFixture[str]):
+def test_options_are_found_by_any_of_their_names(capsys: pytest.CaptureFixture[str]):
     assert said(capsys, "options", "show", "hoodie.cleaner.policy")["option"] == "hoodie.clean.policy"
     assert len(said(capsys, "options", "list", "--verdict", "implemented", "--contains", "hoodie.index.bloom")) == 2
 
@@ -165,7 +165,7 @@ def test_options(capsys: pytest.CaptureFixture[str]):
         (["scan"], 2, "Missing argument"),
     ],
 )
-def test_exit_codes(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str):
+def test_each_error_has_its_exit_code(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str):
     assert invoke(arguments) == code
     assert text in capsys.readouterr().err
 
@@ -183,7 +183,7 @@ def test_a_file_of_unknown_kind(capsys: pytest.CaptureFixture[str], uri: str, tm
     assert ".parquet" in capsys.readouterr().err
 
 
-def test_expression_indexes(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expression_indexes_are_made_and_dropped(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["index", "create", uri, "by_city", "--column", "city", "--function", "substring"]
     made = said(capsys, *words, "--option", "pos=1", "--option", "len=2", "--kind", "bloom_filters")
     assert [row["kind"] for row in made if row["index"] == "expr_index_by_city"] == [
@@ -195,7 +195,7 @@ def test_expression_indexes(uri: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert invoke([*words[:-1], "soundex"]) == lakebed.UnsupportedFeature.exit_code
 
 
-def test_indexes(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_indexes_are_made_listed_and_dropped(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["index"] for row in said(capsys, "index", "list", uri)} == {"files", "column_stats", "partition_stats"}
     made = said(capsys, "index", "create", uri, "record_index", "--groups", "2")
     assert {"index": "record_index", "file_groups": 4} in [

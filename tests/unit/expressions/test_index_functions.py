@@ -53,7 +53,9 @@ SECONDS = pa.array([0, -1, 1_700_000_000, None], pa.int64())
         ("date_sub", {"days": "60"}, TIMES, [date(2023, 12, 31), date(1969, 11, 1), None]),
     ],
 )  # fmt: skip
-def test_results(name: str, options: dict[str, str], values: pa.Array, expected: list[Any]) -> None:
+def test_functions_give_sparks_results(
+    name: str, options: dict[str, str], values: pa.Array, expected: list[Any]
+) -> None:
     function = index_function(name, options, values.type)
     found = function.apply(values)
     assert found is not None

@@ -132,7 +132,7 @@ class TestPartitionValues:
             ("city=x/n=y/n=1", {}),
         ],
     )
-    def test_hive_style(self, path: str, values: dict[str, str | None]) -> None:
+    def test_hive_style_paths_are_taken_apart(self, path: str, values: dict[str, str | None]) -> None:
         spec = KeyGeneratorSpec("COMPLEX", ("id",), ("city", "n"), hive_style=True, url_encode=True)
         assert key_generator(spec).partition_values(path) == values
 
@@ -145,7 +145,7 @@ class TestPartitionValues:
             (("city", "n"), "a", {}),
         ],
     )
-    def test_plain(self, fields: tuple[str, ...], path: str, values: dict[str, str]) -> None:
+    def test_plain_paths_are_taken_apart(self, fields: tuple[str, ...], path: str, values: dict[str, str]) -> None:
         assert key_generator(KeyGeneratorSpec("COMPLEX", ("id",), fields)).partition_values(path) == values
 
     def test_times_slash_dates_and_no_partitions(self) -> None:

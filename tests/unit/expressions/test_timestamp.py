@@ -38,7 +38,7 @@ class TestZones:
             ("PST", "America/Los_Angeles", 0), ("Europe/Berlin", "Europe/Berlin", 0), ("Etc/UTC", None, 0),
         ],
     )  # fmt: skip
-    def test_java_names(self, text: str, name: str | None, hours: float) -> None:
+    def test_zones_are_found_by_javas_names(self, text: str, name: str | None, hours: float) -> None:
         zone = java_zone(text)
         assert (zone.name, zone.offset) == (name, int(hours * 3_600_000))
 
@@ -92,7 +92,7 @@ class TestPrinting:
             ("", ""),
         ],
     )
-    def test_every_letter(self, pattern: str, text: str) -> None:
+    def test_every_pattern_letter_prints_as_joda_does(self, pattern: str, text: str) -> None:
         moment = datetime(2024, 2, 3, 4, 5, 6, 7000)
         assert printed(pattern, moment, None) == [text, None]
 
@@ -133,7 +133,7 @@ class TestReading:
             datetime(2024, 2, 3, 0, 5), datetime(2024, 2, 3, 12, 5), datetime(2024, 2, 3, 13, 5), None
         ]  # fmt: skip
 
-    def test_offsets(self) -> None:
+    def test_zone_offsets_are_read(self) -> None:
         texts = pa.array(["2024Z", "2024z", "2024+05", "2024-0530", "2024+05:30:10", "2024+5", "2024+24"])
         matched, _, offset = read_pattern("yyyyZ").arrow(texts)
         assert matched.tolist() == [True] * 5 + [False, True]

@@ -29,7 +29,7 @@ def test_murmur2_of_any_text(keys: list[str | None], seed: int):
     assert murmur2(column[1:], seed).tolist() == expected[1:]
 
 
-def test_hudis_vectors():
+def test_filters_have_hudis_bytes():
     simple, dynamic = BloomFilter.simple(2, 0.1), BloomFilter.dynamic(2, 0.1, 3)
     simple.add(pa.array(["a", "b"]))
     dynamic.add(pa.array(["a", "b", "c"]))

@@ -46,7 +46,7 @@ def values(wrapped: Wrapped) -> dict[int, list[Any]]:
     return {branch: column.to_pylist() for branch, (_, column) in wrapped.values.items()}
 
 
-def test_ordering_values() -> None:
+def test_ordering_values_are_decoded() -> None:
     deletes = decode_deletes(bytes.fromhex("00000003000000090202026102000604" + "00"))
     assert (deletes.keys.to_pylist(), deletes.partitions.to_pylist()) == (["a"], [""])
     assert values(deletes.ordering) == {LONG: [2]}
@@ -71,7 +71,7 @@ def test_dates_and_decimals_within_an_array() -> None:
     }
 
 
-def test_mixed_deletes() -> None:
+def test_deletes_of_several_ordering_types_are_decoded() -> None:
     ordering = pa.array([b"\x04\x00", b"\x18\x02\x02\x06\x0a\x00", b"\x00", b"\x0a" + bytes(8)], pa.binary())
     content = framed_deletes(pa.array(["a", "b", "c", "d"]), b"\x00", ordering)
     deletes = decode_deletes(content)

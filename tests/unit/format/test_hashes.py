@@ -84,7 +84,7 @@ def test_a_null_with_bytes_behind_it_hashes_to_zero():
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.one_of(st.none(), any_text), min_size=3, max_size=3), min_size=1, max_size=10))
-def test_list_hash(rows: list[list[str | None]]):
+def test_list_hash_equals_javas(rows: list[list[str | None]]):
     columns = [java_hash(pa.array(column, pa.string())) for column in zip(*rows, strict=True)]
     assert java_list_hash(columns).tolist() == [reference_list_hash(row) for row in rows]
 

@@ -57,7 +57,7 @@ def assert_answers(file: HFileReader, entries: Sequence[Entry], asked: Sequence[
 
 
 @pytest.mark.parametrize("table", golden_tables(), ids=str)
-def test_golden_hfiles(table: GoldenTable) -> None:
+def test_golden_hfiles_give_all_their_entries(table: GoldenTable) -> None:
     for name, data in golden_hfiles(table):
         model, file = parse(data), open_hfile(BytesSource(data, name))
         assert pairs(file.read()) == model.entries

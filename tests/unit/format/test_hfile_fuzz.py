@@ -95,7 +95,7 @@ def opens(data: bytes) -> bool:
     return True
 
 
-def test_mutated_files() -> None:
+def test_mutated_hfiles_decode_or_are_refused_in_bounded_memory() -> None:
     rng = np.random.default_rng(20)
     files = [(data, spots(data)) for data in seeds()]
     for data, _ in files:

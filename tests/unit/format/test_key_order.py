@@ -41,7 +41,7 @@ def test_places_are_behind_the_keys_that_are_not_greater(keys: list[str], wanted
 
 
 @pytest.mark.parametrize("width", [3, 8, 11, 36])
-def test_many_keys(width: int) -> None:
+def test_many_keys_are_ordered_by_their_bytes(width: int) -> None:
     dice = random.Random(width)
     keys = [f"key-{dice.randrange(10**6):0{width}d}" for _ in range(20_000)]
     array = pa.array(keys)

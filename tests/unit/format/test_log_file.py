@@ -49,7 +49,7 @@ def test_a_rollback_block_is_105_bytes() -> None:
     assert read_blocks(data)[0].headers == {1: "20261121113548380", 0: "20261121113550707", 3: "0"}
 
 
-def test_records_survive() -> None:
+def test_avro_records_of_a_block_come_back() -> None:
     (block,) = read_blocks(block_bytes(DATA))
     assert block.type is BlockType.AVRO_DATA
     assert block.header(HeaderKey.INSTANT_TIME) == "20261121113550707"

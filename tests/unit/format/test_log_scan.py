@@ -39,7 +39,7 @@ def blocks(count: int, size: int) -> bytes:
     return b"".join(map(block_bytes, made))
 
 
-def test_requests() -> None:
+def test_small_logs_cost_one_request_and_large_ones_only_their_heads() -> None:
     storage = CountingStorage(MemoryStorage("log-scan"))
     small = blocks(5, 1000)
     storage.write("small", small)

@@ -35,7 +35,9 @@ def _profile(gigabytes: float, partitions: int | None = 0, **more: object) -> Ta
         (_profile(10, keys_grow=True), "bucket", 64, "no write has to look keys up"),
     ],
 )
-def test_advice(profile: TableProfile, index: str, buckets: int | None, reason: str) -> None:
+def test_the_advisor_names_index_and_reason(
+    profile: TableProfile, index: str, buckets: int | None, reason: str
+) -> None:
     advice = advise(profile)
     assert (advice.index, advice.settings.get("buckets")) == (index, buckets)
     assert advice.why.startswith(index + ": ")

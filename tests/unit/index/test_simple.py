@@ -148,7 +148,7 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("rules", "update", "row", "expected"), [m[1:] for m in MOVES], ids=[m[0] for m in MOVES])
-def test_partition_move(
+def test_a_row_moves_to_its_new_partition_if_it_wins(
     new_table: NewTable,
     rules: MergeRules,
     update: bool,

@@ -50,7 +50,7 @@ def damaged(value: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("partition", "decode"), FORMS, ids=[partition for partition, _ in FORMS])
-def test_damaged_values(partition: str, decode: Decode) -> None:
+def test_damaged_values_decode_or_are_refused(partition: str, decode: Decode) -> None:
     random.seed(partition)
     whole = [(file, file.values.to_pylist()) for file in samples(partition)]
     outcomes = {"decoded": 0, "refused": 0}
@@ -68,7 +68,7 @@ def test_damaged_values(partition: str, decode: Decode) -> None:
     assert outcomes["refused"]
 
 
-def test_damaged_schemas() -> None:
+def test_damaged_schemas_decode_or_are_refused() -> None:
     random.seed(3)
     file = samples("files")[0]
     for _ in range(40):

@@ -58,7 +58,7 @@ def bounds(wrapped: pa.StructArray) -> list[Any]:
 
 
 @every_table
-def test_files(name: str) -> None:
+def test_files_are_as_hudi_shows_them(name: str) -> None:
     table = opened(name)
     expected = {key: dict(entries) for key, entries in shown(table, "files", "filesystemMetadata")}
     all_partitions = expected.pop("__all_partitions__")
@@ -75,7 +75,7 @@ def test_files(name: str) -> None:
 
 
 @indexed_table
-def test_record_index(name: str) -> None:
+def test_record_index_entries_are_as_hudi_shows_them(name: str) -> None:
     table = opened(name)
     expected = shown(table, "record_index", "recordIndexMetadata")
     if not expected:
@@ -167,7 +167,7 @@ def bound_shown(raw: Any, info: dict[str, Any] | None, value: Any) -> bool:
 
 
 @indexed_table
-def test_stats(name: str) -> None:
+def test_statistics_are_as_hudi_shows_them(name: str) -> None:
     table = opened(name)
     for partition in table.config.metadata_partitions:
         expected = dict(shown(table, partition, "ColumnStatsMetadata"))
@@ -228,7 +228,7 @@ def test_v6_values_are_read_by_the_column_s_type() -> None:
 
 
 @indexed_table
-def test_bloom_filters(name: str) -> None:
+def test_bloom_filters_are_as_hudi_shows_them(name: str) -> None:
     table = opened(name)
     files = [(row["partition"], row["name"]) for row in table.metadata.files().to_pylist()]
     for partition in table.config.metadata_partitions:

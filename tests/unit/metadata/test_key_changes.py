@@ -112,7 +112,7 @@ def test_records_without_a_value(version: int, nulls: list[str]) -> None:
     assert said.deleted.to_pylist() == ["\0$old"] * len(nulls) + ["x\\$y$u"]
 
 
-def test_nothing_changed() -> None:
+def test_no_changed_key_gives_no_record() -> None:
     said = key_records([], INSTANT, FORM, partitioned=False)
     assert (len(said.keys), len(said.values), len(said.deleted)) == (0, 0, 0)
     assert len(secondary_index_records([], "v", FORM, index_version=2).keys) == 0

@@ -39,7 +39,7 @@ indexed_table = pytest.mark.parametrize("name", WITH_INDEXES)
 
 
 @indexed_table
-def test_file_ids(name: str) -> None:
+def test_file_ids_are_hudis(name: str) -> None:
     table = opened(name)
     for partition in table.config.metadata_partitions:
         slices = table.metadata.slices.file_slices(partition)
@@ -53,7 +53,7 @@ def test_file_ids(name: str) -> None:
 
 
 @every_table
-def test_properties(name: str) -> None:
+def test_properties_are_hudis(name: str) -> None:
     table = opened(name)
     theirs = parse_properties(table.storage.read(".hoodie/metadata/.hoodie/hoodie.properties"))
     ours = metadata_properties(table.config.name, table.table.version)
@@ -63,7 +63,7 @@ def test_properties(name: str) -> None:
 
 
 @indexed_table
-def test_definitions(name: str) -> None:
+def test_index_definitions_have_hudis_bytes(name: str) -> None:
     table = opened(name)
     if not table.storage.head(DEFINITIONS_PATH):
         return
@@ -142,7 +142,7 @@ def test_keys_without_a_dollar_are_refused() -> None:
         split_secondary_keys(pa.array(["a$b", "nothing", "c$d"]))
 
 
-def test_sizing() -> None:
+def test_file_group_counts_follow_hudis_sizing() -> None:
     assert GroupSizing().file_groups(0) == 10
     assert GroupSizing().file_groups(22_369_621 * 20) == 39
     assert PARTITIONED_SIZING.file_groups(5) == 1
@@ -150,7 +150,7 @@ def test_sizing() -> None:
     assert GroupSizing(minimum=4, maximum=4).file_groups(10**9) == 4
 
 
-def test_names() -> None:
+def test_file_ids_of_odd_partition_paths_are_taken_apart() -> None:
     assert data_partition_of(file_id("record_index", 7, "a/b-c=d_e")) == "a/b-c=d_e"
     assert parse_files("record_index", "record-index-x%2D1-0000-0_1-2-3_20261121115804206.hfile", 5).file_id == (
         "record-index-x%2D1-0000-0"

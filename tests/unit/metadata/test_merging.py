@@ -18,7 +18,7 @@ def deletes(keys: list[str]) -> Layer:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_newest(seed: int) -> None:
+def test_the_newest_record_of_a_key_wins(seed: int) -> None:
     random.seed(seed)
     model: dict[str, int] = {}
     layers: list[Layer] = []
@@ -54,7 +54,7 @@ def united(older: dict[str, Entry], newer: dict[str, Entry]) -> dict[str, Entry]
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_files(seed: int) -> None:
+def test_files_records_unite_names_and_drop_deleted_ones(seed: int) -> None:
     random.seed(seed)
     model: dict[str, dict[str, Entry]] = {}
     layers: list[Layer] = []
@@ -107,7 +107,7 @@ def widened(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(80))
-def test_stats(seed: int) -> None:
+def test_statistics_unite_unless_they_are_tight(seed: int) -> None:
     random.seed(seed)
     model: dict[str, dict[str, Any]] = {}
     layers: list[Layer] = []

@@ -74,7 +74,7 @@ def test_schemas_are_those_of_real_hudi_but_for_their_docs(table: str) -> None:
 
 
 @by_table
-def test_files(table: str) -> None:
+def test_files_records_are_decoded_and_encoded_as_hudi_has_them(table: str) -> None:
     for file in of_partition(table, "files"):
         decoded = files_records.decode(file.keys, file.values, file.schema)
         expected = []
@@ -106,7 +106,7 @@ def test_long_lists_of_files_are_told_apart_by_their_bytes() -> None:
 
 
 @by_table
-def test_record_index(table: str) -> None:
+def test_record_index_entries_are_decoded_and_encoded_as_hudi_has_them(table: str) -> None:
     for file in of_partition(table, "record_index"):
         decoded = record_index_records.decode(file.keys, file.values, file.schema)
         rows = zip(decoded.to_pylist(), records(file), strict=True)
@@ -137,7 +137,7 @@ STATS = {
 
 
 @by_table
-def test_stats(table: str) -> None:
+def test_statistics_are_decoded_and_encoded_as_hudi_has_them(table: str) -> None:
     for file in of_partition(table, "column_stats", "partition_stats", "expr_index"):
         infos = [record["ColumnStatsMetadata"] for record in records(file)]
         rows = list(zip(file.keys.to_pylist(), infos, strict=True))

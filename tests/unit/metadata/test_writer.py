@@ -35,7 +35,7 @@ def expected(table: Maintained, content: Content) -> Content:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_random_deltas(version: int) -> None:
+def test_delta_commits_add_up_to_the_model(version: int) -> None:
     table, changes, content = made(version), Random(version), Content()
     for _ in range(8):
         change = changes.change(content)
@@ -106,7 +106,7 @@ def test_services_change_nothing(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_log_compaction(version: int) -> None:
+def test_log_compaction_changes_no_record(version: int) -> None:
     changes, content = Random(version + 60), Content()
     content = changes.change(content).on(content)
     table = made(version, content, MetadataSettings(compact_after=9, log_compaction=True, log_compact_after=3))
@@ -127,7 +127,7 @@ def test_log_compaction(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_archival(version: int) -> None:
+def test_archival_keeps_the_timeline_short_and_every_record(version: int) -> None:
     changes, content = Random(version + 20), Content()
     settings = MetadataSettings(compact_after=3, clean_commits=3, archive_above=6, archive_down_to=3)
     table = made(version, content, settings)
@@ -158,7 +158,7 @@ def test_archival(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_resharding(version: int) -> None:
+def test_resharding_changes_no_record(version: int) -> None:
     changes, content = Random(version + 40), Content()
     content = changes.change(content).on(content)
     table = made(version, content, MetadataSettings(compact_after=4, clean_commits=3))

@@ -126,7 +126,7 @@ def test_a_delta_commit_then_compaction(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in WITH_INDEXES if RECORD_INDEX in golden(name).entry["metadata_partitions"]]
 )
-def test_resharding(name: str) -> None:
+def test_resharding_a_golden_table_changes_no_record(name: str) -> None:
     table = Table(name)
     before = table.everything()
     slices = table.opened().slices

@@ -97,7 +97,7 @@ def ids(condition: str | pc.Expression, zone: str = "UTC") -> list[int | None]:
         ("null or id = 1", [1]),
     ],
 )
-def test_condition(condition: str, expected: list[int | None]) -> None:
+def test_conditions_select_what_spark_selects(condition: str, expected: list[int | None]) -> None:
     assert ids(condition) == expected
 
 
@@ -124,7 +124,7 @@ def test_constants_get_the_columns_type() -> None:
         ("price + 1", "not a condition"),
     ],
 )
-def test_refused(condition: str, message: str) -> None:
+def test_unreadable_conditions_are_refused(condition: str, message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         parse_filter(condition, ROWS.schema)
 

@@ -55,7 +55,7 @@ def test_rows_of_keys(tmp_path: Path) -> None:
     assert {tuple(list(r.values())[1:]) for r in places.to_pylist()} <= ids
 
 
-def test_composite_keys(tmp_path: Path) -> None:
+def test_composite_keys_are_found_in_every_form(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_complex_keys")
     row = Scan(snapshot, meta=True).to_arrow().slice(3, 1).to_pylist()[0]
     key = (row["id"], row["code"])

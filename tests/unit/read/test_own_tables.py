@@ -95,7 +95,7 @@ every_table = pytest.mark.parametrize(
 
 
 @every_table
-def test_filtered_scans(version: int, partitioned: bool) -> None:
+def test_filtered_scans_with_and_without_metadata_agree(version: int, partitioned: bool) -> None:
     with_it, without = both(made(version, partitioned))
     partitions = with_it.properties["hoodie.table.metadata.partitions"]
     assert "record_index" in partitions
@@ -117,7 +117,7 @@ def test_filtered_scans(version: int, partitioned: bool) -> None:
 
 
 @every_table
-def test_lookups(version: int, partitioned: bool) -> None:
+def test_lookups_with_and_without_metadata_agree(version: int, partitioned: bool) -> None:
     with_it, without = both(made(version, partitioned))
     keys = [f"k{n:03d}" for n in range(0, 210, 3)]
     assert rows(with_it.get(keys)) == rows(without.get(keys))
@@ -126,7 +126,7 @@ def test_lookups(version: int, partitioned: bool) -> None:
 
 
 @every_table
-def test_older_views(version: int, partitioned: bool) -> None:
+def test_older_views_with_and_without_metadata_agree(version: int, partitioned: bool) -> None:
     with_it, without = both(made(version, partitioned))
     for instant in [i.time for i in with_it.timeline if i.action.value in ("commit", "deltacommit")]:
         old = without.scan(as_of=instant).to_arrow()

@@ -63,7 +63,7 @@ def kept(condition: str, shape: PartitionLayout, *partitions: str) -> list[str]:
         ("_hoodie_partition_path = 'rome'", ["rome"]),
     ],
 )
-def test_text_partitions(condition: str, expected: list[str]) -> None:
+def test_text_partitions_are_pruned(condition: str, expected: list[str]) -> None:
     found = kept(condition, layout("city"), "oslo", "rome", "a/b", NULL)
     assert found == expected
 
@@ -85,14 +85,14 @@ def test_encoded_paths_say_the_whole_value() -> None:
         ("day <=> null", [NULL, "odd"]),
     ],
 )
-def test_date_partitions(condition: str, expected: list[str]) -> None:
+def test_date_partitions_are_pruned(condition: str, expected: list[str]) -> None:
     found = kept(condition, layout("day"), "2024-02-03", "2024-02-04", NULL, "odd")
     if condition.startswith("day ="):
         expected = [*expected, "odd"]
     assert sorted(found) == sorted(expected)
 
 
-def test_several_fields() -> None:
+def test_each_of_several_partition_fields_prunes() -> None:
     shape = layout("city", "n", "ok")
     paths = ("oslo/1/true", "oslo/2/false", "rome/1/true", "a/b/1/true")
     assert kept("n = 1", shape, *paths) == ["oslo/1/true", "rome/1/true", "a/b/1/true"]
@@ -104,7 +104,7 @@ def test_several_fields() -> None:
     assert kept("code = 'b'", layout("city", "code"), "a/b/c", "a/b", "x/y") == ["a/b/c", "a/b"]
 
 
-def test_slash_dates() -> None:
+def test_dates_with_slashes_are_pruned() -> None:
     shape = layout("day", slash_dates=True)
     assert kept("day >= '2024-02-04'", shape, "2024/02/03", "2024/02/04") == ["2024/02/04"]
 

@@ -146,7 +146,7 @@ def check(bounds: Bounds, files: list[pa.Array], seed: int) -> int:
 
 
 @every_type
-def test_right_records(kind: pa.DataType) -> None:
+def test_right_statistics_never_hide_a_row(kind: pa.DataType) -> None:
     files = made_files(kind, 1)
     exact = np.ones(FILES, np.bool_)
     bounds = bounds_of_files(records(files, right), names(files), exact, kind)

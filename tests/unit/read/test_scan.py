@@ -39,7 +39,7 @@ def data_files(storage: CountingStorage) -> set[str]:
     return {p for p in storage.opened if p.endswith(".parquet") and not p.startswith(".hoodie")}
 
 
-def test_columns(tmp_path: Path) -> None:
+def test_columns_are_chosen_without_regard_to_case(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     assert not set(Scan(snapshot).schema.names) & set(META_COLUMNS)
     assert tuple(Scan(snapshot, meta=True).schema.names[:5]) == META_COLUMNS
@@ -99,7 +99,7 @@ def test_partition_pruning_opens_only_what_it_needs(tmp_path: Path) -> None:
     assert scan._repr_html_().startswith("<pre>")
 
 
-def test_bucket_pruning(tmp_path: Path) -> None:
+def test_a_filter_on_the_hash_key_opens_one_bucket(tmp_path: Path) -> None:
     index = {
         "lakebed__index__type": "bucket",
         "lakebed__index__bucket__count": "4",
@@ -126,7 +126,7 @@ def test_count_reads_footers_only(tmp_path: Path) -> None:
     assert sorted(storage.opened) == sorted(f.path for f in scan.files)
 
 
-def test_other_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_turns_into_pandas_polars_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     scan = Scan(snapshot, columns=["id", "qty"])
     table = scan.to_arrow()
@@ -194,7 +194,7 @@ def test_threads_keep_the_order_and_stop_early() -> None:
         (datetime(2026, 11, 21, 11, 1, 49, 683999), "20261121110149683"),
     ],
 )
-def test_as_of(when: str | date, instant: str) -> None:
+def test_every_spelling_of_a_moment_names_its_instant(when: str | date, instant: str) -> None:
     config = TableConfig({"hoodie.table.name": "t", "hoodie.table.timeline.timezone": "UTC"})
     assert resolve_as_of(when, config) == instant
 

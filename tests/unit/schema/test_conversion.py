@@ -57,7 +57,9 @@ CASES: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "to_type", "expected"), CASES, ids=str)
-def test_hudis_conversions(kind: pa.DataType, value: Any, to_type: pa.DataType, expected: Any):
+def test_stored_values_convert_as_hudi_converts_them(
+    kind: pa.DataType, value: Any, to_type: pa.DataType, expected: Any
+):
     converted = cast_column(pa.array([value, None, value], kind), to_type)
     assert converted.type.equals(to_type)
     assert converted.to_pylist() == [expected, None, expected]

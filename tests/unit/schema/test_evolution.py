@@ -47,7 +47,7 @@ def test_decimals_may_only_gain_digits(precision: int, scale: int, allowed: bool
     assert is_promotion(DEC, pa.decimal128(precision, scale)) is allowed
 
 
-def test_promotions_inside():
+def test_promotions_reach_into_nested_types():
     assert is_promotion(list_of(INT), list_of(LONG))
     assert is_promotion(map_of(FLOAT), map_of(DOUBLE))
     assert is_promotion(pa.struct([("a", INT)]), pa.struct([("a", TEXT), ("b", DATE)]))
@@ -173,5 +173,5 @@ def expression(stored: pa.DataType, wanted: pa.DataType) -> Any:
     ],
     ids=str,
 )
-def test_spark_expressions(stored: pa.DataType, wanted: pa.DataType, sql: str):
+def test_casts_for_spark_are_spelled_as_expected(stored: pa.DataType, wanted: pa.DataType, sql: str):
     assert expression(stored, wanted) == sql

@@ -37,13 +37,13 @@ def java_double(x: float, single: bool = False) -> str:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(), min_size=1, max_size=50))
-def test_doubles(values: list[float]):
+def test_doubles_print_as_in_java(values: list[float]):
     assert to_java_text(pa.array(values)).to_pylist() == [java_double(v) for v in values]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(width=32), min_size=1, max_size=50))
-def test_floats(values: list[float]):
+def test_floats_print_as_in_java(values: list[float]):
     assert to_java_text(pa.array(values, pa.float32())).to_pylist() == [java_double(v, True) for v in values]
 
 
@@ -90,13 +90,13 @@ def test_decimals_are_plain_with_their_whole_scale():
     assert to_java_text(pa.array([Decimal("1.50")], pa.decimal128(5, 2))).to_pylist() == ["1.50"]
 
 
-def test_dates():
+def test_dates_print_as_in_java():
     days = pa.array([datetime.date(2024, 2, 3), datetime.date(1, 1, 1), None])
     assert to_java_text(days).to_pylist() == ["2024-02-03", "0001-01-01", None]
     assert to_java_text(pa.array([2932897], pa.int32()).cast(pa.date32())).to_pylist() == ["+10000-01-01"]
 
 
-def test_other_types():
+def test_other_types_print_as_in_java():
     when = datetime.datetime(2024, 2, 3, 4, 5, 6, 123456, datetime.UTC)
     cases = [
         (pa.array([True, False, None]), ["true", "false", None]),

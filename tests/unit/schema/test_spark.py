@@ -76,7 +76,7 @@ def test_nullability_and_order_survive():
     assert schema.equals(pa.schema([pa.field("b", pa.int64(), False), pa.field("A", pa.string())]))
 
 
-def test_ddl():
+def test_ddl_names_every_type():
     schema = pa.schema(
         [
             pa.field("id", pa.string(), False),

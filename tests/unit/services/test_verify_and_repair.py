@@ -173,7 +173,7 @@ def test_no_metadata_table(make: Make) -> None:
     assert table.indexes.list() == ()
 
 
-def test_dropping(make: Make) -> None:
+def test_an_index_that_others_stand_on_is_not_dropped(make: Make) -> None:
     table = filled(make, 9)
     for name, word in (("record_index", "adopt"), ("files", "stands on"), ("nothing", "no index")):
         with pytest.raises(InvalidOption, match=word):

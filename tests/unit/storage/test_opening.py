@@ -32,7 +32,7 @@ SECRET = "hunter2-hunter2"
         ("memory://m/t", "memory://m/t", "memory://m/t"),
     ],
 )
-def test_one_spelling(uri: str, normal: str, hadoop: str) -> None:
+def test_every_spelling_of_a_uri_is_one_table(uri: str, normal: str, hadoop: str) -> None:
     options = {"account_name": "acc", "account_key": "aGVsbG8="} if uri.startswith("az") else {}
     storage = open_storage(uri, options)
     assert storage.spec.uri == normal
@@ -43,7 +43,7 @@ def test_one_spelling(uri: str, normal: str, hadoop: str) -> None:
 @pytest.mark.parametrize(
     "uri", ["ftp://h/x", "s3:b/t", "s3:///t", f"s3://key:{SECRET}@b/t", "file://otherhost/t", "gs://"]
 )
-def test_bad_uris(uri: str) -> None:
+def test_bad_uris_are_refused_without_showing_secrets(uri: str) -> None:
     with pytest.raises(InvalidOption) as error:
         parse_uri(uri)
     assert SECRET not in str(error.value)
@@ -68,7 +68,7 @@ S3_NAMES = [
 
 
 @pytest.mark.parametrize("options", [*S3_NAMES, {f"spark.hadoop.{k}": v for k, v in S3_NAMES[-1].items()}])
-def test_s3_names(options: Mapping[str, str]) -> None:
+def test_s3_options_go_by_every_common_name(options: Mapping[str, str]) -> None:
     settings = object_settings(parse_uri("s3a://b/t"), options)
     assert settings.store == {
         "access_key_id": "AK",
@@ -88,7 +88,7 @@ def test_path_style_and_anonymous() -> None:
     assert settings.own == {"max_retries": 3}
 
 
-def test_azure_names() -> None:
+def test_azure_options_go_by_every_common_name() -> None:
     text = f"DefaultEndpointsProtocol=https;AccountName=acc;AccountKey={SECRET};EndpointSuffix=core.windows.net"
     for options in (
         {"connection_string": text},
@@ -102,7 +102,7 @@ def test_azure_names() -> None:
     assert (settings.bucket, settings.store) == ("c", {"account_name": "acc"})
 
 
-def test_gcs_names() -> None:
+def test_gcs_options_go_by_every_common_name() -> None:
     for name in (
         "application_credentials",
         "google_application_credentials",

@@ -49,7 +49,7 @@ class TestStorageContract:
         assert storage.read("a/b/c.txt") == b""
         assert paths(storage) == ["a/b/c.txt"]
 
-    def test_missing(self, storage: Storage) -> None:
+    def test_what_is_not_there_is_told_and_never_invented(self, storage: Storage) -> None:
         assert storage.head("no") is None
         assert paths(storage, "no/such") == []
         assert list(storage.list_folders("no")) == []
@@ -66,7 +66,7 @@ class TestStorageContract:
                 call("no/file")
             assert "no/file" in str(error.value)
 
-    def test_head(self, storage: Storage) -> None:
+    def test_head_gives_path_size_and_time(self, storage: Storage) -> None:
         storage.write("f/x", b"12345")
         info = storage.head("f/x")
         assert info is not None
@@ -90,7 +90,7 @@ class TestStorageContract:
         assert {i.path: i.size for i in storage.list("q")} == {"q/e": 3}
         assert paths(storage, "top") == []
 
-    def test_odd_names(self, storage: Storage) -> None:
+    def test_odd_names_come_back_as_they_are(self, storage: Storage) -> None:
         names = [
             "a b/c%2Fd",
             "p=é/ü~*[x]",
@@ -211,11 +211,11 @@ class TestStorageContract:
         assert storage.head("p/data.parquet") is None
         assert paths(storage) == []
 
-    def test_create_empty(self, storage: Storage) -> None:
+    def test_an_upload_of_nothing_makes_an_empty_file(self, storage: Storage) -> None:
         storage.create("e").close()
         assert storage.read("e") == b""
 
-    def test_read_ranges(self, storage: Storage) -> None:
+    def test_ranges_come_back_in_the_order_asked(self, storage: Storage) -> None:
         data = bytes(range(256)) * 8192
         storage.write("f", data)
         ranges = [(1_500_000, 7), (0, 4), (6, 4), (2, 6), (100, 0), (len(data) - 3, 3), (300_000, 200_000)]
@@ -225,7 +225,7 @@ class TestStorageContract:
             storage.read_ranges("f", [(len(data) - 3, 10)])
         assert "f" in str(error.value)
 
-    def test_open_input(self, storage: Storage) -> None:
+    def test_a_file_is_read_at_any_place(self, storage: Storage) -> None:
         data = bytes(range(256)) * 20_000
         storage.write("f", data)
         for size in (None, len(data)):
@@ -250,7 +250,7 @@ class TestStorageContract:
             batches = list(reader.iter_batches(batch_size=10_000, columns=["s", "id"]))
         assert pa.Table.from_batches(batches).select(["id", "s"]) == table
 
-    def test_delete(self, storage: Storage) -> None:
+    def test_deleting_tells_whether_the_file_was_there(self, storage: Storage) -> None:
         storage.write("a/x", b"1")
         assert storage.delete("a/x") is True
         assert storage.delete("a/x") is False
@@ -267,7 +267,7 @@ class TestStorageContract:
             storage.move("b/g", "new/folder/h")
         assert storage.read("new/folder/h") == b"one"
 
-    def test_delete_folder(self, storage: Storage) -> None:
+    def test_deleting_a_folder_takes_all_below_and_nothing_beside(self, storage: Storage) -> None:
         for name in ("a/1", "a/b/2", "a/b/c/3", "ab/4"):
             storage.write(name, b"1")
         storage.delete_folder("a")

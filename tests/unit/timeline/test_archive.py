@@ -102,7 +102,7 @@ def test_plans_are_archived_with_cleans(name: str, opened: Open) -> None:
 
 
 @tables("v9_cow_archival", "v9_mor_archival", "v6_cow_archival")
-def test_unknown_instants(name: str, opened: Open) -> None:
+def test_an_unknown_instant_is_not_in_the_archive(name: str, opened: Open) -> None:
     archived = opened(golden(name)).timeline.archived()
     with pytest.raises(FileNotFoundError, match="not in the archived timeline"):
         archived.commit_metadata("20000101000000000")

@@ -84,7 +84,7 @@ def test_past_the_timeline_of_a_machine_ahead() -> None:
         ("not a time", ""),
     ],
 )
-def test_following(before: str, after: str) -> None:
+def test_the_following_instant_is_a_millisecond_later(before: str, after: str) -> None:
     assert following(before) == after
 
 
@@ -93,7 +93,7 @@ def test_following(before: str, after: str) -> None:
     st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1)),
     st.sampled_from(["UTC", "LOCAL"]),
 )
-def test_always_greater(readings: list[float], timeline: datetime, zone: str) -> None:
+def test_instants_grow_whatever_the_clock_reads(readings: list[float], timeline: datetime, zone: str) -> None:
     left = list(readings)
     clock = InstantClock(zone, now=left.pop)
     greatest = timeline.strftime("%Y%m%d%H%M%S000")

@@ -101,7 +101,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[Table]:
 OURS = TouchedFiles.of(metadata(("p", "a-0")))
 
 
-def test_alone(table: Table) -> None:
+def test_a_writer_alone_has_no_conflict(table: Table) -> None:
     started = StartedAt.of(table.now())
     assert check_conflicts(OURS, table.now(), started, schema="w") == "w"
 

@@ -203,7 +203,7 @@ class TestWithoutHeartbeat:
         storage.write(f".hoodie/other/{T}.inflight", b"")
         assert not is_dead(storage, T, timeline_folder=".hoodie/other")
 
-    def test_a_marker(self, storage: Storage) -> None:
+    def test_a_fresh_marker_keeps_a_write_without_heartbeat_alive(self, storage: Storage) -> None:
         write_marker(storage, T, "p", "f_0_1.parquet", "CREATE")
         self.dies_after_grace(storage)
 

@@ -253,7 +253,7 @@ def test_someone_elses_object_in_this_process_keeps_it(storage: Storage) -> None
         assert not is_free(storage)
 
 
-def test_renewal_prolongs(storage: Storage) -> None:
+def test_renewal_prolongs_the_lock(storage: Storage) -> None:
     with FileLock(storage, renew_every=0.005) as lock:
         first = body_of(storage)
         while body_of(storage)["validUntil"] == first["validUntil"]:

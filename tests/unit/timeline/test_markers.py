@@ -17,7 +17,7 @@ def storage() -> Storage:
     return open_storage(f"memory://{uuid.uuid4().hex}")
 
 
-def test_direct_markers(storage: Storage) -> None:
+def test_markers_name_the_files_of_their_instant_alone(storage: Storage) -> None:
     write_marker(storage, T, "city=oslo/d=1", "f1_0-1-0_1.parquet", "CREATE")
     write_marker(storage, T, "", "f2_0-1-0_1.parquet", "MERGE")
     write_marker(storage, T, "", "f2_0-1-0_1.parquet", "MERGE")

@@ -36,7 +36,7 @@ def all_bodies(ending: str) -> list[tuple[str, bytes]]:
     return [entry for name in BY_CURRENT_HUDI for entry in bodies(name, ending)]
 
 
-def test_cleans() -> None:
+def test_cleans_are_encoded_as_hudi_has_them() -> None:
     plans = {path.rpartition("/")[2].split(".")[0]: body for path, body in all_bodies(".clean.requested")}
     compared = 0
     for path, body in all_bodies(".clean"):
@@ -60,7 +60,7 @@ def test_cleans() -> None:
     assert compared
 
 
-def test_compaction_plans() -> None:
+def test_compaction_plans_are_encoded_as_hudi_has_them() -> None:
     compared = 0
     for path, body in all_bodies(".compaction.requested"):
         plan = decode_action(body)

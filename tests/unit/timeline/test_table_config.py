@@ -89,7 +89,7 @@ def test_creation_in_doubt_is_settled(storage: MemoryStorage, mode: str) -> None
     assert dict(load_table_config(storage).properties) == PROPS
 
 
-def test_no_table(storage: MemoryStorage) -> None:
+def test_a_folder_without_properties_is_no_table(storage: MemoryStorage) -> None:
     storage.write("data.parquet", b"x")
     with pytest.raises(TableNotFound, match=r"hoodie\.properties is missing"):
         load_table_config(storage)

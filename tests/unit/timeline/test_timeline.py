@@ -79,7 +79,7 @@ def test_an_empty_timeline(storage: MemoryStorage) -> None:
     assert timeline.archived().instants == ()
 
 
-def test_visibility(storage: MemoryStorage) -> None:
+def test_archived_instants_are_committed_and_pending_ones_are_not(storage: MemoryStorage) -> None:
     timeline = timeline_of(
         storage, [f"{T[2]}.commit.requested", f"{T[2]}.inflight", f"{T[4]}_{T[5]}.commit", f"{T[7]}.clean.requested"]
     )

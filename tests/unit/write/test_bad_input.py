@@ -82,7 +82,7 @@ def test_an_empty_text_is_no_key(make: Make) -> None:
 
 
 @EVERY_ADDING
-def test_duplicate_columns(make: Make, operation: str) -> None:
+def test_a_column_given_twice_is_refused(make: Make, operation: str) -> None:
     table = make()
     table.upsert(rows(*FIRST))
     twice = rows(*FIRST).append_column("v", pa.array(["x"]))
@@ -120,7 +120,7 @@ def test_duplicate_columns(make: Make, operation: str) -> None:
         "duration",
     ],
 )
-def test_another_type(make: Make, operation: str, column: str, values: pa.Array) -> None:
+def test_a_key_of_another_type_is_refused(make: Make, operation: str, column: str, values: pa.Array) -> None:
     table = make()
     table.upsert(rows(*FIRST))
     at = SCHEMA.get_field_index(column)
@@ -179,7 +179,7 @@ def test_a_table_that_is_there_already(make: Make) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\x01garbage", b"hoodie.table.version=9\n"])
-def test_unreadable_properties(make: Make, body: bytes) -> None:
+def test_damaged_properties_are_corrupt_files(make: Make, body: bytes) -> None:
     table = make()
     table.upsert(rows(*FIRST))
     open_storage(table.uri).write(".hoodie/hoodie.properties", body)
@@ -241,7 +241,7 @@ def test_an_unfinished_restore(make: Make) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 7, 10])
-def test_another_version(make: Make, uri: str, version: int) -> None:
+def test_an_unknown_table_version_is_refused(make: Make, uri: str, version: int) -> None:
     with refused(uri, lakebed.LakebedError, str(version)):
         lakebed.create(uri, SCHEMA, key="id", table_version=version)
     table = make()

@@ -23,7 +23,7 @@ def groups(table: Table) -> dict[str, int]:
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize("wanted", [True, False, None])
-def test_statistics(make: Make, version: int, wanted: bool | None) -> None:
+def test_statistics_are_kept_as_the_option_says(make: Make, version: int, wanted: bool | None) -> None:
     table = make(index="bucket", buckets=1, table_version=version)
     options = {} if wanted is None else {"hoodie.metadata.index.column.stats.enable": wanted}
     table.upsert(rows(*ROWS), options=options)

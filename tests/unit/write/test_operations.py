@@ -225,7 +225,7 @@ def test_insert_overwrite_without_partitions(make: Make) -> None:
     ],
 )
 @pytest.mark.parametrize("index", ["bucket", "simple"])
-def test_delete_partitions(make: Make, index: str, given: str | list[str], left: set[str]) -> None:
+def test_named_partitions_are_deleted(make: Make, index: str, given: str | list[str], left: set[str]) -> None:
     table = make(index=index)
     data = [*FIRST, (50, "d1", "a", 1)]
     table.upsert(rows(*data))

@@ -32,7 +32,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
 
 @pytest.mark.parametrize("nulls", ["no nulls", "old nulls", "new nulls"])
 @pytest.mark.parametrize("kind", VALUES, ids=str)
-def test_put(kind: pa.DataType, nulls: str) -> None:
+def test_rows_put_at_places_replace_what_was_there(kind: pa.DataType, nulls: str) -> None:
     values = VALUES[kind]
     old = pa.array([values[0], *values], kind).slice(1)
     new = pa.array([values[0], values[5], values[1]], kind).slice(1)

@@ -66,7 +66,7 @@ def test_partition_columns_that_are_not_stored(make: Make, index: str, version: 
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_generated_keys(make: Make, version: int) -> None:
+def test_generated_keys_are_distinct(make: Make, version: int) -> None:
     table = make(key=None, ordering=None, table_version=version)
     first = table.insert(rows(*FIRST, *FIRST))
     second = table.bulk_insert(rows(*FIRST))
@@ -102,7 +102,9 @@ STYLES: list[tuple[dict[str, Any], Any, str]] = [
 
 @pytest.mark.parametrize(("properties", "value", "path"), STYLES, ids=str)
 @pytest.mark.parametrize("index", ["bucket", "simple"])
-def test_partition_paths(make: Make, index: str, properties: dict[str, Any], value: Any, path: str) -> None:
+def test_partition_values_become_paths_and_come_back(
+    make: Make, index: str, properties: dict[str, Any], value: Any, path: str
+) -> None:
     table = make(index=index, properties=properties)
     table.upsert(rows((1, value, "a", 1), (2, "other", "a", 1)))
     table.upsert(rows((1, value, "b", 2)))
@@ -129,7 +131,7 @@ def test_several_partition_columns(make: Make) -> None:
     assert content(table) == [(1, day, "a", 2)]
 
 
-def test_timestamp_partitions(make: Make) -> None:
+def test_timestamps_become_partition_paths(make: Make) -> None:
     table = make(
         partition_by="ts",
         properties={
