@@ -25,9 +25,9 @@ import pyarrow as pa
 
 import lakebed
 from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.hfile_cache import BLOCKS
+from lakebed.format.hfile.cache import BLOCKS
 from lakebed.format.key_positions import POSITIONS
-from lakebed.metadata.small_files import HFILES, LOGS
+from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.table import Table
 
 FILE_GROUPS = 8

@@ -19,9 +19,10 @@ from commit import KEYS, ROWS, rows_of
 
 import lakebed
 from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.hfile_cache import BLOCKS
+from lakebed.format.hfile.cache import BLOCKS
 from lakebed.format.key_positions import POSITIONS
-from lakebed.metadata import files_records, small_files
+from lakebed.metadata.kinds import files_records
+from lakebed.metadata.store import small_files
 from lakebed.storage import open_storage
 from lakebed.timeline import timeline
 from lakebed.timeline.properties_file import load_table_config

@@ -12,16 +12,15 @@ import pyarrow as pa
 from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
 from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.hfile_cache import BLOCKS
-from lakebed.index.base import FILE_ID
+from lakebed.format.hfile.cache import BLOCKS
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
-from lakebed.metadata.small_files import HFILES, LOGS
-from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.metadata.store.small_files import HFILES, LOGS
+from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY
+from lakebed.operations.job import write_context
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.properties_file import load_table_config
-from lakebed.write.job import write_context
 
 INDEXES = {"record": RecordIndex(), "global_simple": GlobalSimpleIndex(update_partition_path=False)}
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakebed.metadata import files_records, record_index_records, stats_records
-from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.keys import (
     ALL_PARTITIONS,
     column_stats_keys,
@@ -18,11 +16,13 @@ from lakebed.metadata.keys import (
     partition_identifier,
     partition_stats_keys,
 )
-from lakebed.metadata.metadata_table import MetadataTable, open_metadata
+from lakebed.metadata.kinds import files_records, record_index_records, stats_records
+from lakebed.metadata.kinds.definitions import IndexDefinition
+from lakebed.metadata.kinds.stats_records import stats_schema
+from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.stats_records import stats_schema
-from lakebed.metadata.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
+from lakebed.metadata.store.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
 from lakebed.model import Action, CommitMetadata
 from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock

@@ -34,9 +34,9 @@ from lakebed.errors import (
 
 if TYPE_CHECKING:
     from lakebed.opening import create, open, write  # noqa: A004
+    from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.table import Table
-    from lakebed.write.result import WriteResult
 
 try:
     __version__ = version("lakebed")
@@ -71,18 +71,16 @@ __all__ = [
 _LAZY = {
     "create": "lakebed.opening",
     "open": "lakebed.opening",
-    "write": "lakebed.write",
+    "write": "lakebed.opening",
     "KeyText": "lakebed.read.lookup",
     "Table": "lakebed.table",
-    "WriteResult": "lakebed.write.result",
+    "WriteResult": "lakebed.operations.result",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'lakebed' has no attribute {name!r}")
-    if name == "write":
-        return import_module("lakebed.write")  # the room of that name can be called
     return getattr(import_module(_LAZY[name]), name)
 
 

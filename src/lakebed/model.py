@@ -17,6 +17,8 @@ OPERATION_COLUMN = "_hoodie_operation"
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
 # Columns that lakebed puts beside the user's while it works; users cannot have names that begin so.
 DERIVED = "_lakebed_"
+FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant", "delete"))
+"""Columns that an index adds to rows: where their key is, and whether it leaves there."""
 HOODIE = ".hoodie"
 
 

@@ -9,15 +9,15 @@ from lakebed.config.options import resolve_options, split_partition_types
 from lakebed.config.settings import ReadSettings, TableSettings
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
+from lakebed.operations import job
+from lakebed.operations.create import create as create_table
+from lakebed.operations.job import Mode, choose_engine
+from lakebed.operations.recreate import load_settled
+from lakebed.operations.result import WriteResult
+from lakebed.operations.table_profile import profile_of, schema_given
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.write import job
-from lakebed.write.create import create as create_table
-from lakebed.write.job import Mode, choose_engine
-from lakebed.write.recreate import load_settled
-from lakebed.write.result import WriteResult
-from lakebed.write.table_metadata import METADATA_OPTION
-from lakebed.write.table_profile import profile_of, schema_given
+from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

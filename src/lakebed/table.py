@@ -11,6 +11,14 @@ import pyarrow as pa
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.operations.bulk_insert import bulk_insert
+from lakebed.operations.context import WriteContext
+from lakebed.operations.delete import delete
+from lakebed.operations.job import check_verb, choose_engine, session_engine, write_context
+from lakebed.operations.overwrite import delete_partitions, insert_overwrite
+from lakebed.operations.plan import WritePlan
+from lakebed.operations.result import WriteResult
+from lakebed.operations.upsert import explain_upsert, insert, upsert
 from lakebed.read import lookup
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
@@ -23,14 +31,6 @@ from lakebed.table_indexes import IndexesView
 from lakebed.table_views import FilesView, TimelineView, table_html
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
-from lakebed.write.bulk import bulk_insert
-from lakebed.write.context import WriteContext
-from lakebed.write.delete import delete
-from lakebed.write.job import check_verb, choose_engine, session_engine, write_context
-from lakebed.write.overwrite import delete_partitions, insert_overwrite
-from lakebed.write.plan import WritePlan
-from lakebed.write.result import WriteResult
-from lakebed.write.upsert import explain_upsert, insert, upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

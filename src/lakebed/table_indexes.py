@@ -12,16 +12,16 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_changes, index_of
-from lakebed.services.index_building import Expression, create_index, drop_index
 from lakebed.services.index_list import IndexFacts, list_indexes
-from lakebed.services.index_repair import repair
-from lakebed.services.index_resharding import reshard_index
-from lakebed.services.index_skew import shards, summed_up
-from lakebed.services.index_verification import Verification, verify
+from lakebed.services.indexing import Expression, create_index, drop_index
+from lakebed.services.repair import repair
+from lakebed.services.resharding import reshard_index
+from lakebed.services.verification import Verification, verify
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
 from lakebed.timeline.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
+from lakebed.upkeep.skew import shards, summed_up
 
 if TYPE_CHECKING:
     from lakebed.table import Table

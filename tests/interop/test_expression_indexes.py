@@ -22,13 +22,13 @@ from interop.expression_jobs import (
     rows,
     stored_records,
 )
-from lakebed.metadata import bloom_records
-from lakebed.metadata.expression_indexes import ExpressionIndex
+from lakebed.metadata.kinds import bloom_records
+from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
 from lakebed.metadata.schemas import form_of_version, record_schema
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.write.expression_records import ExpressionRecords
+from lakebed.upkeep.expression_records import ExpressionRecords
 from oracle.client import HudiOracle
 from property.model import DictTable
 from same_rows import assert_same_rows

@@ -19,7 +19,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, own_actions, run_own_services
-from lakebed.metadata.own_table import MetadataSettings
+from lakebed.metadata.store.store import MetadataSettings
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable

@@ -22,7 +22,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, with_indexes
-from lakebed.metadata.writer import MetadataSettings, MetadataWriter
+from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mutation

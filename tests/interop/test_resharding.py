@@ -8,8 +8,8 @@ import pytest
 
 from golden_tables import golden
 from lakebed.metadata.layout import data_partition_of
-from lakebed.metadata.metadata_table import open_metadata
-from lakebed.metadata.writer import MetadataSettings, MetadataWriter
+from lakebed.metadata.read.metadata_table import open_metadata
+from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
 from lakebed.storage import open_storage
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline

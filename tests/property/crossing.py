@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.operations.transaction import Transaction
 from lakebed.table import Table
-from lakebed.write.transaction import Transaction
 
 Row = dict[str, Any]
 Key = tuple[str, int]

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed.errors import InvalidOption
-from lakebed.read.filters import parse_filter
-from lakebed.read.predicates import Predicate
+from lakebed.filters.parse import parse_filter
+from lakebed.filters.predicates import Predicate
 from lakebed.schema.spark import arrow_to_spark_ddl
 
 ROWS = pa.table(

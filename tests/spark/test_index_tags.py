@@ -13,11 +13,10 @@ import pytest
 import lakebed
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import SparkEngine
-from lakebed.index.base import DELETE, FILE_ID, INSTANT
 from lakebed.index.locations import FileIdOf, First, Flag, InstantOf, Moves, Promoted, Unless, delete_columns
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
-from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 

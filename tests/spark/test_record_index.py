@@ -13,16 +13,15 @@ import lakebed
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import SparkEngine
 from lakebed.index import record_lookup
-from lakebed.index.base import DELETE, FILE_ID, INSTANT
 from lakebed.index.record import RecordIndex
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.keys import file_group
-from lakebed.metadata.metadata_table import MetadataTable
-from lakebed.model import PARTITION_PATH, RECORD_KEY
-from lakebed.services import index_building
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.services import indexing as index_building
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.write import expression_records, key_jobs
+from lakebed.upkeep import expression_records, key_jobs
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 

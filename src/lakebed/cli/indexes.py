@@ -8,7 +8,7 @@ import typer
 
 import lakebed
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows, working
-from lakebed.services.index_verification import Verification
+from lakebed.services.verification import Verification
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
 Name = Annotated[

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
 from lakebed.engine.groups import GROUP
-from lakebed.engine.routing import FILE_ID, INSTANT, choose_group, insert_share
+from lakebed.engine.routing import choose_group, insert_share
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.format.base_file import read_base_file
-from lakebed.model import PARTITION_PATH, BaseFile
+from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, BaseFile
 from lakebed.schema.arrow import normalise, normalise_batch
-from lakebed.storage.side_by_side import side_by_side
+from lakebed.storage.parallel import side_by_side
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,6 @@ import pyarrow as pa
 from lakebed.format.hashes import java_hash
 from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY
 
-FILE_ID = f"{DERIVED}file_id"
-INSTANT = f"{DERIVED}instant"
-
 # Java's hash of similar keys is close together: multiply (Knuth) and keep the low 32 bits to spread it.
 _SPREAD = 2654435761
 _RANGE = 1 << 32

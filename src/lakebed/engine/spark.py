@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
 from lakebed.engine.groups import GROUP, map_groups
-from lakebed.engine.routing import FILE_ID, INSTANT, KEY_HASH, SHARE_SQL
+from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
 from lakebed.engine.spark_worker import settle_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.format.base_file import read_base_file
-from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.schema.arrow import normalise_batch
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 from lakebed.storage import open_storage_spec

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.avro_columns import AvroCursors, encode_binaries, encode_nullable, join_pieces
-from lakebed.format.avro_encoder import encode_long
-from lakebed.format.avro_wrappers import BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT, INT, STRING, Wrapped, read_wrapped
+from lakebed.format.avro.columns import AvroCursors, encode_binaries, encode_nullable, join_pieces
+from lakebed.format.avro.encoder import encode_long
+from lakebed.format.avro.wrappers import BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT, INT, STRING, Wrapped, read_wrapped
 from lakebed.format.hashes import plain_strings
 
 _VERSION = 3

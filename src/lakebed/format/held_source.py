@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lakebed.format.hfile_source import ReadRange
+from lakebed.format.hfile.source import ReadRange
 
 # Files up to this size come whole in one request; of larger ones so much is read ahead.
 WHOLE_BYTES = 256 << 10
@@ -15,7 +15,7 @@ AHEAD_BYTES = 32 << 10
 class HeldSource:
     """A source that holds a small file whole, and of a large one the two stretches that were read ahead last.
 
-    >>> from lakebed.format.hfile_source import BytesSource
+    >>> from lakebed.format.hfile.source import BytesSource
     >>> HeldSource(BytesSource(b"abcdef")).ahead(4, 10).tobytes()
     b'ef'
     """

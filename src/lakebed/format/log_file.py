@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.avro_file import decode_record
+from lakebed.format.avro.container import decode_record
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1

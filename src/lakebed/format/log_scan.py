@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.held_source import WHOLE_BYTES, HeldSource
-from lakebed.format.hfile_source import ReadRange, SliceSource
+from lakebed.format.hfile.source import ReadRange, SliceSource
 from lakebed.format.log_file import FORMAT_VERSION, MAGIC, BlockType, HeaderKey
 
 _SIZE_END = len(MAGIC) + 8

@@ -11,14 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol, runtime_checkable
 
 from lakebed.engine.base import Engine, Rows
-from lakebed.engine.routing import FILE_ID, INSTANT
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DERIVED
 from lakebed.slices.snapshot import Snapshot
 
-__all__ = ["DELETE", "FILE_ID", "INSTANT", "Index"]
-
-DELETE = f"{DERIVED}delete"
+__all__ = ["Index"]
 
 
 @runtime_checkable

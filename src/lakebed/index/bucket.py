@@ -17,9 +17,8 @@ from lakebed.expressions.bucket import Bucket
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.format.file_names import BUCKET_ID, bucket_of_file_id
 from lakebed.format.hashes import bucket_ids, plain_strings
-from lakebed.index.base import FILE_ID, INSTANT
 from lakebed.merge.rules import MergeRules
-from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
+from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
 from lakebed.slices.snapshot import Snapshot
 
 # What a file id has room for: eight digits.

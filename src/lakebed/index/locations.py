@@ -12,9 +12,8 @@ from lakebed.expressions.base import Column, RowExpression, columns_of, sql_lite
 from lakebed.expressions.bucket import java_hash_sql
 from lakebed.expressions.key_text import KeyText
 from lakebed.format.hashes import record_index_shard
-from lakebed.index.base import DELETE
 from lakebed.merge.rules import MergeRules, compare_ordering
-from lakebed.model import FILE_NAME, IS_DELETED_COLUMN
+from lakebed.model import DELETE, FILE_NAME, IS_DELETED_COLUMN
 from lakebed.schema.evolution import cast_column, spark_projection
 
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column, RowExpression
-from lakebed.index.base import DELETE, FILE_ID, INSTANT
 from lakebed.index.locations import Differ, First, Flag
 from lakebed.index.record_lookup import find_places, find_places_in_partitions
 from lakebed.index.simple import (
@@ -22,9 +21,9 @@ from lakebed.index.simple import (
     stored_ordering,
 )
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.key_indexes import KeyIndexes
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
 _log = logging.getLogger("lakebed")

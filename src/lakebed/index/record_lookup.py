@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.engine.groups import GROUP
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.base import FILE_ID, INSTANT
 from lakebed.index.locations import ShardOf
 from lakebed.index.simple import OLD_PARTITION
 from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
-from lakebed.metadata.lookup import keys_by_group
-from lakebed.metadata.metadata_table import MetadataTable
-from lakebed.metadata.slices import MetadataSlices
-from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.metadata.read.lookup import keys_by_group
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.store.slices import MetadataSlices
+from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.timeline.timeline import Timeline
 
 # Up to so many rows their keys are looked up in this process.

@@ -11,10 +11,9 @@ import pyarrow as pa
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.base import DELETE, FILE_ID, INSTANT
 from lakebed.index.locations import FileIdOf, First, Flag, InstantOf, Moves, Promoted, Unless, delete_columns
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DERIVED, FILE_NAME, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
 
 OLD_PARTITION = f"{DERIVED}old_partition"

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
-from lakebed.format.avro_columns import AvroCursors
-from lakebed.format.avro_encoder import encode_long
+from lakebed.format.avro.columns import AvroCursors
+from lakebed.format.avro.encoder import encode_long
 from lakebed.format.hashes import value_buffer
 from lakebed.metadata.schemas import V9, RecordForm, known_form, record_schema
 from lakebed.model import META_COLUMNS

@@ -20,7 +20,7 @@ from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
 from lakebed.storage.base import Storage
-from lakebed.storage.side_by_side import side_by_side
+from lakebed.storage.parallel import side_by_side
 
 BATCH_ROWS = 65_536
 # A lookup decodes so many rows at a time, and none behind the last that it wants.

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from lakebed.expressions.index_functions import slice_of
 from lakebed.expressions.time_patterns import DEFAULT_PATTERN
-from lakebed.metadata.definitions import IndexDefinition
-from lakebed.metadata.expression_zones import created_at, is_same_zone, zone_notes
+from lakebed.filters.predicates import Call, Column, Compare, In, Literal, Predicate, conjuncts
+from lakebed.filters.ranges import Bools, Bounds
+from lakebed.metadata.kinds.definitions import IndexDefinition
+from lakebed.metadata.kinds.expression_zones import created_at, is_same_zone, zone_notes
 from lakebed.metadata.layout import EXPRESSION_INDEX
-from lakebed.metadata.metadata_table import MetadataTable
-from lakebed.read.predicates import Call, Column, Compare, In, Literal, Predicate, conjuncts
-from lakebed.read.ranges import Bools, Bounds
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.read.provenance import written_by_lakebed
 from lakebed.read.statistics import bounds_of_expression
-from lakebed.read.writers import written_by_lakebed
 from lakebed.slices.snapshot import Snapshot
 
 _TRIMS = ("trim", "ltrim", "rtrim")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.filters.predicates import Literal, Predicate
 from lakebed.model import RECORD_KEY
-from lakebed.read.predicates import Literal, Predicate
 from lakebed.read.pruning import MAX_KEYS, Alternative, equalities, has_one_text, key_rows
 from lakebed.read.table_keys import key_encodings
 from lakebed.schema.java_text import to_java_text

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
+from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
 from lakebed.model import COMMIT_TIME, Action, FileSlice, Instant
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
-from lakebed.read.predicates import Column, In, Literal, Predicate, combine
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import to_instant_time
 from lakebed.slices.snapshot import Snapshot

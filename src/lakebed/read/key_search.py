@@ -12,21 +12,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakebed.filters.predicates import Column, In, Literal, Predicate
 from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.format.key_positions import POSITIONS, KeyPositions
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.arrow_scan import FileReader
-from lakebed.read.asked_keys import WantedKeys, plain_texts
+from lakebed.read.lookup_keys import WantedKeys, plain_texts
 from lakebed.read.plan import FileSet, ScanPlan, plan_scan, table_columns
-from lakebed.read.predicates import Column, In, Literal, Predicate
 from lakebed.read.pruning import MAX_KEYS
 from lakebed.read.record_index import FoundKeys, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.side_by_side import side_by_side, waits
+from lakebed.storage.parallel import side_by_side, waits
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20

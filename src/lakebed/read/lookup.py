@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.filters.columns import resolve_column
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
-from lakebed.read.asked_keys import KeyText, WantedKeys, plain_texts, wanted_keys
-from lakebed.read.columns import resolve_column
 from lakebed.read.key_search import KeySearch
+from lakebed.read.lookup_keys import KeyText, WantedKeys, plain_texts, wanted_keys
 from lakebed.read.plan import table_columns
 from lakebed.read.record_index import FoundKeys
 from lakebed.slices.snapshot import Snapshot

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from lakebed.config.features import TableFacts, check_read
 from lakebed.config.settings import ReadSettings
+from lakebed.filters.columns import resolve_column
+from lakebed.filters.predicates import Predicate
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
-from lakebed.read.columns import resolve_column
-from lakebed.read.predicates import Predicate
 from lakebed.read.pruning import prune_buckets, prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skipping import skip_slices

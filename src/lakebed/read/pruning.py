@@ -10,8 +10,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from lakebed.model import PARTITION_PATH
-from lakebed.read.predicates import (
+from lakebed.filters.predicates import (
     And,
     Column,
     Compare,
@@ -25,6 +24,7 @@ from lakebed.read.predicates import (
     Predicate,
     columns_of,
 )
+from lakebed.model import PARTITION_PATH
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
-from lakebed.metadata import record_index_records
+from lakebed.metadata.kinds import record_index_records
 from lakebed.metadata.layout import METADATA_FOLDER, RECORD_INDEX, data_partition_of
-from lakebed.metadata.lookup import keys_by_group
-from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.metadata.read.lookup import keys_by_group
+from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.metadata_view import naming_metadata

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.filters.parse import parse_filter
+from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.model import META_COLUMNS, BaseFile
 from lakebed.read.arrow_scan import count_rows, scan_batches
-from lakebed.read.filters import parse_filter
 from lakebed.read.plan import Query, ScanPlan, plan_scan, table_columns
-from lakebed.read.predicates import Node, Predicate, combine
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 

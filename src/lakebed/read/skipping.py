@@ -11,20 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.filters.predicates import Call, Column, Compare, In, IsNull, IsTrue, Like, Predicate, Value, walk
+from lakebed.filters.ranges import Bools, Bounds, Path, may_match
 from lakebed.format.bloom import BloomFilter
+from lakebed.metadata.kinds.stats_columns import RANGES_OPTION
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_INDEX, PARTITION_STATS, SECONDARY_INDEX
-from lakebed.metadata.metadata_table import MetadataTable
-from lakebed.metadata.stats_columns import RANGES_OPTION
+from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import META_COLUMNS, FileSlice
 from lakebed.read.expression_index import bounds_of_results, demanded_results, in_its_zone, indexed_calls
 from lakebed.read.filter_keys import demanded_keys, demanded_values
-from lakebed.read.predicates import Call, Column, Compare, In, IsNull, IsTrue, Like, Predicate, Value, walk
+from lakebed.read.provenance import written_by_lakebed
 from lakebed.read.pruning import MAX_KEYS
-from lakebed.read.ranges import Bools, Bounds, Path, may_match
 from lakebed.read.record_index import FoundKeys, find_keys, usable_record_index
 from lakebed.read.schema_history import schema_history
 from lakebed.read.statistics import bounds_of_files, bounds_of_partitions, can_bound, of_slices
-from lakebed.read.writers import written_by_lakebed
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
 

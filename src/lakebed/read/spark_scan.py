@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from lakebed.engine.spark_files import can_open, read_parquet
 from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.filters.spark_text import quote_name, spark_literal
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.read.arrow_scan import FileReader, file_readers
 from lakebed.read.plan import ColumnSource, FileSet, ScanPlan
-from lakebed.read.spark_text import quote_name, spark_literal
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_type
 from lakebed.storage import open_storage_spec

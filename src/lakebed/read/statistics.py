@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.read.ranges import Bools, Bounds
+from lakebed.filters.ranges import Bools, Bounds
 
 # From here on UTF-16 and UTF-8 disagree on the order of characters.
 _ORDERED_OTHERWISE = r"[\x{E000}-\x{10FFFF}]"

@@ -8,10 +8,10 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.timestamp import TimestampPart
+from lakebed.filters.predicates import Literal
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.registry import recorded_index
-from lakebed.metadata.key_indexes import KeyIndexes
-from lakebed.read.predicates import Literal
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.read.pruning import BucketLayout, PartitionLayout
 from lakebed.slices.keys import key_generator_spec
 from lakebed.storage.base import Storage

@@ -13,24 +13,23 @@ from lakebed.engine.groups import GROUP
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.format.base_file import read_footer
-from lakebed.index.base import FILE_ID, INSTANT
 from lakebed.index.locations import FileIdOf, InstantOf, ShardOf
 from lakebed.index.simple import OLD_PARTITION
-from lakebed.metadata.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
-from lakebed.metadata.index_names import IndexName
-from lakebed.metadata.key_changes import secondary_text
-from lakebed.metadata.key_indexes import record_index_definition, secondary_index_definition
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
+from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.key_changes import secondary_text
+from lakebed.metadata.kinds.key_indexes import record_index_definition, secondary_index_definition
+from lakebed.metadata.kinds.record_index_updates import encoded_places, latest_places
+from lakebed.metadata.kinds.secondary_updates import entries, indexed_pairs
 from lakebed.metadata.layout import PARTITIONED_SIZING, GroupSizing, data_partition_of, group_number
-from lakebed.metadata.record_index_updates import encoded_places, latest_places
 from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.secondary_updates import entries, indexed_pairs
-from lakebed.metadata.writer import MetadataWriter
-from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
+from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.model import FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
-from lakebed.storage.side_by_side import side_by_side
+from lakebed.storage.parallel import side_by_side
 from lakebed.timeline.table_config import TableConfig
 
 # Rows of a table from which on a job reads its keys.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakebed.metadata.key_indexes import is_partitioned
+from lakebed.metadata.kinds.key_indexes import is_partitioned
 from lakebed.metadata.layout import BLOOM_FILTERS, FILES, RECORD_INDEX, SECONDARY_INDEX
 from lakebed.slices.snapshot import Snapshot
 

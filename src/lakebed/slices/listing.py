@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
-from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import HOODIE, BaseFile, LogFile
 from lakebed.storage.base import FileInfo, Storage
-from lakebed.storage.side_by_side import side_by_side, waits
+from lakebed.storage.parallel import side_by_side, waits
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 # What releases before 1.0 note as the size of the log files of a rollback.

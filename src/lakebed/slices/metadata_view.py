@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from lakebed.errors import CorruptFile
-from lakebed.metadata.expected_files import WAY_OUT
-from lakebed.metadata.metadata_table import MetadataTable
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.store.expected_files import WAY_OUT
 from lakebed.model import Action
 from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import Timeline, load_timeline

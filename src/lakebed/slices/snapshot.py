@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.base_file import read_footer
-from lakebed.metadata.metadata_table import MetadataTable, open_metadata
+from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.model import BaseFile, FileSlice, Instant
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow

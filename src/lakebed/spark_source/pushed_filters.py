@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as spark_filters
 
-from lakebed.read.coercion import compare, membership
-from lakebed.read.literals import INSTANT, LOCAL_TIME, SparkOnly, decimal_literal
-from lakebed.read.predicates import Call, Column, IsNull, IsTrue, Literal, Node, Not, Operator
+from lakebed.filters.coercion import compare, membership
+from lakebed.filters.literals import INSTANT, LOCAL_TIME, SparkOnly, decimal_literal
+from lakebed.filters.predicates import Call, Column, IsNull, IsTrue, Literal, Node, Not, Operator
 
 _COMPARISONS: dict[type[Any], Operator] = {
     spark_filters.EqualTo: "=",

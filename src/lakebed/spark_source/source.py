@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
 from lakebed.errors import UnsupportedFeature
+from lakebed.filters.predicates import Node
 from lakebed.model import BaseFile
 from lakebed.read.arrow_scan import FileReader, file_readers
-from lakebed.read.predicates import Node
 from lakebed.read.scan import Scan
 from lakebed.schema.spark import arrow_to_spark_ddl
 from lakebed.spark_source.options import SourceOptions, source_options

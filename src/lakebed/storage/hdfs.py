@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption, StorageError, UnsupportedFeature
-from lakebed.storage.aside import aside_name
+from lakebed.storage.atomic_file import aside_name
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found, refused
 from lakebed.storage.ranges import RangeFile, read_coalesced

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.storage.aside import AsideFile, checksum_name, make_folder, remove_aside, sync_folder
+from lakebed.storage.atomic_file import AsideFile, checksum_name, make_folder, remove_aside, sync_folder
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error, in_doubt, refused
 from lakebed.storage.links import check_not_linked, is_link

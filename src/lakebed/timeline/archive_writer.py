@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.format.avro_encoder import encoder_of
+from lakebed.format.avro.encoder import encoder_of
 from lakebed.format.base_file import naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
 from lakebed.model import Action, Instant, State

@@ -17,8 +17,8 @@ from types import TracebackType
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.timeline.markers import list_marker_files, list_markers
+from lakebed.timeline.periodic import Pulse
 from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
-from lakebed.timeline.pulse import Pulse
 from lakebed.timeline.unchanged import unchanged_for
 
 HEARTBEAT_FOLDER = f"{HOODIE}/.heartbeat"

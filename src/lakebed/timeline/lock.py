@@ -27,7 +27,7 @@ from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.steady import steady
 from lakebed.timeline.lock_file import DRIFT_SECONDS, VALIDITY_SECONDS, Holder, holding, lock_body, read_lock_body
-from lakebed.timeline.pulse import Pulse
+from lakebed.timeline.periodic import Pulse
 
 LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
 HDFS_LOCK_FILE = f"{HOODIE}/lock"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakebed.model import Action, Instant
-from lakebed.storage.side_by_side import side_by_side
+from lakebed.storage.parallel import side_by_side
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.timeline import Timeline
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakebed.format.avro_file import write_avro_file
+from lakebed.format.avro.container import write_avro_file
 from lakebed.model import FileSlice, Instant
 from lakebed.timeline.avro_schemas import schema_text
 

@@ -12,7 +12,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.model import Action, CommitMetadata, Instant
 from lakebed.storage.base import Storage
-from lakebed.storage.side_by_side import side_by_side
+from lakebed.storage.parallel import side_by_side
 from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_groups, decode_action
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.clock import following

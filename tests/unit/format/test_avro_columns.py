@@ -8,7 +8,7 @@ import fastavro
 import numpy as np
 import pytest
 
-from lakebed.format.avro_columns import encode_longs
+from lakebed.format.avro.columns import encode_longs
 
 EDGES = [n for bits in range(64) for n in ((1 << bits) - 1, -(1 << bits), 1 << bits) if -(1 << 63) <= n < 1 << 63]
 

@@ -13,7 +13,7 @@ import pytest
 
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.avro_wrappers import DATE, INT, LOCAL_DATE, LONG, STRING, Wrapped, decimals
+from lakebed.format.avro.wrappers import DATE, INT, LOCAL_DATE, LONG, STRING, Wrapped, decimals
 from lakebed.format.delete_block import ARRAY, decode_deletes, encode_deletes, framed_deletes
 from lakebed.format.log_file import BlockType, block_bytes, delete_block, read_blocks
 

@@ -13,8 +13,8 @@ from golden_tables import golden_cow_tables
 from hfile_model import build, golden_hfiles
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
-from lakebed.format.hfile import open_hfile
-from lakebed.format.hfile_writer import write_hfile
+from lakebed.format.hfile.reader import open_hfile
+from lakebed.format.hfile.writer import write_hfile
 from sampling import FUZZ, whole
 
 MUTATIONS: Final = 20_000 if whole(FUZZ) else 400

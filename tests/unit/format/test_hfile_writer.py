@@ -13,8 +13,8 @@ from golden_tables import GoldenTable, golden_tables
 from hfile_model import TAIL, Entry, golden_hfiles, parse
 from lakebed.errors import InvalidRecord
 from lakebed.format.bloom import BloomFilter
-from lakebed.format.hfile import open_hfile
-from lakebed.format.hfile_writer import HFileWriter, write_hfile
+from lakebed.format.hfile.reader import open_hfile
+from lakebed.format.hfile.writer import HFileWriter, write_hfile
 
 CREATED = b"hfile.CREATE_TIME_TS"
 

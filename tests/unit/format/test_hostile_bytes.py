@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.format.avro_encoder import encode_bytes, encode_long
-from lakebed.format.avro_file import decode_record, read_avro_file, write_avro_file
-from lakebed.format.avro_schema_bounds import bounded_schema
+from lakebed.format.avro.container import decode_record, read_avro_file, write_avro_file
+from lakebed.format.avro.encoder import encode_bytes, encode_long
+from lakebed.format.avro.schema_bounds import bounded_schema
 from lakebed.format.base_file import read_base_file, read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.json_text import parse_json

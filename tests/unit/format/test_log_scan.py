@@ -11,7 +11,7 @@ import pytest
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format import held_source, log_scan
-from lakebed.format.hfile_source import BytesSource, FileSource
+from lakebed.format.hfile.source import BytesSource, FileSource
 from lakebed.format.log_file import BlockType, LogBlock, block_bytes, read_blocks, rollback_block
 from lakebed.format.log_scan import BlockHead, scan_blocks
 from lakebed.storage.counting import CountingStorage

@@ -12,9 +12,10 @@ from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
 from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.index import base
-from lakebed.index.base import FILE_ID, Index
+from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
 from lakebed.merge.rules import MergeRules
+from lakebed.model import FILE_ID
 
 NewTable = Callable[..., Any]
 INSTANT = "20240102030405006"

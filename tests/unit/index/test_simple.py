@@ -14,9 +14,9 @@ import pytest
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import UnsupportedFeature
 from lakebed.index import base
-from lakebed.index.base import DELETE, FILE_ID
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
+from lakebed.model import DELETE, FILE_ID
 
 COMMIT_TIME = MergeRules()
 EVENT_TIME = MergeRules(("ts",))

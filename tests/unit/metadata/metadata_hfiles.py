@@ -10,8 +10,8 @@ from functools import cache
 import pyarrow as pa
 
 from golden_tables import GoldenTable, golden
-from lakebed.format.hfile import open_hfile
-from lakebed.format.hfile_source import BytesSource
+from lakebed.format.hfile.reader import open_hfile
+from lakebed.format.hfile.source import BytesSource
 from lakebed.format.log_file import BlockType, read_blocks
 
 

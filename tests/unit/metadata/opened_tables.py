@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from golden_tables import GoldenTable, golden, golden_tables
-from lakebed.metadata.metadata_table import MetadataTable, open_metadata
+from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.properties_file import load_table_config

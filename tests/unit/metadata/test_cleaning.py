@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.metadata import cleaning
+from lakebed.metadata.store import cleaning
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 

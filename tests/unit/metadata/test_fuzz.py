@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.metadata import bloom_records, files_records, record_index_records, secondary_records, stats_records
+from lakebed.metadata.kinds import bloom_records, files_records, record_index_records, secondary_records, stats_records
 from sampling import FUZZ, whole
 
 from .metadata_hfiles import HFile, hfiles

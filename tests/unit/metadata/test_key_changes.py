@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.metadata import record_index_records
-from lakebed.metadata.index_names import IndexName, remembered_indexes, remembered_property
-from lakebed.metadata.key_changes import KeyChanges, as_bytes, from_bytes, secondary_text
-from lakebed.metadata.record_index_updates import GroupChanges, key_records
+from lakebed.metadata.kinds import record_index_records
+from lakebed.metadata.kinds.index_names import IndexName, remembered_indexes, remembered_property
+from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, from_bytes, secondary_text
+from lakebed.metadata.kinds.record_index_updates import GroupChanges, key_records
+from lakebed.metadata.kinds.secondary_updates import secondary_index_records
 from lakebed.metadata.schemas import form_of_version, record_schema
-from lakebed.metadata.secondary_updates import secondary_index_records
 
 FILE = "30c43baa-ebd7-4580-87eb-21a41128c073-{}"
 INSTANT = "20261121024324315"

@@ -7,7 +7,6 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.format.properties import parse_properties
-from lakebed.metadata.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
 from lakebed.metadata.keys import (
     column_prefix,
     column_stats_keys,
@@ -19,6 +18,7 @@ from lakebed.metadata.keys import (
     secondary_keys,
     split_secondary_keys,
 )
+from lakebed.metadata.kinds.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
 from lakebed.metadata.layout import (
     PARTITIONED_SIZING,
     GroupSizing,

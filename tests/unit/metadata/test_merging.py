@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.metadata import files_records
-from lakebed.metadata.merge_records import Layer, alive, newest, newest_files, newest_stats
-from lakebed.metadata.stats_records import stats_schema
+from lakebed.metadata.kinds import files_records
+from lakebed.metadata.kinds.stats_records import stats_schema
+from lakebed.metadata.read.merge_records import Layer, alive, newest, newest_files, newest_stats
 
 
 def deletes(keys: list[str]) -> Layer:

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pytest
 
 from golden_tables import golden_tables
-from lakebed.metadata import files_records, record_index_records, stats_records
+from lakebed.metadata.kinds import files_records, record_index_records, stats_records
+from lakebed.metadata.kinds.stats_types import as_type
 from lakebed.metadata.schemas import V8, V9, known_form, record_schema
-from lakebed.metadata.stats_types import as_type
 
 from .metadata_hfiles import HFile, hfiles
 

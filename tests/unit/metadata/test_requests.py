@@ -10,10 +10,10 @@ import pytest
 
 from golden_tables import golden
 from lakebed.errors import CorruptFile
-from lakebed.format.hfile_source import BytesSource, SliceSource
+from lakebed.format.hfile.source import BytesSource, SliceSource
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.metadata.metadata_table import MetadataTable, open_metadata
-from lakebed.metadata.small_files import HFILES, LOGS, SmallFiles
+from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
+from lakebed.metadata.store.small_files import HFILES, LOGS, SmallFiles
 from lakebed.model import HOODIE, Action
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.properties_file import load_table_config

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed.metadata.keys import column_prefix
-from lakebed.metadata.stats_types import widest_bounds
-from lakebed.metadata.updates import Kinds, NewFile, merged_partition_stats, stats_of
+from lakebed.metadata.kinds.stats_types import widest_bounds
+from lakebed.metadata.kinds.updates import Kinds, NewFile, merged_partition_stats, stats_of
 
 NAN, INF = float("nan"), float("inf")
 KINDS: Kinds = {"x": pa.float64(), "n": pa.int64()}

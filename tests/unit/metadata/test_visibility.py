@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.format.hfile_source import BytesSource
+from lakebed.format.hfile.source import BytesSource
 from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, block_bytes, rollback_block
 from lakebed.format.log_scan import BlockHead, scan_blocks
 from lakebed.merge.log_blocks import blocks_in_merge_order
-from lakebed.metadata import record_index_records, stats_records
-from lakebed.metadata.metadata_table import MetadataTable, open_metadata
+from lakebed.metadata.kinds import record_index_records, stats_records
+from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.metadata.schemas import V9, known_form, record_schema
 from lakebed.model import Action
 from lakebed.storage.counting import CountingStorage

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import CommitConflict
-from lakebed.metadata import record_index_records
-from lakebed.metadata.definitions import IndexDefinition
-from lakebed.metadata.group_files import write_log
+from lakebed.metadata.kinds import record_index_records
+from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.routing import split_by_group
-from lakebed.metadata.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
+from lakebed.metadata.store.group_files import write_log
+from lakebed.metadata.store.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from metadata_models import Change, Content, Maintained, Random, lookups, new_table

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.read.spark_text import spark_literal, spark_string
+from lakebed.filters.spark_text import spark_literal, spark_string
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "<=>")
 

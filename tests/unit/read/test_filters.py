@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed.errors import InvalidOption
-from lakebed.read.filters import parse_filter
-from lakebed.read.predicates import And, Column, Compare, In, IsNull, Literal, Not, Opaque, combine
+from lakebed.filters.parse import parse_filter
+from lakebed.filters.predicates import And, Column, Compare, In, IsNull, Literal, Not, Opaque, combine
 
 ROWS = pa.record_batch(
     {

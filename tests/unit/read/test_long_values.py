@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.metadata.file_ranges import ranges_of_file
+from lakebed.metadata.kinds.file_ranges import ranges_of_file
 from lakebed.read.lookup import get
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage

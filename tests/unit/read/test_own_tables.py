@@ -13,8 +13,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
+from lakebed.filters.parse import parse_filter
 from lakebed.model import HOODIE
-from lakebed.read.filters import parse_filter
 from lakebed.read.lookup import get
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage

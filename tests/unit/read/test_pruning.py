@@ -8,8 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from lakebed.filters.parse import parse_filter
 from lakebed.format.hashes import bucket_ids
-from lakebed.read.filters import parse_filter
 from lakebed.read.pruning import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
 from lakebed.read.table_keys import bucket_layout, partition_layout, rows_may_stay
 from lakebed.storage.memory import MemoryStorage

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed.errors import InvalidOption
-from lakebed.metadata.stats_records import stats_schema
-from lakebed.read.filters import parse_filter
-from lakebed.read.predicates import Predicate
-from lakebed.read.ranges import Bounds, may_match
+from lakebed.filters.parse import parse_filter
+from lakebed.filters.predicates import Predicate
+from lakebed.filters.ranges import Bounds, may_match
+from lakebed.metadata.kinds.stats_records import stats_schema
 from lakebed.read.statistics import bounds_of_files, bounds_of_partitions, of_slices
 
 from .random_filters import FilterMaker

@@ -15,12 +15,12 @@ import lakebed
 from golden_tables import golden
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
+from lakebed.filters.parse import parse_filter
+from lakebed.filters.predicates import Predicate
+from lakebed.filters.ranges import Bounds, may_match
 from lakebed.format.file_names import parse_base_file
 from lakebed.model import FileSlice
-from lakebed.read.filters import parse_filter
 from lakebed.read.plan import plan_scan, table_columns
-from lakebed.read.predicates import Predicate
-from lakebed.read.ranges import Bounds, may_match
 from lakebed.read.scan import Scan
 from lakebed.read.skipping import skip_slices
 from lakebed.slices.snapshot import Snapshot, open_snapshot

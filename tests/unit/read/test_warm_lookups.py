@@ -14,7 +14,7 @@ import lakebed
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_positions import POSITIONS, KeyPositions
-from lakebed.metadata.writer import MetadataWriter, Records
+from lakebed.metadata.store.writer import MetadataWriter, Records
 from lakebed.model import HOODIE
 from lakebed.read.lookup import exists, get
 from lakebed.slices.snapshot import open_snapshot

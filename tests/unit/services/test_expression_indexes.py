@@ -14,12 +14,12 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.metadata.expression_indexes import ExpressionIndex
-from lakebed.metadata.expression_results import filter_records_of, stats_of_results
-from lakebed.metadata.expression_zones import zone_notes
+from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
+from lakebed.metadata.kinds.expression_results import filter_records_of, stats_of_results
+from lakebed.metadata.kinds.expression_zones import zone_notes
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.writer import MetadataWriter
+from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
@@ -27,7 +27,7 @@ from lakebed.storage.base import Storage
 from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.timeline import load_timeline
-from lakebed.write.expression_records import results_of_files
+from lakebed.upkeep.expression_records import results_of_files
 from tables_in_memory import in_memory
 
 SCHEMA = pa.schema(

@@ -16,11 +16,11 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.metadata.keys import file_group
 from lakebed.metadata.layout import data_partition_of, group_number
 from lakebed.model import Action
-from lakebed.services.index_skew import SHARDS, summed_up
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.skew import SHARDS, summed_up
 from write_tables import content, files, rows
 
 Make = Callable[..., Table]

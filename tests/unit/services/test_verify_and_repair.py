@@ -11,14 +11,14 @@ import pytest
 import lakebed
 from golden_tables import golden_tables
 from lakebed.errors import InvalidOption
-from lakebed.metadata.key_changes import KeyChanges
-from lakebed.metadata.record_index_updates import GroupChanges, key_records
+from lakebed.metadata.kinds.key_changes import KeyChanges
+from lakebed.metadata.kinds.record_index_updates import GroupChanges, key_records
+from lakebed.metadata.kinds.secondary_updates import entries
+from lakebed.metadata.kinds.updates import NewFile, bloom_records_of, column_stats_records, file_records
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.secondary_updates import entries
-from lakebed.metadata.updates import NewFile, bloom_records_of, column_stats_records, file_records
-from lakebed.metadata.writer import MetadataWriter
-from lakebed.services.index_verification import verify
+from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.services.verification import verify
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage

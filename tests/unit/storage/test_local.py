@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import StorageError
-from lakebed.storage import aside, open_storage
-from lakebed.storage.aside import AsideFile, aside_name
+from lakebed.storage import atomic_file as aside
+from lakebed.storage import open_storage
+from lakebed.storage.atomic_file import AsideFile, aside_name
 from lakebed.storage.local import LocalStorage
 
 LOG_FILE = re.compile(r"^\.([^._]+)_([^.]*)\.(log|archive)\.(\d+)(_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")

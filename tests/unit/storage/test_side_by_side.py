@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lakebed.storage.side_by_side import in_background, side_by_side
+from lakebed.storage.parallel import in_background, side_by_side
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 100])

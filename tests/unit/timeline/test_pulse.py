@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lakebed.timeline.pulse import Pulse
+from lakebed.timeline.periodic import Pulse
 
 
 def test_it_goes_on_until_it_is_stopped() -> None:

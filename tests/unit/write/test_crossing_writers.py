@@ -12,10 +12,10 @@ import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict, InvalidRecord
+from lakebed.metadata.kinds.updates import file_records
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.updates import file_records
-from lakebed.metadata.writer import MetadataWriter
+from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage

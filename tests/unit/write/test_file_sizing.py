@@ -10,12 +10,11 @@ import pytest
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.groups import GROUP
-from lakebed.engine.routing import FILE_ID
-from lakebed.model import PARTITION_PATH, BaseFile
+from lakebed.handles.record_size import from_sample
+from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile
+from lakebed.operations.assign import assign
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
-from lakebed.write.assign import assign
-from lakebed.write.record_size import from_sample
 from write_tables import SCHEMA
 
 Make = Callable[..., Table]

@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile, StorageError, UnsupportedFeature
-from lakebed.metadata.definitions import load_definitions
+from lakebed.metadata.kinds.definitions import load_definitions
 from lakebed.model import Action, Instant, State
 from lakebed.storage import Storage, open_storage
 from lakebed.table import Table

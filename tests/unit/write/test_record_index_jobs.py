@@ -10,9 +10,10 @@ import pytest
 from lakebed.engine.each import each
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CorruptFile, IndexInconsistent
-from lakebed.services import index_building, index_jobs
+from lakebed.services import index_jobs
+from lakebed.services import indexing as index_building
 from lakebed.table import Table
-from lakebed.write import table_metadata
+from lakebed.upkeep import metadata_upkeep as table_metadata
 from write_tables import rows
 
 Make = Callable[..., Table]

@@ -17,13 +17,13 @@ from golden_tables import golden
 from lakebed.errors import InvalidOption
 from lakebed.format.key_order import in_order
 from lakebed.format.parquet_writer import SORTED_ROW_GROUP_ROWS
+from lakebed.handles import file_writer, sorted_merge
+from lakebed.handles.sorted_merge import row_group_steps
 from lakebed.model import RECORD_KEY
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.properties_file import update_table_config
 from lakebed.timeline.table_config import SORT
-from lakebed.write import file_writer, sorted_merge
-from lakebed.write.sorted_merge import row_group_steps
 from tables_in_memory import in_memory
 from write_tables import SCHEMA, content, rows
 

@@ -1,0 +1,310 @@
+"""Comparing two sides of different types as Spark does: constants come to the column's type, exactly or not at all."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import date, datetime, tzinfo
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.filters.literals import (
+    INSTANT,
+    LOCAL_TIME,
+    SparkOnly,
+    as_instant,
+    midnight,
+    number_literal,
+    parse_date,
+    parse_timestamp,
+)
+from lakebed.filters.predicates import (
+    FLIPPED,
+    Call,
+    Compare,
+    Constant,
+    In,
+    IsNull,
+    Literal,
+    Node,
+    Not,
+    Operator,
+    Or,
+    Value,
+)
+
+_BOUNDS = {pa.int32(): 2**31, pa.int64(): 2**63}
+_FLOAT_TEXT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_BOOLEAN_TEXT = {"true": True, "false": False}
+
+
+def compare(left: Value, op: Operator, right: Value, zone: tzinfo) -> Node:
+    """A comparison with both sides in one type; `SparkOnly` where Spark's rule is not taken over."""
+    if isinstance(left, Literal):
+        if isinstance(right, Literal):
+            return _compare_constants(left, op, right)
+        left, op, right = right, FLIPPED[op], left
+    if isinstance(right, Literal):
+        return _with_constant(left, op, right, zone)
+    common = common_type(left.type, right.type)
+    return Compare(cast(left, common), op, cast(right, common))
+
+
+def membership(left: Value, items: Sequence[Literal], zone: tzinfo) -> Node:
+    """`left IN (items)`."""
+    kinds = {_kind(i.type) for i in items if i.value is not None}
+    if len(kinds) > 1 and not (kinds == {"exact", "float"} and pa.types.is_floating(left.type)):
+        raise SparkOnly("IN over constants of different types")
+    values: list[Literal] = []
+    others: list[Node] = []
+    for item in items:
+        if item.value is None:
+            continue
+        node = compare(left, "=", item, zone)
+        if isinstance(node, Compare) and node.left == left and isinstance(node.right, Literal):
+            values.append(node.right)
+        elif not (isinstance(node, In) and not node.values):
+            others.append(node)
+    has_null = any(i.value is None for i in items)
+    if pa.types.is_floating(left.type) and any(math.isnan(v.value) for v in values):
+        others.extend(Compare(left, "=", v) for v in values)
+        values = []
+    found = In(left, tuple(values), has_null)
+    return Or((found, *others)) if others else found
+
+
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if left == right and not pa.types.is_nested(left):
+        return left
+    kinds = {_kind(left), _kind(right)}
+    if kinds == {"exact"}:
+        return _common_decimal(left, right)
+    if kinds <= {"exact", "float"}:
+        return pa.float64()
+    if kinds == {"instant"}:
+        return INSTANT
+    if kinds == {"local"}:
+        return LOCAL_TIME
+    raise SparkOnly(f"a comparison of {left} with {right}")
+
+
+def cast(value: Value, to: pa.DataType) -> Value:
+    if value.type == to:
+        return value
+    return Call("cast", (value,), to)
+
+
+def _kind(type_: pa.DataType) -> str:
+    if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
+        return "exact"
+    if pa.types.is_floating(type_):
+        return "float"
+    if pa.types.is_timestamp(type_):
+        return "instant" if type_.tz is not None else "local"
+    return str(type_)
+
+
+def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if pa.types.is_integer(left) and pa.types.is_integer(right):
+        return pa.int64()
+    (whole_l, scale_l), (whole_r, scale_r) = _digits(left), _digits(right)
+    scale = max(scale_l, scale_r)
+    precision = max(whole_l, whole_r) + scale
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def _digits(type_: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_decimal(type_):
+        return type_.precision - type_.scale, type_.scale
+    return (10 if type_ == pa.int32() else 19), 0
+
+
+def _compare_constants(left: Literal, op: Operator, right: Literal) -> Node:
+    if left.value is None or right.value is None:
+        if op == "<=>":
+            return Constant(left.value is None and right.value is None)
+        return Constant(None)
+    if _kind(left.type) != _kind(right.type) or _kind(left.type) == "float":
+        raise SparkOnly("a comparison of two constants")
+    a, b = left.value, right.value
+    answers = {"=": a == b, "<=>": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}
+    return Constant(answers[op])
+
+
+def _with_constant(left: Value, op: Operator, right: Literal, zone: tzinfo) -> Node:
+    if right.value is None:
+        return IsNull(left) if op == "<=>" else Constant(None)
+    column, constant = left.type, right.value
+    if pa.types.is_integer(column) or pa.types.is_decimal(column):
+        return _with_exact(left, op, right)
+    if pa.types.is_floating(column):
+        wide = cast(left, pa.float64())
+        return Compare(wide, op, Literal(_as_float(constant), pa.float64()))
+    if pa.types.is_boolean(column):
+        if isinstance(constant, str):
+            constant = _BOOLEAN_TEXT.get(constant.strip().lower())
+        if isinstance(constant, bool):
+            return Compare(left, op, Literal(constant, column))
+    elif (pa.types.is_string(column) and isinstance(constant, str)) or (
+        pa.types.is_binary(column) and isinstance(constant, bytes)
+    ):
+        return Compare(left, op, Literal(constant, column))
+    elif pa.types.is_date32(column):
+        return _with_date(left, op, constant, zone)
+    elif pa.types.is_timestamp(column):
+        to = INSTANT if column.tz is not None else LOCAL_TIME
+        return Compare(cast(left, to), op, _time_constant(constant, column.tz is not None, zone))
+    raise SparkOnly(f"a comparison of {column} with {constant!r}")
+
+
+def _as_float(constant: Any) -> float:
+    if isinstance(constant, str) and _FLOAT_TEXT.fullmatch(constant):
+        return float(constant)
+    if isinstance(constant, int | float | Decimal) and not isinstance(constant, bool):
+        try:
+            return float(constant)
+        except OverflowError:
+            pass
+    raise SparkOnly(f"a comparison of a floating-point column with {constant!r}")
+
+
+def _with_exact(left: Value, op: Operator, right: Literal) -> Node:
+    """Integers and decimals against a number: no rounding, the bound moves to the next value of the column's type."""
+    constant = right.value
+    if (
+        isinstance(constant, str)
+        and pa.types.is_integer(left.type)
+        and re.fullmatch(r"\s*[+-]?\d{1,18}\s*", constant, re.ASCII)
+    ):
+        constant = int(constant)
+        if abs(constant) >= _BOUNDS.get(left.type, 0):
+            raise SparkOnly(f"{constant} is no {left.type}")
+    if isinstance(constant, float):
+        return Compare(cast(left, pa.float64()), op, Literal(constant, pa.float64()))
+    if isinstance(constant, bool) or not isinstance(constant, int | Decimal):
+        raise SparkOnly(f"a comparison of {left.type} with {constant!r}")
+    scale = 0 if pa.types.is_integer(left.type) else left.type.scale
+    low, high = _unscaled_range(left.type)
+    wanted = Fraction(constant) * 10**scale
+    below = math.floor(wanted)
+    never: Node = In(left, ())
+    if wanted.denominator == 1 and low <= below <= high:
+        return Compare(left, op, _exact_literal(below, scale, left.type))
+    match op:
+        case "=":
+            return never
+        case "!=":
+            return Not(never)
+        case "<=>":
+            return Constant(False)
+        case "<" | "<=":
+            if below < low:
+                return never
+            return Not(never) if below >= high else Compare(left, "<=", _exact_literal(below, scale, left.type))
+        case _:
+            if below < low:
+                return Not(never)
+            return never if below >= high else Compare(left, ">", _exact_literal(below, scale, left.type))
+
+
+def _unscaled_range(type_: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_decimal(type_):
+        return -(10**type_.precision) + 1, 10**type_.precision - 1
+    bound = 1 << (type_.bit_width - 1)
+    return -bound, bound - 1
+
+
+def _exact_literal(unscaled: int, scale: int, type_: pa.DataType) -> Literal:
+    if pa.types.is_integer(type_):
+        return Literal(unscaled, type_)
+    sign, digits = (1, str(-unscaled)) if unscaled < 0 else (0, str(unscaled))
+    return Literal(Decimal((sign, tuple(int(d) for d in digits), -scale)), type_)
+
+
+def _with_date(left: Value, op: Operator, constant: Any, zone: tzinfo) -> Node:
+    if isinstance(constant, str):
+        return Compare(left, op, Literal(parse_date(constant), left.type))
+    if isinstance(constant, datetime):
+        # the date stands for its midnight
+        local = constant.astimezone(zone).replace(tzinfo=None) if constant.tzinfo else constant
+        day = Literal(local.date(), left.type)
+        if local == midnight(local.date()):
+            return Compare(left, op, day)
+        never: Node = In(left, ())
+        match op:
+            case "=":
+                return never
+            case "!=":
+                return Not(never)
+            case "<=>":
+                return Constant(False)
+            case "<" | "<=":
+                return Compare(left, "<=", day)
+            case _:
+                return Compare(left, ">", day)
+    if isinstance(constant, date):
+        return Compare(left, op, Literal(constant, left.type))
+    raise SparkOnly(f"a comparison of a date with {constant!r}")
+
+
+def _time_constant(constant: Any, zoned: bool, zone: tzinfo) -> Literal:
+    if isinstance(constant, str):
+        constant = parse_timestamp(constant)
+        if constant.tzinfo is not None and not zoned:
+            raise SparkOnly("a zone in the text compared with a time without zone")
+    if isinstance(constant, date) and not isinstance(constant, datetime):
+        constant = midnight(constant)
+    if not isinstance(constant, datetime):
+        raise SparkOnly(f"a comparison of a timestamp with {constant!r}")
+    if zoned:
+        return as_instant(constant, zone)
+    if constant.tzinfo is not None:
+        constant = constant.astimezone(zone).replace(tzinfo=None)
+    return Literal(constant, LOCAL_TIME)
+
+
+def cast_literal(literal: Literal, to: pa.DataType, zone: tzinfo) -> Literal:
+    """CAST of a constant."""
+    value = literal.value
+    if value is None or literal.type == to:
+        return Literal(value, to)
+    if isinstance(value, str):
+        if pa.types.is_date32(to):
+            return Literal(parse_date(value), to)
+        if pa.types.is_timestamp(to):
+            return _time_constant(value, to.tz is not None, zone)
+        if pa.types.is_floating(to) and value.strip().lower() in ("nan", "infinity", "-infinity"):
+            return Literal(float(value), to)
+        if (
+            not pa.types.is_string(to)
+            and _FLOAT_TEXT.fullmatch(value)
+            and (not pa.types.is_integer(to) or value.strip().lstrip("+-").isdigit())
+        ):
+            return cast_literal(number_literal(value.strip()), to, zone)
+    if isinstance(value, datetime):
+        if pa.types.is_date32(to):
+            local = value.astimezone(zone) if value.tzinfo else value
+            return Literal(local.date(), to)
+        if pa.types.is_timestamp(to):
+            return _time_constant(value, to.tz is not None, zone)
+    elif isinstance(value, date) and pa.types.is_timestamp(to):
+        return _time_constant(value, to.tz is not None, zone)
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        if pa.types.is_floating(to):
+            return Literal(pa.scalar(float(value), to).as_py(), to)
+        if (pa.types.is_integer(to) or pa.types.is_decimal(to)) and (exact := _exact_cast(value, to)):
+            return exact
+    raise SparkOnly(f"CAST of {value!r} to {to}")
+
+
+def _exact_cast(value: int | Decimal, to: pa.DataType) -> Literal | None:
+    scale = to.scale if pa.types.is_decimal(to) else 0
+    wanted = Fraction(value) * 10**scale
+    low, high = _unscaled_range(to)
+    if wanted.denominator != 1 or not low <= wanted <= high:
+        return None
+    return _exact_literal(int(wanted), scale, to)

@@ -1,0 +1,258 @@
+"""What a filter can be over rows of which only ranges are known: three-valued, for all files at once.
+
+Any doubt keeps: a condition that is not looked into can be true and can be false.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.filters.like_prefix import like_prefix, text_after
+from lakebed.filters.predicates import (
+    And,
+    Call,
+    Column,
+    Compare,
+    Constant,
+    In,
+    IsNull,
+    IsTrue,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Value,
+)
+
+Bools = npt.NDArray[np.bool_]
+Path = tuple[str, ...]
+# More constants than these are sorted among the bounds; fewer are compared one by one.
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known of one value in each unit (a file, a file slice, a partition): no non-null value lies below `low`
+    or above `high` (a null bound says nothing), whether there may be a non-null value, and whether a null."""
+
+    low: pa.Array
+    high: pa.Array
+    may_hold: Bools
+    may_null: Bools
+
+    def __len__(self) -> int:
+        return len(self.may_hold)
+
+    def cast(self, to: pa.DataType) -> Bounds:
+        """The bounds of the values cast to a type that keeps their order."""
+        return Bounds(self.low.cast(to, safe=False), self.high.cast(to, safe=False), self.may_hold, self.may_null)
+
+
+Known = Mapping[Path, Bounds]
+Answer = tuple[Bools, Bools]
+# Bounds of a function's results, for functions that have an index of their own.
+OfCall = Callable[[Call], Bounds | None]
+
+
+def may_match(root: Node, known: Known, units: int, of_call: OfCall = lambda _: None) -> Bools:
+    """For each unit whether the filter can be true for a row of it."""
+    return _Evaluator(known, units, of_call).outcomes(root)[0]
+
+
+class _Evaluator:
+    def __init__(self, known: Known, units: int, of_call: OfCall) -> None:
+        self.known = known
+        self.of_call = of_call
+        self.all = np.ones(units, np.bool_)
+        self.none = np.zeros(units, np.bool_)
+
+    def outcomes(self, node: Node) -> Answer:
+        """For each unit: can the condition be true, can it be false?"""
+        match node:
+            case And(parts):
+                answers = [self.outcomes(p) for p in parts]
+                return np.logical_and.reduce([a[0] for a in answers]), np.logical_or.reduce([a[1] for a in answers])
+            case Or(parts):
+                answers = [self.outcomes(p) for p in parts]
+                return np.logical_or.reduce([a[0] for a in answers]), np.logical_and.reduce([a[1] for a in answers])
+            case Not(part):
+                can_true, can_false = self.outcomes(part)
+                return can_false, can_true
+            case Constant(value):
+                return (self.all if value is True else self.none), (self.all if value is False else self.none)
+            case _:
+                return self._leaf(node)
+
+    def _leaf(self, node: Node) -> Answer:
+        match node:
+            case Compare(left, op, Literal() as right):
+                bounds = self.bounds(left)
+                return self._unknown if bounds is None else _compared(bounds, op, right)
+            case In(left, values, has_null):
+                bounds = self.bounds(left)
+                return self._unknown if bounds is None else _among(bounds, values, has_null)
+            case IsNull(value):
+                bounds = self.bounds(value)
+                return self._unknown if bounds is None else (bounds.may_null, bounds.may_hold)
+            case Like(value, pattern, ignore_case) if not ignore_case:
+                bounds = self.bounds(value)
+                return self._unknown if bounds is None else _like(bounds, pattern)
+            case IsTrue(Call("starts_with", (value,), _, (prefix,))):
+                bounds = self.bounds(value)
+                return self._unknown if bounds is None else _starts_with(bounds, prefix, whole=True)
+            case IsTrue(value):
+                bounds = self.bounds(value)
+                return self._unknown if bounds is None else _compared(bounds, "=", Literal(True, pa.bool_()))
+            case _:
+                return self._unknown
+
+    @property
+    def _unknown(self) -> Answer:
+        return self.all, self.all
+
+    def bounds(self, value: Value) -> Bounds | None:
+        """Bounds of a column, of what a cast that keeps the order makes of it, or of a function with an index."""
+        if isinstance(value, Column):
+            return self.known.get(value.path)
+        if not isinstance(value, Call):
+            return None
+        found = self.of_call(value)
+        if found is not None or value.name != "cast":
+            return found
+        inner = self.bounds(value.args[0])
+        return inner.cast(value.type) if inner is not None and _keeps_order(inner.low.type, value.type) else None
+
+
+def _keeps_order(kind: pa.DataType, to: pa.DataType) -> bool:
+    """Whether a cast leaves no two values in another order (equal ones may come of it)."""
+    if pa.types.is_integer(kind):
+        return pa.types.is_integer(to) or pa.types.is_float64(to) or pa.types.is_decimal(to)
+    if pa.types.is_float32(kind):
+        return pa.types.is_float64(to)
+    if pa.types.is_decimal(kind):
+        return pa.types.is_decimal(to)
+    return pa.types.is_timestamp(kind) and pa.types.is_timestamp(to) and (kind.tz is None) == (to.tz is None)
+
+
+# -- comparisons; a bound that is not known fulfils everything
+
+
+def _compared(bounds: Bounds, op: str, right: Literal) -> Answer:
+    constant = pa.scalar(right.value, right.type)
+    if bounds.low.type != right.type:
+        constant = constant.cast(bounds.low.type)
+    low, high = _Side(bounds.low), _Side(bounds.high)
+    hold = bounds.may_hold
+    match op:
+        case "=" | "!=" | "<=>":
+            equal = hold & low.at_most(constant) & high.at_least(constant)
+            differs = hold & ~(low.is_value(constant) & high.is_value(constant))
+            if op == "<=>":
+                return equal, differs | bounds.may_null
+            return (equal, differs) if op == "=" else (differs, equal)
+        case "<":
+            return hold & low.below(constant), hold & high.at_least(constant)
+        case "<=":
+            return hold & low.at_most(constant), hold & high.above(constant)
+        case ">":
+            return hold & high.above(constant), hold & low.at_most(constant)
+        case _:
+            return hold & high.at_least(constant), hold & low.below(constant)
+
+
+class _Side:
+    """One bound of every unit compared with a constant, in Spark's order: NaN is the greatest number."""
+
+    def __init__(self, values: pa.Array) -> None:
+        self.values = values
+        self.nan = _flags(pc.is_nan(values), False) if pa.types.is_floating(values.type) else None
+
+    def below(self, constant: pa.Scalar) -> Bools:
+        less = _flags(pc.less(self.values, constant), True)
+        if self.nan is None:
+            return less
+        unknown = _flags(self.values.is_null(), True)
+        return unknown | (~self.nan if _is_nan(constant) else less)
+
+    def at_most(self, constant: pa.Scalar) -> Bools:
+        return self.below(constant) | self.is_value(constant) | _flags(self.values.is_null(), True)
+
+    def above(self, constant: pa.Scalar) -> Bools:
+        return ~self.at_most(constant) | _flags(self.values.is_null(), True)
+
+    def at_least(self, constant: pa.Scalar) -> Bools:
+        return ~self.below(constant) | _flags(self.values.is_null(), True)
+
+    def is_value(self, constant: pa.Scalar) -> Bools:
+        """Whether the bound is known, and the constant."""
+        if self.nan is not None and _is_nan(constant):
+            return self.nan
+        return _flags(pc.equal(self.values, constant), False)
+
+
+def _is_nan(constant: pa.Scalar) -> bool:
+    return math.isnan(constant.as_py())
+
+
+def _among(bounds: Bounds, values: Sequence[Literal], has_null: bool) -> Answer:
+    none = np.zeros(len(bounds), np.bool_)
+    if not values:
+        return none, none if has_null else bounds.may_hold
+    if len(values) <= _FEW:
+        answers = [_compared(bounds, "=", v) for v in values]
+        can_true = np.logical_or.reduce([a[0] for a in answers])
+        can_false = np.logical_and.reduce([a[1] for a in answers])
+    else:
+        constants = pa.array([v.value for v in values], values[0].type).cast(bounds.low.type)
+        always = _flags(pc.equal(bounds.low, bounds.high), False)
+        always &= _flags(pc.is_in(bounds.low, value_set=constants), False)
+        can_true, can_false = bounds.may_hold & _holds_one(bounds, constants), bounds.may_hold & ~always
+    return can_true, none if has_null else can_false
+
+
+def _holds_one(bounds: Bounds, constants: pa.Array) -> Bools:
+    """Whether one of many constants lies within the bounds: constants and bounds are ranked together."""
+    ranked = pc.rank(pa.concat_arrays([constants, bounds.low, bounds.high]), tiebreaker="dense").to_numpy()
+    units, count = len(bounds), len(constants)
+    wanted = np.sort(ranked[:count])
+    first = np.searchsorted(wanted, ranked[count : count + units], side="left")
+    last = np.searchsorted(wanted, ranked[count + units :], side="right")
+    first[_flags(bounds.low.is_null(), True)] = 0
+    last[_flags(bounds.high.is_null(), True)] = count
+    return first < last
+
+
+def _like(bounds: Bounds, pattern: str) -> Answer:
+    prefix, whole = like_prefix(pattern)
+    if whole == "equal":
+        return _compared(bounds, "=", Literal(prefix, pa.string()))
+    return _starts_with(bounds, prefix, whole=whole == "prefix")
+
+
+def _starts_with(bounds: Bounds, prefix: str, *, whole: bool) -> Answer:
+    """`whole`: beginning with the prefix is all that is asked."""
+    hold = bounds.may_hold
+    if not prefix:
+        return hold, np.zeros(len(bounds), np.bool_) if whole else hold
+    start = pa.scalar(prefix, bounds.low.type)
+    can_true = hold & _Side(bounds.high).at_least(start)
+    after = text_after(prefix)
+    if after is not None:
+        can_true &= _Side(bounds.low).below(pa.scalar(after, bounds.low.type))
+    if not whole:
+        return can_true, hold
+    within = _flags(pc.starts_with(bounds.low, prefix), False) & _flags(pc.starts_with(bounds.high, prefix), False)
+    return can_true, hold & ~within
+
+
+def _flags(values: Any, missing: bool) -> Bools:
+    return pc.fill_null(values, missing).to_numpy(zero_copy_only=False)

@@ -1,0 +1,213 @@
+"""SQL conditions, parsed as Spark SQL and read into lakebed's own tree."""
+
+from __future__ import annotations
+
+import re
+from datetime import tzinfo
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+
+from lakebed.errors import InvalidOption
+from lakebed.filters.coercion import compare, membership
+from lakebed.filters.columns import resolve_column
+from lakebed.filters.literals import SparkOnly, parse_zone
+from lakebed.filters.predicates import (
+    And,
+    Call,
+    Compare,
+    Constant,
+    IsNull,
+    IsTrue,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Opaque,
+    Operator,
+    Or,
+    Predicate,
+)
+from lakebed.filters.values import ValueReader
+
+if TYPE_CHECKING:
+    from sqlglot.expressions.core import Expression
+
+_OPERATORS: dict[type[Expression], Operator] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+}
+_TEXT_MATCH: dict[type[Expression], str] = {
+    exp.StartsWith: "starts_with",
+    exp.EndsWith: "ends_with",
+    exp.Contains: "contains",
+}
+# Escapes that Spark and the parser read alike; anything else behind a backslash is left to Spark.
+_ODD_ESCAPE = re.compile(r"\\(?![\\'\"%_ntr])|\\\\[%_]")
+
+
+class _Spark(Spark):
+    """Spark's SQL, with the patterns of dates and times as they are written."""
+
+    TIME_MAPPING: ClassVar[dict[str, str]] = {}
+
+
+def parse_condition(text: str, schema: pa.Schema, zone: str) -> Predicate:
+    """The predicate of a SQL text; see `parse_filter`."""
+    try:
+        tree: Any = sqlglot.parse_one(text, read=_Spark, into=exp.Condition)
+    except SqlglotError as error:
+        raise InvalidOption(
+            f"the filter {text!r} is no SQL condition: {_first_line(error)}",
+            hint="write it as you would behind WHERE in Spark SQL",
+            context={"filter": text},
+        ) from None
+    if isinstance(tree, exp.Query) or not isinstance(tree, exp.Condition):
+        raise InvalidOption(f"the filter {text!r} is no SQL condition", hint="give one condition, as behind WHERE")
+    reader = _ConditionReader(schema, parse_zone(zone))
+    return Predicate(reader.root(tree, _ODD_ESCAPE.search(text) is not None), text)
+
+
+def _first_line(error: Exception) -> str:
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    return plain.strip().splitlines()[0].rstrip(". ")
+
+
+class _ConditionReader:
+    """Turns the parser's conditions into nodes; what it does not know becomes `Opaque`."""
+
+    def __init__(self, schema: pa.Schema, zone: tzinfo) -> None:
+        self.schema = schema
+        self.zone = zone
+        self.values = ValueReader(schema, zone, resolve_column)
+
+    def root(self, tree: Any, odd_escapes: bool) -> Node:
+        if odd_escapes:
+            return self._opaque(tree, "a backslash escape in a string")
+        return self.node(tree)
+
+    def node(self, e: Expression) -> Node:
+        if isinstance(e, exp.Paren):
+            return self.node(e.this)
+        if isinstance(e, exp.And | exp.Or):
+            kind = And if isinstance(e, exp.And) else Or
+            return kind(tuple(self.node(p) for p in _flatten(e)))
+        if isinstance(e, exp.Not):
+            return Not(self.node(e.this))
+        try:
+            return self._leaf(e)
+        except SparkOnly as reason:
+            return self._opaque(e, str(reason))
+
+    def _leaf(self, e: Expression) -> Node:
+        if type(e) in _OPERATORS:
+            only(e, "this", "expression")
+            return compare(self.values.read(e.this), _OPERATORS[type(e)], self.values.read(e.expression), self.zone)
+        if isinstance(e, exp.In):
+            only(e, "this", "expressions")
+            items = [self.values.read(x) for x in e.expressions]
+            constants = [i for i in items if isinstance(i, Literal)]
+            left = self.values.read(e.this)
+            if len(constants) != len(items) or isinstance(left, Literal):
+                raise SparkOnly("IN over anything but constants")
+            return membership(left, constants, self.zone)
+        if isinstance(e, exp.Between):
+            only(e, "this", "low", "high")
+            value = self.values.read(e.this)
+            low, high = self.values.read(e.args["low"]), self.values.read(e.args["high"])
+            return And((compare(value, ">=", low, self.zone), compare(value, "<=", high, self.zone)))
+        if isinstance(e, exp.Is):
+            return self._is(e)
+        if isinstance(e, exp.Like | exp.ILike):
+            return self._like(e)
+        if type(e) in _TEXT_MATCH:
+            only(e, "this", "expression")
+            return self._text_match(e)
+        return self._boolean(e)
+
+    def _is(self, e: exp.Is) -> Node:
+        only(e, "this", "expression")
+        if isinstance(e.expression, exp.Null):
+            value = self.values.read(e.this)
+            return Constant(value.value is None) if isinstance(value, Literal) else IsNull(value)
+        if isinstance(e.expression, exp.Boolean):
+            value = self.values.read(e.this)
+            if pa.types.is_boolean(value.type) and not isinstance(value, Literal):
+                return Compare(value, "<=>", Literal(bool(e.expression.this), pa.bool_()))
+        raise SparkOnly("IS with anything but NULL, TRUE or FALSE")
+
+    def _like(self, e: exp.Like | exp.ILike) -> Node:
+        only(e, "this", "expression", "negate")
+        value, pattern = self.values.read(e.this), self.values.read(e.expression)
+        if isinstance(value, Literal) or not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+            raise SparkOnly("LIKE with anything but a column and a constant pattern")
+        if not pa.types.is_string(value.type):
+            raise SparkOnly(f"LIKE on {value.type}")
+        if re.search(r"\\(?![\\%_])|(?<!\\)(?:\\\\)*\\$", pattern.value):
+            raise SparkOnly("a lone backslash in a LIKE pattern")
+        like = Like(value, pattern.value, isinstance(e, exp.ILike))
+        return Not(like) if e.args.get("negate") else like
+
+    def _text_match(self, e: Expression) -> Node:
+        value, part = self.values.read(e.this), self.values.read(e.expression)
+        if isinstance(value, Literal) or not isinstance(part, Literal) or not isinstance(part.value, str):
+            raise SparkOnly("text search with anything but a column and a constant")
+        if not pa.types.is_string(value.type):
+            raise SparkOnly(f"text search on {value.type}")
+        return IsTrue(Call(_TEXT_MATCH[type(e)], (value,), pa.bool_(), (part.value,)))
+
+    def _boolean(self, e: Expression) -> Node:
+        if isinstance(e, exp.Null):
+            return Constant(None)
+        if isinstance(e, exp.Boolean):
+            return Constant(bool(e.this))
+        if isinstance(e, exp.IsNan):
+            only(e, "this")
+            value = self.values.read(e.this)
+            if not pa.types.is_floating(value.type) or isinstance(value, Literal):
+                raise SparkOnly("isnan of anything but a floating-point column")
+            return IsTrue(Call("is_nan", (value,), pa.bool_()))
+        if isinstance(e, exp.Anonymous) and len(e.expressions) == 1 and e.name.lower() in ("isnull", "isnotnull"):
+            value = self.values.read(e.expressions[0])
+            if isinstance(value, Literal):
+                raise SparkOnly("isnull of a constant")
+            return IsNull(value) if e.name.lower() == "isnull" else Not(IsNull(value))
+        value = self.values.read(e)
+        if not pa.types.is_boolean(value.type):
+            raise InvalidOption(
+                f"{e.sql('spark')} is {value.type}, not a condition", hint="compare it with something, e.g. = 1"
+            )
+        return Constant(value.value) if isinstance(value, Literal) else IsTrue(value)
+
+    def _opaque(self, e: Expression, reason: str) -> Node:
+        names = [self.values.column(c) for c in e.find_all(exp.Column)]
+        return Opaque(tuple(dict.fromkeys(c.path[0] for c in names)), reason)
+
+
+def _flatten(e: Expression) -> list[Expression]:
+    kind = type(e)
+    parts: list[Expression] = []
+    stack: list[Any] = [e]
+    while stack:
+        top = stack.pop()
+        if type(top) is kind:
+            stack.extend((top.expression, top.this))
+        else:
+            parts.append(top)
+    return parts
+
+
+def only(e: Expression, *known: str) -> None:
+    """Leave a construct to Spark when the parser found parts in it that are not read here."""
+    odd = [name for name, value in e.args.items() if name not in known and value not in (None, False, [], "")]
+    if odd:
+        raise SparkOnly(f"{type(e).__name__.lower()} with {', '.join(odd)}")

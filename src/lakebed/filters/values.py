@@ -1,0 +1,293 @@
+"""The values inside a SQL condition: columns, constants, casts and the functions that Arrow computes as Spark does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import tzinfo
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from lakebed.errors import UnsupportedFeature
+from lakebed.expressions.time_patterns import pattern_parts
+from lakebed.filters.coercion import cast_literal, common_type
+from lakebed.filters.literals import INSTANT, LOCAL_TIME, SparkOnly, number_literal
+from lakebed.filters.predicates import Call, Column, Literal, Value
+
+if TYPE_CHECKING:
+    from sqlglot.expressions.core import Expression
+
+_INT = pa.int32()
+_DATE_PARTS: dict[type[Expression], str] = {
+    exp.Year: "year",
+    exp.Quarter: "quarter",
+    exp.Month: "month",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
+    exp.DayOfYear: "dayofyear",
+    exp.DayOfWeek: "dayofweek",
+    exp.WeekOfYear: "weekofyear",
+}
+_TIME_PARTS: dict[type[Expression], str] = {exp.Hour: "hour", exp.Minute: "minute", exp.Second: "second"}
+_ARITHMETIC: dict[type[Expression], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
+_TEXT_FUNCTIONS: dict[type[Expression], str] = {exp.Lower: "lower", exp.Upper: "upper"}
+_TYPES: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "DATE": pa.date32(),
+    "TIMESTAMPTZ": INSTANT,
+    "TIMESTAMPLTZ": INSTANT,
+    "TIMESTAMPNTZ": LOCAL_TIME,
+}
+
+
+class ValueReader:
+    """Reads the parser's value expressions; raises `SparkOnly` for what it does not know."""
+
+    def __init__(self, schema: pa.Schema, zone: tzinfo, resolve: Callable[[str, pa.Schema], pa.Field]) -> None:
+        self.schema = schema
+        self.zone = zone
+        self.resolve = resolve
+
+    def read(self, e: Expression) -> Value:
+        if isinstance(e, exp.Paren):
+            return self.read(e.this)
+        if isinstance(e, exp.Column | exp.Dot):
+            return self.column(e)
+        constant = self._constant(e)
+        if constant is not None:
+            return constant
+        if isinstance(e, exp.Cast):
+            return self._cast(self.read(e.this), self._type(e.to))
+        return self._function(e)
+
+    def column(self, e: Expression) -> Column:
+        steps: list[str] = []
+        while isinstance(e, exp.Dot):
+            if not isinstance(e.expression, exp.Identifier):
+                raise SparkOnly("a path into an array or map")
+            steps.insert(0, e.expression.name)
+            e = e.this
+        if not isinstance(e, exp.Column) or isinstance(e.this, exp.Star):
+            raise SparkOnly("a path into an expression")
+        steps = [p.name for p in e.parts] + steps
+        field = self.resolve(steps[0], self.schema)
+        path = [field.name]
+        for step in steps[1:]:
+            if not pa.types.is_struct(field.type):
+                raise SparkOnly(f"a field of {'.'.join(path)}, which is no struct")
+            names = {f.name.lower(): f for f in field.type}
+            if step.lower() not in names:
+                raise SparkOnly(f"no field {step} in {'.'.join(path)}")
+            field = names[step.lower()]
+            path.append(field.name)
+        return Column(tuple(path), field.type)
+
+    def _constant(self, e: Expression) -> Literal | None:
+        if isinstance(e, exp.Null):
+            return Literal(None, pa.null())
+        if isinstance(e, exp.Boolean):
+            return Literal(bool(e.this), pa.bool_())
+        if isinstance(e, exp.Literal):
+            return Literal(e.this, pa.string()) if e.is_string else number_literal(e.this)
+        if isinstance(e, exp.HexString):
+            text = str(e.this)
+            return Literal(bytes.fromhex(text if len(text) % 2 == 0 else "0" + text), pa.binary())
+        if isinstance(e, exp.Neg):
+            inner = e.this
+            if isinstance(inner, exp.Literal) and not inner.is_string:
+                return number_literal("-" + inner.this)
+            value = self._constant(inner)
+            if value is not None and isinstance(value.value, int | float | Decimal):
+                return Literal(-value.value, value.type)
+        return None
+
+    def _type(self, to: exp.DataType) -> pa.DataType:
+        name = str(to.this.value if hasattr(to.this, "value") else to.this)
+        if name == "DECIMAL":
+            sizes = [int(p.this.this) for p in to.expressions] or [10]
+            return pa.decimal128(sizes[0], sizes[1] if len(sizes) > 1 else 0)
+        if name not in _TYPES or (name == "VARCHAR" and to.expressions):
+            raise SparkOnly(f"CAST to {name}")
+        return _TYPES[name]
+
+    def _cast(self, value: Value, to: pa.DataType) -> Value:
+        if isinstance(value, Literal):
+            return cast_literal(value, to, self.zone)
+        have = value.type
+        if have == to:
+            return value
+        if pa.types.is_date32(to) and pa.types.is_timestamp(have):
+            return Call("date_of", (value,), to, (self._zone_name,) if have.tz is not None else ())
+        integers = pa.types.is_integer(have) and pa.types.is_integer(to)
+        widening = integers and to.bit_width >= have.bit_width
+        to_float = pa.types.is_floating(to) and (pa.types.is_integer(have) or have == pa.float32())
+        to_text = pa.types.is_string(to) and (
+            pa.types.is_integer(have) or pa.types.is_date32(have) or pa.types.is_boolean(have)
+        )
+        if widening or to_text or (to_float and to == pa.float64()):
+            return Call("cast", (value,), to)
+        raise SparkOnly(f"CAST of {have} to {to}")
+
+    @property
+    def _zone_name(self) -> str:
+        key = getattr(self.zone, "key", None)
+        if key:
+            return key
+        offset = str(self.zone.tzname(None))
+        return "UTC" if offset == "UTC" else offset.removeprefix("UTC")
+
+    def _function(self, e: Expression) -> Value:
+        kind = type(e)
+        if kind in _DATE_PARTS or kind in _TIME_PARTS:
+            return self._time_part(e)
+        if kind in _ARITHMETIC:
+            return self._arithmetic(e)
+        if isinstance(e, exp.TsOrDsToDate):
+            _only(e, "this", "safe")
+            return self._cast(self.read(e.this), pa.date32())
+        if isinstance(e, exp.TimeToStr | exp.UnixToStr | exp.StrToUnix | exp.TsOrDsAdd):
+            return self._time_function(e)
+        if isinstance(e, exp.Trim):
+            return self._trim(e)
+        if isinstance(e, exp.Lower | exp.Upper):
+            _only(e, "this")
+            return Call(_TEXT_FUNCTIONS[kind], (self._text(e.this),), pa.string())
+        if isinstance(e, exp.Length):
+            _only(e, "this")
+            value = self.read(e.this)
+            if pa.types.is_binary(value.type):
+                return Call("octets", (value,), _INT)
+            return Call("length", (self._text(e.this),), _INT)
+        if isinstance(e, exp.Substring):
+            return self._substring(e)
+        if isinstance(e, exp.Concat):
+            if e.args.get("safe") is None:
+                raise SparkOnly("two string literals in a row")
+            return Call("concat", tuple(self._text(x) for x in e.expressions), pa.string())
+        if isinstance(e, exp.DPipe):
+            return Call("concat", (self._text(e.this), self._text(e.expression)), pa.string())
+        if isinstance(e, exp.Coalesce):
+            return self._coalesce(e)
+        raise SparkOnly(f"{e.sql('spark')}")
+
+    def _text(self, e: Expression) -> Value:
+        value = self.read(e)
+        if not pa.types.is_string(value.type):
+            raise SparkOnly(f"a text function on {value.type}")
+        return value
+
+    def _time_part(self, e: Expression) -> Value:
+        _only(e, "this")
+        inner = e.this
+        if isinstance(inner, exp.TsOrDsToDate) and not inner.args.get("safe") and not inner.args.get("format"):
+            inner = inner.this
+        value = self.read(inner)
+        kind = type(e)
+        name = _DATE_PARTS.get(kind) or _TIME_PARTS[kind]
+        if isinstance(value, Literal) or not (
+            pa.types.is_timestamp(value.type) or (kind in _DATE_PARTS and pa.types.is_date32(value.type))
+        ):
+            raise SparkOnly(f"{name} of {value.type}")
+        if pa.types.is_timestamp(value.type) and value.type.tz is not None:
+            value = Call("local", (value,), LOCAL_TIME, (self._zone_name,))
+        return Call(name, (value,), _INT)
+
+    def _time_function(self, e: Expression) -> Value:
+        """`date_format`, `from_unixtime`, `unix_timestamp`, `date_add` and `date_sub`."""
+        if isinstance(e, exp.TsOrDsAdd):
+            return self._date_add(e)
+        _only(e, "this", "format")
+        inner = e.this.this if isinstance(e.this, exp.TimeStrToTime) else e.this
+        value = self.read(inner)
+        if isinstance(value, Literal):
+            raise SparkOnly(f"{e.sql('spark')}")
+        if isinstance(e, exp.StrToUnix):
+            if value.type != INSTANT:
+                raise SparkOnly(f"unix_timestamp of {value.type}")
+            return Call("unix_timestamp", (value,), pa.int64())
+        pattern = self._pattern(e)
+        if isinstance(e, exp.UnixToStr):
+            if not pa.types.is_integer(value.type):
+                raise SparkOnly(f"from_unixtime of {value.type}")
+            return Call("from_unixtime", (value,), pa.string(), (pattern, self._zone_name))
+        if pa.types.is_timestamp(value.type) and value.type.tz is not None:
+            value = Call("local", (value,), LOCAL_TIME, (self._zone_name,))
+        elif not pa.types.is_date32(value.type):
+            raise SparkOnly(f"date_format of {value.type}")
+        return Call("date_format", (value,), pa.string(), (pattern,))
+
+    def _pattern(self, e: Expression) -> str:
+        format_ = e.args.get("format")
+        value = self.read(format_) if format_ is not None else None
+        if not isinstance(value, Literal) or not isinstance(value.value, str):
+            raise SparkOnly("a pattern that is no constant text")
+        try:
+            pattern_parts(value.value)
+        except UnsupportedFeature as refusal:
+            raise SparkOnly(refusal.message) from None
+        return value.value
+
+    def _date_add(self, e: Expression) -> Value:
+        _only(e, "this", "expression", "unit")
+        value, days = self.read(e.this), e.expression
+        sign = 1
+        if isinstance(days, exp.Mul) and days.expression == exp.Neg(this=exp.Literal.number(1)):
+            days, sign = days.this, -1
+        number = self.read(days)
+        constant = number.value if isinstance(number, Literal) else None
+        unit = str(e.args.get("unit") or "DAY").upper()
+        if not isinstance(constant, int) or isinstance(constant, bool) or unit != "DAY":
+            raise SparkOnly(f"{e.sql('spark')}")
+        if not isinstance(value, Literal) and pa.types.is_timestamp(value.type):
+            value = self._cast(value, pa.date32())
+        if isinstance(value, Literal) or not pa.types.is_date32(value.type):
+            raise SparkOnly(f"date_add on {value.type}")
+        return Call("date_add", (value,), pa.date32(), (sign * constant,))
+
+    def _trim(self, e: exp.Trim) -> Value:
+        _only(e, "this", "position", "expression")
+        characters = self.read(e.expression) if e.args.get("expression") is not None else Literal(" ", pa.string())
+        if not isinstance(characters, Literal) or not isinstance(characters.value, str):
+            raise SparkOnly("trim of characters that are no constant")
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(e.args.get("position") or "").upper(), "trim")
+        return Call(name, (self._text(e.this),), pa.string(), (characters.value,))
+
+    def _arithmetic(self, e: Expression) -> Value:
+        _only(e, "this", "expression")
+        left, right = self.read(e.this), self.read(e.expression)
+        to = common_type(left.type, right.type)
+        if to != pa.float64() or (isinstance(left, Literal) and isinstance(right, Literal)):
+            # what an overflow of integers or decimals does is the session's choice
+            raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
+        sides = tuple(v if v.type == to else Call("cast", (v,), to) for v in (left, right))
+        return Call(_ARITHMETIC[type(e)], sides, to)
+
+    def _substring(self, e: exp.Substring) -> Value:
+        _only(e, "this", "start", "length")
+        start, length = (self.read(e.args[a]) if e.args.get(a) else None for a in ("start", "length"))
+        begin = start.value if isinstance(start, Literal) else None
+        size = length.value if isinstance(length, Literal) else None
+        if not isinstance(begin, int) or not isinstance(size, int) or begin < 0 or size < 0:
+            raise SparkOnly("substring with anything but a constant start and length")
+        return Call("substring", (self._text(e.this),), pa.string(), (max(begin - 1, 0), size))
+
+    def _coalesce(self, e: exp.Coalesce) -> Value:
+        values = [self.read(x) for x in (e.this, *e.expressions)]
+        to = values[0].type
+        if any(v.type != to for v in values) or pa.types.is_nested(to):
+            raise SparkOnly("coalesce over different types")
+        return Call("coalesce", tuple(values), to)
+
+
+def _only(e: Expression, *known: str) -> None:
+    odd = [name for name, value in e.args.items() if name not in known and value not in (None, False, [], "")]
+    if odd:
+        raise SparkOnly(f"{type(e).__name__.lower()} with {', '.join(odd)}")

@@ -1,0 +1,260 @@
+"""Avro binary of many records of one schema, read and written side by side: field by field over all records at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile
+from lakebed.format.avro.encoder import encode_long
+from lakebed.format.hashes import value_buffer
+
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+_LONGEST_VARINT = 10
+# So many numbers are encoded one by one: for a few that is a tenth of the work.
+_FEW = 64
+
+
+class AvroCursors:
+    """One read position a record in a buffer of many records. Every read gives back an array, one value a record, and
+    moves all positions on.
+
+    >>> records = AvroCursors.over(pa.array([b"\\x02\\x04ab", b"\\x03\\x02c"], pa.binary()))
+    >>> records.longs().tolist(), records.texts().to_pylist()
+    ([1, -2], ['ab', 'c'])
+
+    A read beyond a record's end, and a value that its type does not have, raises `CorruptFile`.
+    """
+
+    def __init__(self, buffer: pa.Buffer | None, data: Bytes, at: Int64s, ends: Int64s, what: str) -> None:
+        self._buffer = buffer
+        self._data = data
+        self.at = at
+        self.ends = ends
+        self._what = what
+
+    @classmethod
+    def over(cls, records: pa.BinaryArray, what: str = "an Avro record") -> AvroCursors:
+        """Cursors at the start of each record; `what` names the records in errors."""
+        data, offsets = value_buffer(records)
+        return cls(records.buffers()[2], data, offsets[:-1].copy(), offsets[1:], what)
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def part(self, rows: Rows) -> AvroCursors:
+        """Cursors of some records, in ascending order; `rejoin` takes their positions back."""
+        return AvroCursors(self._buffer, self._data, self.at[rows], self.ends[rows], self._what)
+
+    def rejoin(self, rows: Rows, part: AvroCursors) -> None:
+        self.at[rows] = part.at
+
+    def rest(self, row: int) -> bytes:
+        """The bytes of one record from its position on."""
+        return self._data[int(self.at[row]) : int(self.ends[row])].tobytes()
+
+    def longs(self) -> Int64s:
+        """Values of an int or long."""
+        first = self._next_bytes()
+        value = first.astype(np.uint64)
+        rows = np.flatnonzero(first & 0x80)
+        if len(rows):
+            self._continue_varints(value, rows)
+        return (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
+
+    def booleans(self) -> Bools:
+        values = self._next_bytes()
+        if (values > 1).any():
+            self._fail("a boolean is neither 0 nor 1")
+        return values.view(np.bool_)
+
+    def branches(self, count: int) -> Int64s:
+        """The branch of a union of `count` types."""
+        branch = self.longs()
+        if ((branch < 0) | (branch >= count)).any():
+            self._fail(f"a union of {count} has no such branch")
+        return branch
+
+    def present(self) -> Bools:
+        """Whether a union of null and one type has a value."""
+        return self.branches(2).astype(np.bool_)
+
+    def fixed(self, kind: str) -> npt.NDArray[Any]:
+        """Values of a fixed width: `<f4` and `<f8` for float and double."""
+        width = np.dtype(kind).itemsize
+        self._need(width)
+        raw = self._data[self.at[:, None] + np.arange(width)]
+        self.at = self.at + width
+        return np.ascontiguousarray(raw).view(kind)[:, 0]
+
+    def binaries(self) -> pa.BinaryArray:
+        """Values of bytes or string, as bytes."""
+        starts = self.skip_bytes()
+        return self.between(starts, self.at)
+
+    def texts(self) -> pa.StringArray:
+        values = self.binaries()
+        try:
+            return values.cast(pa.string())
+        except pa.ArrowInvalid as cause:
+            raise self._failure("a text is not UTF-8") from cause
+
+    def skip_bytes(self) -> Int64s:
+        """Move past a value of bytes or string; gives back where its content starts."""
+        length = self.longs()
+        starts = self.at
+        if ((length < 0) | (length > self.ends - starts)).any():
+            self._fail("a text or byte value is longer than its record")
+        self.at = starts + length
+        return starts
+
+    def between(self, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
+        """The bytes between two positions of each record, copied out in one go."""
+        wide = len(self._data) > np.iinfo(np.int32).max
+        edges = np.empty(2 * len(starts) + 1, np.int64 if wide else np.int32)
+        edges[:-1:2], edges[1::2] = starts, ends
+        edges[-1] = edges[-2] if len(starts) else 0
+        kind = pa.large_binary() if wide else pa.binary()
+        both = pa.Array.from_buffers(kind, 2 * len(starts), [None, pa.py_buffer(edges), self._buffer])
+        return both.take(pa.array(np.arange(0, 2 * len(starts), 2))).cast(pa.binary())
+
+    def nullable_longs(self) -> tuple[Int64s, Bools]:
+        """Values of a nullable int or long (0 where null) and which are there."""
+        present = self.present()
+        if present.all():
+            return self.longs(), present
+        values = np.zeros(len(self), np.int64)
+        rows = np.flatnonzero(present)
+        part = self.part(rows)
+        values[rows] = part.longs()
+        self.rejoin(rows, part)
+        return values, present
+
+    def nullable_texts(self) -> pa.StringArray:
+        present = self.present()
+        if present.all():
+            return self.texts()
+        rows = np.flatnonzero(present)
+        part = self.part(rows)
+        texts = part.texts()
+        self.rejoin(rows, part)
+        return spread(texts, present)
+
+    def skip_nulls(self, count: int) -> None:
+        """Move past `count` unions that are all null; anything else raises."""
+        self._need(count)
+        for i in range(count):
+            if self._data[self.at + i].any():
+                self._fail("a field that should be null is not")
+        self.at = self.at + count
+
+    def all_null(self, count: int) -> bool:
+        """Whether the next `count` bytes of every record are zero: unions that are null."""
+        self._need(count)
+        return not any(self._data[self.at + i].any() for i in range(count))
+
+    def finish(self) -> None:
+        """Every record must have been read to its end."""
+        if (self.at != self.ends).any():
+            self._fail("bytes are left over behind the last field")
+
+    def _next_bytes(self) -> Bytes:
+        self._need(1)
+        values = self._data[self.at]
+        self.at = self.at + 1
+        return values
+
+    def _continue_varints(self, value: npt.NDArray[np.uint64], rows: Rows) -> None:
+        value[rows] &= np.uint64(0x7F)
+        at, ends, data = self.at, self.ends, self._data
+        for i in range(1, _LONGEST_VARINT):
+            here = at[rows]
+            if (here >= ends[rows]).any():
+                self._fail("it ends within a number")
+            byte = data[here]
+            at[rows] = here + 1
+            value[rows] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * i)
+            rows = rows[byte >= 0x80]
+            if not len(rows):
+                return
+        self._fail("a number has more than ten bytes")
+
+    def _need(self, count: int) -> None:
+        if (self.at + count > self.ends).any():
+            self._fail("it ends too soon")
+
+    def _fail(self, why: str) -> None:
+        raise self._failure(why)
+
+    def _failure(self, why: str) -> CorruptFile:
+        return CorruptFile(f"{self._what} cannot be decoded: {why}")
+
+
+def spread(values: pa.Array, present: Bools) -> pa.Array:
+    """Values of the rows that have one, put into all rows; the others are null."""
+    if present.all():
+        return values
+    if not len(values):
+        return pa.nulls(len(present), values.type)
+    at = np.cumsum(present) - 1
+    return values.take(pa.array(at, mask=~present))
+
+
+def encode_longs(values: npt.ArrayLike) -> pa.BinaryArray:
+    """Ints or longs in Avro's variable-length form, one binary a value.
+
+    >>> encode_longs([0, -1, 64]).to_pylist()
+    [b'\\x00', b'\\x01', b'\\x80\\x01']
+    """
+    numbers = np.ascontiguousarray(values, np.int64)
+    if len(numbers) <= _FEW:
+        return pa.array([encode_long(number) for number in numbers.tolist()], pa.binary())
+    rest = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    lengths = np.ones(len(rest), np.int32)
+    for bits in range(7, 64, 7):
+        longer = rest >= np.uint64(1 << bits)
+        if not longer.any():
+            break
+        lengths += longer
+    offsets = np.zeros(len(rest) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    at, rows = offsets[:-1], np.arange(len(rest))
+    for i in range(int(lengths.max(initial=0))):
+        rows = rows[lengths[rows] > i]
+        more = (lengths[rows] > i + 1).astype(np.uint8) << 7
+        out[at[rows] + i] = ((rest[rows] >> np.uint64(7 * i)) & np.uint64(0x7F)).astype(np.uint8) | more
+    return pa.BinaryArray.from_buffers(pa.binary(), len(rest), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def encode_binaries(values: pa.Array) -> pa.BinaryArray:
+    """Strings or bytes with their length in front; nulls stay null."""
+    raw = values.cast(pa.binary())
+    _, offsets = value_buffer(raw)
+    return join_pieces([encode_longs(np.diff(offsets)), raw])
+
+
+def encode_fixed(values: npt.NDArray[Any]) -> pa.BinaryArray:
+    """Numbers of a fixed width as their little-endian bytes: booleans, floats and doubles."""
+    width = values.dtype.itemsize
+    offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int32)
+    data = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def encode_nullable(values: pa.BinaryArray, branch: bytes = b"\x02") -> pa.BinaryArray:
+    """The union of null and a type: the mark of the branch in front of a value, one zero byte for a null."""
+    return pc.fill_null(join_pieces([branch, values]), b"\x00")
+
+
+def join_pieces(pieces: Sequence[pa.BinaryArray | bytes]) -> pa.BinaryArray:
+    """Each record's pieces one behind the other; constant pieces are given as bytes. A null piece makes a null."""
+    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))

@@ -1,0 +1,295 @@
+"""Reading HFiles, the files of Hudi's metadata table: whole, by keys, by prefixes, as Arrow columns."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from threading import BoundedSemaphore
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.bloom import BloomFilter
+from lakebed.format.hfile import blocks as blocks
+from lakebed.format.hfile.blocks import BlockHandle, Buffer, Damaged
+from lakebed.format.hfile.cache import BLOCKS
+from lakebed.format.hfile.entries import Entries, EntryBlock, joined, parse_entries
+from lakebed.format.hfile.route import Route
+from lakebed.format.hfile.search import Queries, as_binary, entries_of, exact, with_prefix
+from lakebed.format.hfile.source import BytesSource, ReadRange
+from lakebed.format.hfile.spans import Int64s
+from lakebed.storage.parallel import side_by_side
+
+# Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
+_WHOLE_BYTES: Final = 256 << 10
+_END_BYTES: Final = 64 << 10
+# What is fetched, and then inflated, at a time.
+_WAVE_BYTES: Final = 32 << 20
+_WAVE_BLOCKS: Final = 64
+# So many keys are looked up one by one: two thirds of a lookup of one key are steps made for many.
+_FEW_KEYS: Final = 8
+_POOL_FROM_BYTES: Final = 256 << 10
+_THREADS: Final = min(4, os.cpu_count() or 1)
+
+_Search = Callable[[EntryBlock, Queries, Int64s], tuple[Int64s, Int64s]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a lookup found, in the file's order: `query` (int32) says for each entry which of the asked keys or
+    prefixes, by its position, it answers."""
+
+    query: pa.Array
+    entries: Entries
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+
+def open_hfile(source: ReadRange | bytes | memoryview, *, keep_entries: bool = False) -> HFileReader:
+    """Open an HFile: one request, two where the index is large. `keep_entries`: what `read` gives is kept.
+
+    Raises `CorruptFile` for bytes that are no whole HFile, `UnsupportedFeature` for a codec other than gzip and none.
+    """
+    opened = BytesSource(source) if isinstance(source, bytes | memoryview) else source
+    return HFileReader(opened, keep_entries=keep_entries)
+
+
+class HFileReader:
+    """An open HFile. Its indexes are in memory; blocks are read when wanted and shared through the cache of blocks.
+
+    >>> from lakebed.format.hfile.writer import write_hfile
+    >>> data = write_hfile(pa.array(["a", "b"]), pa.array([b"1", b"2"]), schema_json='"bytes"')
+    >>> file = open_hfile(data)
+    >>> file.entry_count, file.schema_json
+    (2, '"bytes"')
+    >>> found = file.lookup(pa.array(["c", "b"]))
+    >>> found.query.to_pylist(), found.entries.values.to_pylist()
+    ([1], [b'2'])
+    """
+
+    def __init__(self, source: ReadRange, *, keep_entries: bool = False) -> None:
+        self._source = source
+        self._keep_entries = keep_entries
+        self._entries: Entries | None = None
+        with self._damage():
+            opening = _Opening(source)
+            trailer = opening.trailer
+            self._codec = trailer.codec
+            self.entry_count = trailer.entry_count
+            self.info: Mapping[bytes, bytes] = opening.info
+            self._metas = {handle.key: handle for handle in opening.metas}
+            self._handles = opening.handles
+            self._mvcc = self.info.get(b"KEY_VALUE_VERSION") == struct.pack(">i", 1)
+            self._route = Route([handle.key for handle in self._handles])
+
+    @property
+    def blocks(self) -> tuple[tuple[Any, ...], int]:
+        """What its blocks are kept under, and how many there are."""
+        return self._source.key, len(self._handles)
+
+    @property
+    def schema_json(self) -> str:
+        """The Avro schema of the values as JSON text; empty where the file has none."""
+        return self._text(b"schema")
+
+    @cached_property
+    def bloom(self) -> BloomFilter | None:
+        """The filter over the keys, read at first use; None where the file has none."""
+        handle = self._metas.get(b"bloomFilter")
+        if handle is None:
+            return None
+        with self._damage(handle.offset):
+            raw = self._source.read(handle.offset, handle.size)
+            payload, _ = blocks.read_block(raw, 0, blocks.META, self._codec)
+        kind = self._text(b"bloomFilterTypeCode") or "DYNAMIC_V0"
+        return BloomFilter.from_text(bytes(payload), kind, path=self._source.name)
+
+    def read(self) -> Entries:
+        """All entries, in the file's order."""
+        if self._entries is not None:
+            return self._entries
+        found = joined(list(self.batches()))
+        if len(found) != self.entry_count:
+            raise blocks.corrupt(self._source.name, f"it has {len(found)} entries, its trailer says {self.entry_count}")
+        if self._keep_entries:
+            self._entries = found
+        return found
+
+    def batches(self) -> Iterator[Entries]:
+        """All entries, in the file's order, a block at a time; blocks ahead are in the making meanwhile."""
+        for _, entries in self._each_block(range(len(self._handles)), lambda _, block: block.entries(), keep=False):
+            yield entries
+
+    def lookup(self, keys: Any) -> Found:
+        """The entries with these keys (any Arrow string or binary column; sorted ones save a sort; nulls find nothing).
+
+        A key that occurs more than once in the file gives all its entries, one asked for twice is answered twice.
+        """
+        if len(keys) <= _FEW_KEYS:
+            return self._lookup_few(as_binary(keys).to_pylist())
+        queries = Queries(keys)
+        found = self._search(queries, self._route.keys(queries), exact)
+        same = pc.equal(found.entries.keys, queries.array.take(found.query).cast(found.entries.keys.type))
+        if not pc.all(same).as_py():
+            entries = Entries(found.entries.keys.filter(same), found.entries.values.filter(same))
+            found = Found(found.query.filter(same), entries)
+        return Found(pa.array(queries.positions).take(found.query), found.entries)
+
+    def _lookup_few(self, keys: Sequence[bytes | None]) -> Found:
+        """The same key by key: for a few that is less work than the first step of looking for many."""
+        positions = [at for at, key in enumerate(keys) if key is not None]
+        asked = [key for key in keys if key is not None]
+        route = self._route.few(asked)
+
+        def hits(number: int, block: EntryBlock) -> tuple[list[int], Entries] | None:
+            found = sorted((entry, n) for n in route[number].tolist() for entry in entries_of(block, asked[n]))
+            if not found:
+                return None
+            return [positions[n] for _, n in found], block.entries(np.array([entry for entry, _ in found]))
+
+        found = [hit for _, hit in self._each_block(sorted(route), hits, keep=True) if hit is not None]
+        return Found(pa.array([at for hit in found for at in hit[0]], pa.int32()), joined([hit[1] for hit in found]))
+
+    def prefix(self, prefixes: Any) -> Found:
+        """The entries whose keys begin with these bytes, for each prefix that is asked for."""
+        queries = Queries(prefixes)
+        found = self._search(queries, self._route.prefixes(queries), with_prefix)
+        return Found(pa.array(queries.positions).take(found.query), found.entries)
+
+    def _search(self, queries: Queries, route: Mapping[int, Int64s], search: _Search) -> Found:
+        def hits(number: int, block: EntryBlock) -> tuple[Int64s, Entries]:
+            asked, positions = search(block, queries, route[number])
+            return asked, block.entries(positions)
+
+        found = [hit for _, hit in self._each_block(sorted(route), hits, keep=True)]
+        asked = [hit[0] for hit in found] or [np.empty(0, np.int64)]
+        return Found(pa.array(np.concatenate(asked).astype(np.int32)), joined([hit[1] for hit in found]))
+
+    def _each_block(
+        self, numbers: Sequence[int], work: Callable[[int, EntryBlock], Any], *, keep: bool
+    ) -> Iterator[tuple[int, Any]]:
+        """The work's result for each of these blocks, in order. Blocks that are not cached are fetched in waves and
+        made by several threads; `keep`: they go to the cache."""
+        for wave in self._waves(numbers):
+            cached = {number: BLOCKS.get(self._cache_key(number)) if self._source.key else None for number in wave}
+            missing = [number for number, block in cached.items() if block is None]
+            handles = [self._handles[number] for number in missing]
+            stored = self._source.read_many([(handle.offset, handle.size) for handle in handles]) if missing else []
+            raw = dict(zip(missing, stored, strict=True))
+
+            threads = min(_THREADS, len(missing))
+            # NumPy's short steps in many threads hand the interpreter to and fro: some inflate while others parse
+            turns = BoundedSemaphore(max(1, threads // 2))
+
+            def make(
+                number: int,
+                cached: Mapping[int, EntryBlock | None] = cached,
+                raw: Mapping[int, Buffer] = raw,
+                turns: BoundedSemaphore = turns,
+            ) -> tuple[int, Any]:
+                block = cached[number]
+                if block is not None:
+                    return number, work(number, block)
+                payload = self._payload(number, raw[number])
+                with turns:
+                    return number, work(number, self._parsed(number, payload, keep))
+
+            if threads > 1 and sum(handle.size for handle in handles) > _POOL_FROM_BYTES:
+                yield from side_by_side(make, wave, threads)
+            else:
+                yield from map(make, wave)
+
+    def _waves(self, numbers: Sequence[int]) -> Iterator[list[int]]:
+        wave, size = list[int](), 0
+        for number in numbers:
+            if wave and (size + self._handles[number].size > _WAVE_BYTES or len(wave) == _WAVE_BLOCKS):
+                yield wave
+                wave, size = [], 0
+            wave.append(number)
+            size += self._handles[number].size
+        if wave:
+            yield wave
+
+    def _payload(self, number: int, raw: Buffer) -> Buffer:
+        handle = self._handles[number]
+        with self._damage(handle.offset):
+            if len(raw) != handle.size:
+                raise Damaged("the file ends within it")
+            return blocks.read_block(raw, 0, blocks.DATA, self._codec)[0]
+
+    def _parsed(self, number: int, payload: Buffer, keep: bool) -> EntryBlock:
+        with self._damage(self._handles[number].offset):
+            block = parse_entries(payload, mvcc=self._mvcc)
+        if keep and self._source.key:
+            BLOCKS.put(self._cache_key(number), block)
+        return block
+
+    def _cache_key(self, number: int) -> tuple[Any, ...]:
+        return (*self._source.key, number)
+
+    def _text(self, name: bytes) -> str:
+        try:
+            return self.info.get(name, b"").decode()
+        except UnicodeDecodeError as cause:
+            raise blocks.corrupt(self._source.name, f"its {name.decode()} is no text") from cause
+
+    @contextmanager
+    def _damage(self, offset: int | None = None) -> Generator[None]:
+        """Turns `Damaged` into `CorruptFile` with the file's name."""
+        try:
+            yield
+        except Damaged as error:
+            raise blocks.corrupt(self._source.name, error, offset) from error
+
+
+class _Opening:
+    """What opening reads: the trailer and all between the last block and it."""
+
+    def __init__(self, source: ReadRange) -> None:
+        self._source = source
+        size = source.size
+        if size < blocks.TRAILER_BYTES + 3 * blocks.HEADER.size:
+            raise Damaged(f"it has {size} bytes")
+        length = size if size <= _WHOLE_BYTES else _END_BYTES
+        end = self._read(size - length, length)
+        self.trailer = blocks.read_trailer(end[-blocks.TRAILER_BYTES :], size)
+        missing = size - length - self.trailer.load_on_open_offset
+        if missing > 0:
+            end = b"".join([self._read(self.trailer.load_on_open_offset, missing), end])
+        start = size - len(end)
+        data = memoryview(end)[self.trailer.load_on_open_offset - start : -blocks.TRAILER_BYTES]
+        codec, limit = self.trailer.codec, self.trailer.load_on_open_offset
+        root, at = blocks.read_block(data, 0, blocks.ROOT_INDEX, codec)
+        count, single = self.trailer.data_index_count, self.trailer.index_levels == 1
+        self.handles = self._data_handles(blocks.read_root_index(root, count, rows=True, whole=single), limit)
+        metas, _ = blocks.read_block(data, at, blocks.ROOT_INDEX, codec)
+        self.metas = blocks.read_root_index(metas, self.trailer.meta_index_count, rows=False)
+        blocks.check_handles(self.metas, limit)
+        info, _ = blocks.read_block(data, self.trailer.file_info_offset - limit, blocks.FILE_INFO, codec)
+        self.info = blocks.read_file_info(info)
+
+    def _data_handles(self, handles: list[BlockHandle], limit: int) -> list[BlockHandle]:
+        """The data blocks' handles, through the levels below the root where there are some."""
+        blocks.check_handles(handles, limit)
+        for level in range(self.trailer.index_levels - 1, 0, -1):
+            magic = blocks.INTERMEDIATE_INDEX if level > 1 else blocks.LEAF_INDEX
+            below: list[BlockHandle] = []
+            for raw in self._source.read_many([(handle.offset, handle.size) for handle in handles]):
+                payload, _ = blocks.read_block(raw, 0, magic, self.trailer.codec)
+                below += blocks.read_lower_index(payload)
+            handles = below
+            blocks.check_handles(handles, limit)
+        return handles
+
+    def _read(self, offset: int, length: int) -> Buffer:
+        data = self._source.read(offset, length)
+        if len(data) != length:
+            raise Damaged("it is shorter than it was")
+        return data

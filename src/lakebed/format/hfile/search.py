@@ -1,0 +1,260 @@
+"""Finding many keys, or keys with given prefixes, among the sorted keys of a block: by words of eight bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.hashes import plain_strings, value_buffer
+from lakebed.format.hfile.entries import EntryBlock
+from lakebed.format.hfile.spans import Bytes, Int64s
+
+Words = npt.NDArray[np.uint64]
+Ranges = tuple[Int64s, Int64s]
+_WORD: Final = 8
+# So many keys with a query's word are all candidates; among more the query is looked for further.
+_FEW: Final = 4
+_WORTH_LEAVING_OUT: Final = 4
+# The first n bytes of a word.
+_MASKS = np.array([((1 << 8 * n) - 1) << 8 * (8 - n) for n in range(9)], np.uint64)
+
+
+class Rows:
+    """Byte strings in one buffer, read in words: big-endian, so that they compare as the bytes do, zeros behind the
+    end.
+
+    The buffer goes on for at least eight bytes behind each string's end.
+    """
+
+    __slots__ = ("_shortest", "_words", "lengths", "starts")
+
+    def __init__(self, data: Bytes, starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
+        self._words = np.ndarray((max(len(data) - _WORD + 1, 0),), ">u8", data, 0, (1,))
+        self._shortest = int(lengths.min()) if len(lengths) else 0
+        self.starts = starts
+        self.lengths = lengths
+
+    def words(self, which: Any, at: int) -> Words:
+        """Word number at / 8 (from byte `at` on) of the strings at these positions."""
+        starts = self.starts[which]
+        if self._shortest >= at + _WORD:
+            return self._words[starts + at].astype(np.uint64)
+        left = np.clip(self.lengths[which] - at, 0, _WORD)
+        return self._words[starts + np.where(left > 0, at, 0)].astype(np.uint64) & _MASKS[left]
+
+
+class Queries:
+    """Keys (or prefixes) to look for, in ascending byte order without nulls; `positions`: where the caller has them."""
+
+    def __init__(self, asked: Any) -> None:
+        array = as_binary(asked)
+        positions = np.arange(len(array), dtype=np.int32)
+        if array.null_count:
+            positions = positions[array.is_valid().to_numpy(zero_copy_only=False)]
+            array = array.drop_null()
+        if len(array) > 1 and not pc.all(pc.less_equal(array.slice(0, len(array) - 1), array.slice(1))).as_py():
+            order = pc.array_sort_indices(array)
+            array, positions = array.take(order), positions[order.to_numpy()]
+        self.array = array
+        self.positions = positions
+        data, offsets = value_buffer(array)
+        first, last = int(offsets[0]), int(offsets[-1])
+        self.data = np.concatenate([data[first:last], np.zeros(_WORD, np.uint8)])
+        self.rows = Rows(self.data, offsets[:-1] - first, np.diff(offsets))
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, position: int) -> bytes:
+        return self.array[position].as_py()
+
+
+def as_binary(strings: Any) -> pa.Array:
+    """Any Arrow string or binary column as a plain binary one."""
+    array = plain_strings(strings)
+    if pa.types.is_string(array.type):
+        return array.view(pa.binary())
+    return array.view(pa.large_binary()) if pa.types.is_large_string(array.type) else array
+
+
+@dataclass(frozen=True, slots=True)
+class _SortedKeys:
+    """A block's keys as a lookup needs them. `words` are their words behind the `shared` bytes with which all of them
+    begin; `ties`: the words that several keys have; `order`: the positions of the keys by key where the block has
+    another order."""
+
+    rows: Rows
+    shared: int
+    words: Words
+    ties: Words
+    order: Int64s | None
+
+    def is_tied(self, asked: Words) -> bool:
+        """Whether several keys have one of these words."""
+        if not len(self.ties):
+            return False
+        at = np.searchsorted(self.ties, asked)
+        at[at == len(self.ties)] = 0
+        return bool((self.ties[at] == asked).any())
+
+    def position(self, number: int) -> int:
+        """Where the block has the key that is this one by order."""
+        return number if self.order is None else int(self.order[number])
+
+
+def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, Int64s]:
+    """Candidates for the queries at positions `which`: positions of queries and of the block's entries. Whoever calls
+    compares the keys; all that are equal are among them."""
+    if not block.count:
+        return _nothing()
+    keys = _sorted_keys(block)
+    asked = queries.rows.words(which, keys.shared)
+    low = np.searchsorted(keys.words, asked)
+    if keys.order is None and not keys.is_tied(asked):
+        low[low == block.count] = 0
+        hit = np.flatnonzero(keys.words[low] == asked)
+        return which[hit], low[hit]
+    high = np.searchsorted(keys.words, asked, side="right")
+    several = np.flatnonzero(high - low > _FEW)
+    if len(several):
+        low[several], high[several] = _narrow(
+            keys.rows, queries.rows, which[several], (low[several], high[several]), keys.shared + _WORD, whole=True
+        )
+    return _spread(keys, which, low, high)
+
+
+def entries_of(block: EntryBlock, key: bytes) -> list[int]:
+    """The positions of the block's entries with this key."""
+    if not block.count:
+        return []
+    keys = _sorted_keys(block)
+    word = np.uint64(int.from_bytes(key[keys.shared : keys.shared + _WORD].ljust(_WORD, b"\0"), "big"))
+    low, high = int(keys.words.searchsorted(word)), int(keys.words.searchsorted(word, side="right"))
+    at = bisect_left(range(low, high), key, key=lambda n: block.key(keys.position(n))) + low
+    found: list[int] = []
+    while at < high and block.key(keys.position(at)) == key:
+        found.append(keys.position(at))
+        at += 1
+    return found
+
+
+def with_prefix(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, Int64s]:
+    """Positions of the prefixes (among those at `which`) and of the block's entries whose keys begin with them."""
+    if not block.count:
+        return _nothing()
+    keys = _sorted_keys(block)
+    all_keys = np.zeros(len(which), np.int64), np.full(len(which), block.count, np.int64)
+    low, high = _narrow(keys.rows, queries.rows, which, all_keys, 0, whole=False)
+    return _spread(keys, which, low, high)
+
+
+def _nothing() -> tuple[Int64s, Int64s]:
+    return np.empty(0, np.int64), np.empty(0, np.int64)
+
+
+def _spread(keys: _SortedKeys, which: Int64s, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+    """Each range of entries as single positions, beside its query."""
+    counts = np.maximum(high - low, 0)
+    before = np.cumsum(counts) - counts
+    found = np.arange(counts.sum()) - np.repeat(before - low, counts)
+    return np.repeat(which, counts), found if keys.order is None else keys.order[found]
+
+
+def _sorted_keys(block: EntryBlock) -> _SortedKeys:
+    """Worked out at the first lookup and kept with the block."""
+    if block.search is None:
+        block.search = _sort_keys(block)
+    return block.search
+
+
+def _sort_keys(block: EntryBlock) -> _SortedKeys:
+    starts, lengths = block.spans[:, 0], block.spans[:, 1] - block.spans[:, 0]
+    rows = Rows(block.data, starts, lengths)
+    every = slice(None)
+    shared = _common(block.key(0), block.key(block.count - 1))
+    # leaving few bytes out costs more than the ties that it saves
+    if shared < _WORTH_LEAVING_OUT or not _all_share(rows, shared):
+        shared = 0
+    words = rows.words(every, shared)
+    if (words[1:] >= words[:-1]).all():
+        ties = np.flatnonzero(words[1:] == words[:-1])
+        following = shared + _WORD
+        unsure = ties[rows.words(ties, following) >= rows.words(ties + 1, following)]
+        if not len(unsure) or _in_order(block, unsure):
+            return _SortedKeys(rows, shared, words, words[ties], None)
+    keys = block.entries().keys
+    # Hudi sorts by UTF-16 and searches by UTF-8: keys with rare characters are out of order
+    order = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
+    rows = Rows(block.data, starts[order], lengths[order])
+    words = rows.words(every, 0)
+    return _SortedKeys(rows, 0, words, words[1:][words[1:] == words[:-1]], order)
+
+
+def _in_order(block: EntryBlock, which: Int64s) -> bool:
+    """Whether these keys are none of them greater than the ones that follow them."""
+    return bool(pc.all(pc.less_equal(block.entries(which).keys, block.entries(which + 1).keys)).as_py())
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many first bytes are the same."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _all_share(rows: Rows, size: int) -> bool:
+    """Whether all strings begin with the same `size` bytes (as zeros count those behind the end)."""
+    every = slice(None)
+    for at in range(0, size, _WORD):
+        words = rows.words(every, at) & _MASKS[min(size - at, _WORD)]
+        if (words != words[0]).any():
+            return False
+    return True
+
+
+def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *, whole: bool) -> Ranges:
+    """Narrow each query's range of keys, which agree with it up to byte `at`, to those that begin with it; `whole`: to
+    those equal to it."""
+    low, high = (bound.copy() for bound in ranges)
+    sizes = queries.lengths[which]
+    open_ = np.flatnonzero((sizes > at) & (low < high))
+    while len(open_):
+        asked, mask = queries.words(which[open_], at), _MASKS[np.minimum(sizes[open_] - at, _WORD)]
+
+        def word(some: Int64s, position: Int64s, at: int = at, mask: Words = mask) -> Words:
+            return keys.words(position, at) & mask[some]
+
+        low[open_], high[open_] = _bisect(word, asked, low[open_], high[open_])
+        at += _WORD
+        open_ = open_[(sizes[open_] > at) & (low[open_] < high[open_])]
+
+    # keys that zeros would make equal to the query are shorter, and come first
+    def length(some: Int64s, position: Int64s) -> Any:
+        del some
+        return keys.lengths[position]
+
+    shortest, longest = _bisect(length, sizes, low, high)
+    return (shortest, longest) if whole else (shortest, high)
+
+
+def _bisect(read: Any, asked: Any, low: Int64s, high: Int64s) -> Ranges:
+    """First position in each range that is not below, and first that is above, what is asked."""
+    return _first(lambda found, some: found >= asked[some], read, low, high), _first(
+        lambda found, some: found > asked[some], read, low, high
+    )
+
+
+def _first(holds: Any, read: Any, low: Int64s, high: Int64s) -> Int64s:
+    low, high = low.copy(), high.copy()
+    some = np.flatnonzero(low < high)
+    while len(some):
+        middle = (low[some] + high[some]) >> 1
+        reached = holds(read(some, middle), some)
+        high[some[reached]] = middle[reached]
+        low[some[~reached]] = middle[~reached] + 1
+        some = some[low[some] < high[some]]
+    return low

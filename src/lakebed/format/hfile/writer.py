@@ -1,0 +1,294 @@
+"""Writing HFiles as Hudi's own writer does, from columns of sorted keys and values."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal import isal_zlib
+
+from lakebed.errors import InvalidRecord
+from lakebed.format.bloom import BloomFilter
+from lakebed.format.hashes import plain_strings, value_buffer
+from lakebed.format.hfile import blocks as blocks
+from lakebed.format.hfile.blocks import KEY_TAIL, BlockHandle
+from lakebed.format.hfile.spans import Int64s
+from lakebed.storage.parallel import side_by_side
+
+Codec = Literal["gzip", "none"]
+Write = Callable[[bytes], Any]
+
+BLOCK_BYTES: Final = 1 << 20
+# Hudi's reader reads key lengths as signed.
+MAX_KEY_BYTES: Final = 0x7FFF
+# Hudi's reader skips entries that start within the checksums' size of a block's end: so one checksum a block.
+_BYTES_PER_CHECKSUM: Final = 0x7FFFFFFF
+_CHECKSUM: Final = bytes(4)
+_GZIP_LEVEL: Final = 2
+_FIXED_BYTES: Final = 21
+# What is put together at a time; offsets of 32 bits hold it.
+_BATCH_BYTES: Final = 64 << 20
+_COMPARATOR: Final = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
+_NOWHERE: Final = 0xFFFFFFFFFFFFFFFF
+
+
+def write_hfile(
+    keys: Any,
+    values: Any,
+    *,
+    schema_json: str,
+    codec: Codec = "gzip",
+    block_size: int = BLOCK_BYTES,
+    bloom: BloomFilter | None = None,
+    hbase_keys: bool = False,
+    info: Mapping[bytes, bytes] | None = None,
+) -> bytes:
+    """The bytes of an HFile of these entries; the arguments are those of `HFileWriter`."""
+    parts: list[bytes] = []
+    writer = HFileWriter(
+        parts.append,
+        schema_json=schema_json,
+        codec=codec,
+        block_size=block_size,
+        bloom=bloom,
+        hbase_keys=hbase_keys,
+        info=info,
+    )
+    writer.write(keys, values)
+    writer.finish()
+    return b"".join(parts)
+
+
+class HFileWriter:
+    """An HFile written as its entries come, in ascending byte order of their keys; `write_to` takes the bytes.
+
+    - `schema_json`: the Avro schema of the values.
+    - `block_size`: bytes of entries in a block, but that an entry is never split.
+    - `bloom`: goes to the file as it is at the end, with the least and the greatest key beside it: whoever calls adds
+      the keys.
+    - `hbase_keys`: readers of Hudi before 1.0 can look up keys too (tables of version 6, and of 8 where they matter).
+    - `info`: more entries of the file info, or others than those of its own.
+    """
+
+    def __init__(
+        self,
+        write_to: Write,
+        *,
+        schema_json: str,
+        codec: Codec = "gzip",
+        block_size: int = BLOCK_BYTES,
+        bloom: BloomFilter | None = None,
+        hbase_keys: bool = False,
+        info: Mapping[bytes, bytes] | None = None,
+    ) -> None:
+        self._write_to = write_to
+        self._codec = {"gzip": blocks.GZIP, "none": blocks.NONE}[codec]
+        self._block_size = block_size
+        self._bloom = bloom
+        self._tail = KEY_TAIL if hbase_keys else b""
+        self._info = {b"schema": schema_json.encode(), **(info or {})}
+        self._offset = 0
+        self._index: list[BlockHandle] = []
+        # of the block that is not full yet: its first key and bytes
+        self._first_key = b""
+        self._begun: list[memoryview] = []
+        self._begun_bytes = 0
+        self._least: bytes | None = None
+        self._greatest: bytes | None = None
+        self._entries = self._key_bytes = self._value_bytes = 0
+
+    def write(self, keys: Any, values: Any) -> None:
+        """Append entries: any Arrow string or binary columns, no nulls. Raises `ValueError` where keys do not ascend,
+        `InvalidRecord` for a key of more than 32,767 bytes."""
+        keys, values = _binary(keys), _binary(values)
+        if len(keys) != len(values) or keys.null_count or values.null_count:
+            raise ValueError("keys and values must be as many as each other, without nulls")
+        if len(keys):
+            self._check_order(keys)
+            for first, count in _batches(keys, values):
+                self._write_batch(keys.slice(first, count), values.slice(first, count))
+
+    def finish(self) -> int:
+        """Write what is left, the indexes and the trailer. Gives the file's size."""
+        if self._begun:
+            self._emit_blocks([(self._first_key, b"".join(self._begun))])
+        metas = self._emit_metas()
+        load_on_open = self._offset
+        self._emit(blocks.ROOT_INDEX, b"".join(_index_entry(handle, self._cell_key) for handle in self._index))
+        self._emit(blocks.ROOT_INDEX, b"".join(_index_entry(handle, bytes) for handle in metas))
+        info_offset = self._offset
+        self._emit(blocks.FILE_INFO, blocks.file_info_payload(self._file_info()))
+        trailer: dict[int, int | bytes] = {
+            1: info_offset,
+            2: load_on_open,
+            3: self._key_bytes + self._value_bytes + _FIXED_BYTES * self._entries,
+            5: len(self._index),
+            6: len(metas),
+            7: self._entries,
+            8: 1,
+            9: self._index[0].offset if self._index else _NOWHERE,
+            10: self._index[-1].offset if self._index else 0,
+            11: _COMPARATOR,
+            12: self._codec,
+        }
+        self._put(blocks.trailer_bytes(trailer))
+        return self._offset
+
+    def _check_order(self, keys: pa.Array) -> None:
+        ascends = len(keys) < 2 or pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py()
+        first = keys[0].as_py()
+        if not ascends or (self._greatest is not None and first <= self._greatest):
+            raise ValueError("an HFile's keys must ascend in byte order, each once")
+        longest = pc.max(pc.binary_length(keys)).as_py()
+        if longest > MAX_KEY_BYTES:
+            raise InvalidRecord(
+                f"a key has {longest} bytes",
+                hint=f"Keys in the metadata table have at most {MAX_KEY_BYTES} bytes.",
+            )
+        self._least = first if self._least is None else self._least
+        self._greatest = keys[len(keys) - 1].as_py()
+
+    def _write_batch(self, keys: pa.Array, values: pa.Array) -> None:
+        key_sizes, value_sizes = np.diff(value_buffer(keys)[1]), np.diff(value_buffer(values)[1])
+        self._entries += len(keys)
+        self._key_bytes += int(key_sizes.sum())
+        self._value_bytes += int(value_sizes.sum())
+        ends = np.cumsum(key_sizes + value_sizes + _FIXED_BYTES)
+        data = memoryview(_entry_bytes(keys, values, key_sizes, value_sizes))
+        full: list[tuple[bytes, bytes | memoryview]] = []
+        start = 0
+        for row in _block_starts(ends, self._begun_bytes, self._block_size):
+            begin, end = (int(ends[at - 1]) if at else 0 for at in (start, row))
+            if row:
+                self._begin(keys, start, data[begin:end])
+            full.append((self._first_key, self._begun[0] if len(self._begun) == 1 else b"".join(self._begun)))
+            self._begun, self._begun_bytes, start = [], 0, row
+        self._emit_blocks(full)
+        begin = int(ends[start - 1]) if start else 0
+        self._begin(keys, start, memoryview(bytes(data[begin:])))
+
+    def _begin(self, keys: pa.Array, row: int, data: memoryview) -> None:
+        if not self._begun:
+            self._first_key = keys[row].as_py()
+        self._begun.append(data)
+        self._begun_bytes += len(data)
+
+    def _emit_blocks(self, payloads: list[tuple[bytes, bytes | memoryview]]) -> None:
+        for (key, payload), stored in zip(payloads, self._stored([data for _, data in payloads]), strict=True):
+            # as Hudi writes it: not where the block before lies but where this one does
+            previous = self._offset if self._index else -1
+            offset = self._offset
+            self._index.append(BlockHandle(key, offset, self._emit_stored(blocks.DATA, stored, len(payload), previous)))
+
+    def _stored(self, payloads: list[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        threads = min(4, os.cpu_count() or 1, len(payloads))
+        if threads < 2 or self._codec == blocks.NONE:
+            yield from map(self._deflate, payloads)
+            return
+        yield from side_by_side(self._deflate, payloads, threads)
+
+    def _deflate(self, payload: bytes | memoryview) -> bytes | memoryview:
+        return isal_zlib.compress(payload, _GZIP_LEVEL, 31) if self._codec == blocks.GZIP else payload
+
+    def _emit(self, magic: bytes, payload: bytes) -> int:
+        return self._emit_stored(magic, self._deflate(payload), len(payload), -1)
+
+    def _emit_stored(self, magic: bytes, stored: bytes | memoryview, plain: int, previous: int) -> int:
+        size = blocks.HEADER.size + len(stored)
+        on_disk = len(stored) + len(_CHECKSUM)
+        head = blocks.HEADER.pack(magic, on_disk, plain, previous, 0, _BYTES_PER_CHECKSUM, size)
+        self._put(b"".join([head, stored, _CHECKSUM]))
+        return size + len(_CHECKSUM)
+
+    def _put(self, data: bytes) -> None:
+        self._write_to(data)
+        self._offset += len(data)
+
+    def _emit_metas(self) -> list[BlockHandle]:
+        if self._bloom is None:
+            return []
+        offset = self._offset
+        return [BlockHandle(b"bloomFilter", offset, self._emit(blocks.META, self._bloom.to_text().encode()))]
+
+    def _cell_key(self, row: bytes) -> bytes:
+        return struct.pack(">H", len(row)) + row + self._tail
+
+    def _file_info(self) -> Mapping[bytes, bytes]:
+        count = max(self._entries, 1)
+        info = {
+            b"MAX_MEMSTORE_TS_KEY": bytes(8),
+            **self._key_info(),
+            b"hfile.LASTKEY": b"" if self._greatest is None else self._cell_key(self._greatest),
+            b"hfile.AVG_KEY_LEN": struct.pack(">i", self._key_bytes // count),
+            b"hfile.CREATE_TIME_TS": struct.pack(">q", time.time_ns() // 1_000_000),
+            b"hfile.AVG_VALUE_LEN": struct.pack(">i", self._value_bytes // count),
+            b"KEY_VALUE_VERSION": struct.pack(">i", 1),
+            **self._info,
+        }
+        if self._greatest is None and self._tail:
+            # HBase's reader opens no file with an empty one
+            del info[b"hfile.LASTKEY"]
+        return info
+
+    def _key_info(self) -> Mapping[bytes, bytes]:
+        if self._bloom is None:
+            return {}
+        code = {b"bloomFilterTypeCode": self._bloom.type_code.encode()}
+        if self._least is None or self._greatest is None:
+            return code
+        return {**code, b"minRecordKey": self._least, b"maxRecordKey": self._greatest}
+
+
+def _binary(column: Any) -> pa.Array:
+    array = plain_strings(column)
+    if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
+        return array.cast(pa.large_binary())
+    return array.cast(pa.binary())
+
+
+def _batches(keys: pa.Array, values: pa.Array) -> Iterator[tuple[int, int]]:
+    """First entry and number of runs that make no more than the bytes of a batch (or one entry)."""
+    sizes = np.diff(value_buffer(keys)[1]) + np.diff(value_buffer(values)[1]) + _FIXED_BYTES
+    ends, first = np.cumsum(sizes), 0
+    while first < len(ends):
+        limit = (int(ends[first - 1]) if first else 0) + _BATCH_BYTES
+        last = max(int(np.searchsorted(ends, limit, side="right")), first + 1)
+        yield first, last - first
+        first = last
+
+
+def _block_starts(ends: Int64s, begun: int, size: int) -> Iterator[int]:
+    """Entries that begin a new block, where `begun` bytes of a block are there already."""
+    start, row = -begun, 0
+    while True:
+        # a block takes one entry whatever its size
+        first = row if begun else row + 1
+        row = max(int(np.searchsorted(ends, start + size, side="right")), first)
+        if row >= len(ends):
+            return
+        yield row
+        start, begun = int(ends[row - 1]) if row else 0, 0
+
+
+def _entry_bytes(keys: pa.Array, values: pa.Array, key_sizes: Int64s, value_sizes: Int64s) -> pa.Buffer:
+    """The entries back to back: lengths, row, the rest of the cell key, value, version 0."""
+    heads = np.empty(len(keys), [("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
+    heads["key"], heads["value"], heads["row"] = key_sizes + 12, value_sizes, key_sizes
+    offsets = np.arange(0, 10 * len(keys) + 1, 10, dtype=np.int32)
+    head = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(heads)])
+    narrow = [head, *(column.cast(pa.binary()) for column in (keys, values))]
+    cells = pc.binary_join_element_wise(
+        narrow[0], narrow[1], pa.scalar(KEY_TAIL, pa.binary()), narrow[2], pa.scalar(b"\0", pa.binary()), b""
+    )
+    return cells.buffers()[2]
+
+
+def _index_entry(handle: BlockHandle, key_of: Callable[[bytes], bytes]) -> bytes:
+    key = key_of(handle.key)
+    return struct.pack(">qi", handle.offset, handle.size) + blocks.vint(len(key)) + key

@@ -1,0 +1,220 @@
+"""Writing one base file with everything Hudi expects around it: marker, partition metadata, meta columns, footer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Task
+from lakebed.errors import CommitConflict
+from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
+from lakebed.format.bloom import BloomFilter, all_ones
+from lakebed.format.column_ranges import ColumnRanges, as_stream
+from lakebed.format.file_names import base_file_name
+from lakebed.format.key_range import KeyRange
+from lakebed.format.parquet_writer import ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
+from lakebed.format.properties import dump_properties
+from lakebed.merge.meta_columns import constant, sequence_numbers
+from lakebed.metadata.kinds.key_changes import KeyChanges
+from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakebed.slices.listing import PARTITION_METADATA
+from lakebed.storage.base import Storage
+from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
+from lakebed.upkeep.changed_keys import tell_changes
+
+# Shares of the maximum size of a file: less is not worth filling, and so much is written without asking.
+_AS_GOOD_AS_FULL = 32
+_PART = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """How base files of this table are written: columns and Avro schema with meta, Parquet and bloom settings.
+
+    `range_columns` are those whose ranges are told. `change_fields` asks for the keys that come and go, with these
+    fields of them (None: nobody asks). `sort` keeps the rows of a file in the order of their keys.
+    """
+
+    schema: pa.Schema
+    avro_schema: str
+    settings: WriteSettings
+    populate_meta: bool = True
+    range_columns: tuple[str, ...] = ()
+    change_fields: tuple[str, ...] | None = None
+    sort: bool = False
+
+    def parquet(self) -> ParquetSettings:
+        s = self.settings
+        level = s.compression_level if s.compression_codec.lower() == "zstd" else None
+        rows = SORTED_ROW_GROUP_ROWS if self.sort else ROW_GROUP_ROWS
+        return ParquetSettings(compression=s.compression_codec, level=level, row_group_rows=rows)
+
+    def bloom(self) -> BloomFilter | None:
+        """An empty filter to fill, or None where the one-byte filter that holds every key is written."""
+        s = self.settings
+        if not s.bloom_filter:
+            return None
+        if s.bloom_type == "SIMPLE":
+            return BloomFilter.simple(s.bloom_entries, s.bloom_fpp)
+        return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.bloom_max_entries)
+
+
+@dataclass(slots=True)
+class FileWriter:
+    """One new base file of a file group. `write` takes batches in the file's schema but for `_hoodie_file_name`."""
+
+    storage: Storage
+    format: FileFormat
+    instant: str
+    partition: str
+    file_id: str
+    task: Task
+    kind: MarkerKind
+    bloom: BloomFilter | None
+    keys: KeyRange = field(default_factory=KeyRange)
+    encodings: Mapping[str, str] | None = None
+    rows: int = 0
+    name: str = ""
+    ranges: bytes | None = None
+    changes: KeyChanges | None = None
+    started: float = field(default_factory=time.monotonic)
+    _writer: BaseFileWriter | None = None
+
+    def __post_init__(self) -> None:
+        if self.format.change_fields is not None and self.format.populate_meta:
+            self.changes = KeyChanges(self.format.change_fields)
+
+    @property
+    def path(self) -> str:
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+    @property
+    def size(self) -> int:
+        return self._writer.bytes_written if self._writer else 0
+
+    def room(self, limit: int, coming: pa.RecordBatch) -> int:
+        """How many of the rows that come next are to be written before the file is asked again whether it is below
+        `limit` bytes; 0 when it is as good as full.
+
+        What came before says nothing of them: so many are let in as fit even if they do not get smaller in the file, or
+        a small part of the limit, by which a file may outgrow it.
+        """
+        left = limit - (self._writer.most_bytes if self._writer else 0)
+        if left < coming.nbytes and self.rows:
+            left = limit - self.size
+            if left < limit // _AS_GOOD_AS_FULL:
+                return 0
+        left = max(left, limit // _PART)
+        fits = coming.num_rows
+        while fits > 1 and (size := coming.slice(0, fits).nbytes) > left:
+            fits = max(1, min(fits - 1, fits * left // size))
+        return fits
+
+    def open(self) -> None:
+        """Put the marker, then open the file: a file without marker would outlive a failed write."""
+        self.name = base_file_name(self.file_id, self.task.write_token, self.instant)
+        write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
+        format_ = self.format
+        ranges = ColumnRanges(format_.schema, format_.range_columns) if format_.range_columns else None
+        self._writer = BaseFileWriter(
+            self.storage.create(self.path), format_.schema, format_.parquet(), self.encodings, ranges
+        )
+
+    def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
+        """`new_keys` are the record keys that the file's previous version did not hold (None: all of the batch)."""
+        if self._writer is None:
+            self.open()
+        assert self._writer is not None
+        if self.format.populate_meta:
+            added = batch.column(RECORD_KEY) if new_keys is None else new_keys
+            if len(added):
+                self.keys.add(added)
+                if self.bloom is not None:
+                    self.bloom.add(added)
+        if new_keys is None and self.changes is not None:
+            self.changes.added(batch)
+        at = self.format.schema.get_field_index(FILE_NAME)
+        name = (
+            constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
+        )
+        columns = [name if i == at else batch.column(f.name) for i, f in enumerate(self.format.schema)]
+        self._writer.write(pa.RecordBatch.from_arrays(columns, names=self.format.schema.names))
+        self.rows += batch.num_rows
+
+    def close(self) -> int:
+        """Write the footer and make the file visible; gives its size."""
+        if self._writer is None:
+            self.open()
+        assert self._writer is not None
+        low, high = self.keys.range()
+        filled = self.bloom if self.bloom is not None else all_ones()
+        size = self._writer.close(
+            base_file_footer(
+                avro_schema_with_meta=self.format.avro_schema,
+                min_key=low,
+                max_key=high,
+                bloom=filled if self.format.populate_meta else None,
+            )
+        )
+        found = self._writer.range_row()
+        self.ranges = None if found is None else as_stream(found)
+        self._writer = None
+        self._check_wanted()
+        return size
+
+    def _check_wanted(self) -> None:
+        """A task attempt that outlives its write finds its marker gone, and nobody would look for its file any more."""
+        if self.storage.head(marker_path(self.instant, self.partition, self.name, self.kind)) is None:
+            self.storage.delete(self.path)
+            raise CommitConflict(
+                f"instant {self.instant} was over before {self.storage.url(self.path)} was written",
+                hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
+                context={"instant": self.instant, "path": self.path},
+            )
+
+    def told_changes(self) -> dict[str, Any]:
+        """What the file's status says of its keys: the changes themselves, or where they lie when they are many."""
+        return {} if self.changes is None else tell_changes(self.storage, self.instant, self.path, self.changes)
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+            self._writer = None
+
+    @property
+    def millis(self) -> int:
+        return int((time.monotonic() - self.started) * 1000)
+
+
+def with_meta(
+    rows: pa.RecordBatch, keys: pa.Array, format_: FileFormat, instant: str, partition: str, task: Task
+) -> pa.RecordBatch:
+    """New rows in the file's schema: fresh meta columns in front (all null where the table keeps none)."""
+    n = rows.num_rows
+    if format_.populate_meta:
+        meta: dict[str, Any] = {
+            COMMIT_TIME: constant(instant, n),
+            COMMIT_SEQNO: sequence_numbers(instant, task, n),
+            RECORD_KEY: keys,
+            PARTITION_PATH: constant(partition, n),
+            FILE_NAME: pa.nulls(n, pa.string()),
+        }
+    else:
+        meta = {name: pa.nulls(n, pa.string()) for name in META_COLUMNS}
+    columns = [meta[f.name] if f.name in meta else rows.column(f.name) for f in format_.schema]
+    return pa.RecordBatch.from_arrays(columns, names=format_.schema.names)
+
+
+def write_partition_metadata(storage: Storage, partition: str, instant: str) -> None:
+    """Make the folder a partition for Hudi's readers; does nothing where it is one."""
+    depth = len(partition.split("/")) if partition else 0
+    body = dump_properties(
+        {"commitTime": instant, "partitionDepth": str(depth)}, "partition metadata", datetime.now(UTC)
+    )
+    storage.put_if_absent(f"{partition}/{PARTITION_METADATA}" if partition else PARTITION_METADATA, body)

@@ -1,0 +1,72 @@
+"""What an action tells a secondary index: values that records have now, and had before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.hashes import plain_strings
+from lakebed.metadata.keys import secondary_keys
+from lakebed.metadata.kinds import secondary_records
+from lakebed.metadata.kinds.key_changes import IS, KEY, WAS, field_of
+from lakebed.metadata.kinds.record_index_updates import GroupChanges
+from lakebed.metadata.routing import Records
+from lakebed.metadata.schemas import RecordForm
+
+# From this index version on records without a value are in the index too.
+_FIRST_WITH_NULLS = 2
+
+
+def secondary_index_records(
+    groups: Sequence[GroupChanges], field: str, form: RecordForm, *, index_version: int
+) -> Records:
+    """Records of the index on a field: the value of each key that came or changed, and deletes of what it was.
+
+    A record that moves to another file group with its value is deleted and inserted, which is an insert.
+    """
+    deleted = [_texts(g.changes, field, WAS, index_version) for g in groups]
+    written = [_texts(g.changes, field, IS, index_version) for g in groups]
+    keys, values = entries(_joined(written), form)
+    gone = _joined(deleted)
+    return Records(keys, values, pc.unique(secondary_keys(gone["value"], gone["record_key"])))
+
+
+def entries(pairs: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
+    """Keys and values of the index entries of (`value`, `record_key`), each pair once."""
+    if not pairs.num_rows:
+        return pa.array([], pa.string()), pa.array([], pa.binary())
+    live = pairs.append_column("is_deleted", pa.repeat(pa.scalar(False), pairs.num_rows))
+    keys, values = secondary_records.encode(live, form)
+    # the payload is the same for all of them
+    once = pc.unique(keys)
+    return once, values.slice(0, len(once))
+
+
+def indexed_pairs(values: pa.Array, keys: pa.Array, index_version: int) -> pa.Table:
+    """`value` and `record_key` of what an index of this version holds."""
+    pairs = pa.table({"value": plain_strings(values), "record_key": plain_strings(keys)})
+    return pairs if index_version >= _FIRST_WITH_NULLS else pairs.filter(pairs["value"].is_valid())
+
+
+def pairs_of(changes: pa.Table, field: str, index_version: int) -> pa.Table:
+    """`value`, `record_key` and `came`: what of a file group's changes an index on the field gets and loses."""
+    parts = [(_texts(changes, field, side, index_version), side == IS) for side in (WAS, IS)]
+    flagged = [pairs.append_column("came", pa.repeat(pa.scalar(came), pairs.num_rows)) for pairs, came in parts]
+    return pa.concat_tables(flagged).combine_chunks()
+
+
+def _texts(changes: pa.Table, field: str, side: str, index_version: int) -> pa.Table:
+    """The pairs of the records that were there before (`was`) or are there now (`is`), where the value is not the same
+    on both sides."""
+    before, after = field_of(changes, field)
+    same = pc.or_(pc.fill_null(pc.equal(before, after), False), pc.and_(before.is_null(), after.is_null()))
+    stays = pc.and_(pc.and_(changes[WAS], changes[IS]), same)
+    rows = changes.filter(pc.and_(changes[side], pc.invert(stays)))
+    return indexed_pairs(rows[f"{side}.{field}"], rows[KEY], index_version)
+
+
+def _joined(pairs: Sequence[pa.Table]) -> pa.Table:
+    empty = pa.table({"value": pa.array([], pa.string()), "record_key": pa.array([], pa.string())})
+    return pa.concat_tables([empty, *pairs])

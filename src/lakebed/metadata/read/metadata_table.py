@@ -1,0 +1,316 @@
+"""`MetadataTable`: what the metadata table knows about its table: files, statistics, where records are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile, InvalidOption
+from lakebed.metadata.keys import (
+    ALL_PARTITIONS,
+    FILE_KEY_LENGTH,
+    column_prefix,
+    file_group,
+    file_keys,
+    partition_identifier,
+    partition_of,
+    secondary_file_groups,
+    secondary_prefixes,
+)
+from lakebed.metadata.kinds import bloom_records, files_records, record_index_records, secondary_records
+from lakebed.metadata.layout import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    data_partition_of,
+    is_of_partition,
+)
+from lakebed.metadata.read.lookup import (
+    Decode,
+    decoded,
+    distinct_texts,
+    keys_by_group,
+    slice_by_keys,
+    slice_by_prefixes,
+    whole_slice,
+)
+from lakebed.metadata.read.merge_records import Layer, alive, newest, newest_files
+from lakebed.metadata.read.stats_lookup import Stats, Types, read_stats
+from lakebed.metadata.store.slices import MetadataSlices, open_slices
+from lakebed.model import FileSlice
+from lakebed.storage.base import Storage
+from lakebed.storage.parallel import side_by_side, waits
+from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import Timeline
+
+FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
+_BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_records.SCHEMA)[1:4]])
+_SECONDARY_FOUND = pa.schema(list(secondary_records.SCHEMA)[:2])
+_DECODED_TOGETHER = 1 << 18
+# The files of up to so many partition paths are looked up; for more of them all are read.
+_FEW_PARTITIONS = 16
+# So many keys are looked up by one thread where storage answers at once.
+_FEW_KEYS = 1_000
+_READERS = 8
+# Answers for different partition paths that are kept.
+_KEPT_LISTINGS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataTable:
+    """One table's metadata table at one moment. Ask `has` before a lookup: of a partition that the table does not keep
+    complete it raises `InvalidOption`.
+
+    Everything is read when asked for: a partition is listed once, `files` is read whole and kept, of the others only
+    the blocks that may hold what is asked.
+    """
+
+    slices: MetadataSlices
+    _listed: dict[frozenset[str], pa.Table] = field(default_factory=dict[frozenset[str], pa.Table], repr=False)
+
+    def has(self, partition: str) -> bool:
+        """Whether the metadata table has this partition, complete."""
+        return partition in self.slices.partitions
+
+    def partitions(self) -> tuple[str, ...]:
+        """Partition paths of the data table, sorted ("" for a table without partitions)."""
+        rows = self._all_files
+        listed = rows.filter(pc.and_(pc.equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
+        return tuple(sorted(map(partition_of, listed["name"].to_pylist())))
+
+    def files(self, partitions: Collection[str] | None = None) -> pa.Table:
+        """`partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all.
+        Those of replaced file groups are among them until they are cleaned away. On version 6 a size of 1 is no size:
+        releases before 1.0 note the log files of a rollback with it."""
+        few = partitions is not None and len(partitions) <= _FEW_PARTITIONS and "_all_files" not in self.__dict__
+        rows = self._files_of(partitions) if few and partitions is not None else self._all_files
+        rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
+        if partitions is not None:
+            wanted = pa.array([partition_identifier(p) for p in partitions], pa.string())
+            rows = rows.filter(pc.is_in(rows["key"], value_set=wanted))
+        paths = rows["key"].combine_chunks().dictionary_encode()
+        names = pa.array([partition_of(text) for text in paths.dictionary.to_pylist()], pa.string())
+        return pa.Table.from_arrays([names.take(paths.indices), rows["name"], rows["size"]], schema=FILES_LISTED)
+
+    def column_stats(
+        self,
+        columns: Sequence[str] | None = None,
+        partitions: Collection[str] | None = None,
+        types: Types | None = None,
+    ) -> Stats:
+        """Stats of files, one table of `stats_schema` a column that has some, for some columns (dotted paths) and
+        partition paths, or all. `types` says the columns' types (see `stats_records.decode`)."""
+        prefixes = [
+            column_prefix(column, partition)
+            for column in columns or ()
+            for partition in ([None] if partitions is None else partitions)
+        ]
+        found = self._stats(COLUMN_STATS, None if columns is None else prefixes, types)
+        if columns is None and partitions is not None:
+            named = pa.array([column_prefix(column, p) for column in found for p in partitions], pa.string())
+            starts = {c: pc.utf8_slice_codeunits(table["key"], 0, 24) for c, table in found.items()}
+            found = {c: table.filter(pc.is_in(starts[c], value_set=named)) for c, table in found.items()}
+        return found
+
+    def partition_stats(self, columns: Sequence[str] | None = None, types: Types | None = None) -> Stats:
+        """Stats of partition paths (in `file_name`), one table a column that has some."""
+        return self._stats(PARTITION_STATS, None if columns is None else [column_prefix(c) for c in columns], types)
+
+    def bloom_filters(self, files: Iterable[tuple[str, str]]) -> pa.Table:
+        """`partition`, `file_name`, `type`, `timestamp` and `bloom` (the filter's text) of the base files, given as
+        (partition path, file name), that have a filter."""
+        return self._blooms(BLOOM_FILTERS, files)
+
+    def record_locations(self, keys: Any, partition: str | None = None) -> pa.Table:
+        """`key`, `partition`, `file_id` and `instant` of those record keys that are in the record index.
+
+        A partitioned record index is asked for one partition path, or for all of them (None); a key may then have
+        several locations. Keys asked for twice are answered once.
+        """
+        self._check(RECORD_INDEX)
+        by_path: dict[str | None, list[FileSlice]] = {}
+        for file_slice in self._file_slices(RECORD_INDEX):
+            by_path.setdefault(data_partition_of(file_slice.file_id), []).append(file_slice)
+        asked: list[tuple[FileSlice, pa.Array]] = []
+        texts = distinct_texts(keys)
+        for path, slices in by_path.items():
+            if path is None or partition is None or path == partition:
+                asked += self._routed(slices, texts, file_group(texts, len(slices)))
+        found = self._merged(asked, slice_by_keys, record_index_records.decode)
+        return found if found is not None else record_index_records.SCHEMA.empty_table()
+
+    def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
+        """`value` and `record_key` of the records whose indexed field has one of these values (Java's texts, null too);
+        `name` is the index's partition."""
+        self._check(name)
+        slices = self._file_slices(name)
+        prefixes = pc.unique(secondary_prefixes(values))
+        if self._index_version(name) < 2 or self._is_polluted(name):
+            asked = [(file_slice, prefixes) for file_slice in slices]
+        else:
+            asked = self._routed(slices, prefixes, secondary_file_groups(prefixes, len(slices), version=2))
+        found = self._merged(asked, slice_by_prefixes, secondary_records.decode)
+        if found is None:
+            return _SECONDARY_FOUND.empty_table()
+        return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
+
+    def expression_stats(
+        self, name: str, types: Types | None = None, partitions: Collection[str] | None = None
+    ) -> tuple[Stats, Stats]:
+        """Stats of an expression index of that kind, of files and of partition paths, by source column; `name` is the
+        index's partition. With `partitions` those of files in these partition paths, of the columns in `types`."""
+        prefixes = None
+        if partitions is not None:
+            prefixes = [column_prefix(column, path) for column in types or {} for path in partitions]
+        found = self._stats(name, prefixes, types)
+        of_files = {c: pc.equal(pc.utf8_length(table["key"]), FILE_KEY_LENGTH) for c, table in found.items()}
+        files = {c: table.filter(of_files[c]) for c, table in found.items()}
+        return files, {c: table.filter(pc.invert(of_files[c])) for c, table in found.items()}
+
+    def expression_bloom_filters(self, name: str, files: Iterable[tuple[str, str]]) -> pa.Table:
+        """As `bloom_filters`, from an expression index of that kind."""
+        return self._blooms(name, files)
+
+    def entries(self, partition: str) -> Iterator[pa.Table]:
+        """Every live entry of `files`, `bloom_filters`, `record_index` or a secondary index, one table a file group."""
+        self._check(partition)
+        decode = _DECODERS.get(partition, secondary_records.decode)
+        for file_slice in self._file_slices(partition):
+            layers = whole_slice(self.slices, file_slice)
+            found = decoded(alive(layers) if partition == FILES else newest(layers), decode)
+            if found:
+                table = pa.concat_tables(found)
+                yield newest_files(table) if partition == FILES else table
+
+    @cached_property
+    def _all_files(self) -> pa.Table:
+        found = list(self.entries(FILES))
+        return pa.concat_tables(found).combine_chunks() if found else files_records.SCHEMA.empty_table()
+
+    def _files_of(self, partitions: Collection[str]) -> pa.Table:
+        """The records of some partition paths alone: of a table with many files most are not decoded."""
+        known = self._listed.get(frozenset(partitions))
+        if known is not None:
+            return known
+        keys = pa.array(sorted({partition_identifier(p) for p in partitions}), pa.string())
+        found: list[pa.Table] = []
+        for file_slice in self._file_slices(FILES):
+            rows = alive(slice_by_keys(self.slices, file_slice, keys))
+            if rows is not None:
+                tables = decoded(rows.filter(pc.is_in(rows["key"], value_set=keys)), files_records.decode)
+                found += [newest_files(pa.concat_tables(tables))] if tables else []
+        rows = pa.concat_tables(found).combine_chunks() if found else files_records.SCHEMA.empty_table()
+        if len(self._listed) >= _KEPT_LISTINGS:
+            self._listed.clear()
+        self._listed[frozenset(partitions)] = rows
+        return rows
+
+    @staticmethod
+    def _is_live(rows: pa.Table) -> pa.ChunkedArray:
+        """Deletes without a file that they delete are no news to a reader."""
+        return pc.and_(rows["name"].is_valid(), pc.invert(pc.fill_null(rows["is_deleted"], True)))
+
+    def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
+        self._check(partition)
+        wanted = None if prefixes is None else pa.array(prefixes, pa.string())
+        return read_stats(self.slices, self._file_slices(partition), wanted, types)
+
+    def _blooms(self, partition: str, files: Iterable[tuple[str, str]]) -> pa.Table:
+        self._check(partition)
+        asked_files = list(dict.fromkeys(files))
+        paths, names = [path for path, _ in asked_files], [name for _, name in asked_files]
+        keys = file_keys(paths, names)
+        slices = self._file_slices(partition)
+        if self._is_polluted(partition):
+            asked = [(file_slice, keys) for file_slice in slices]
+        else:
+            asked = self._routed(slices, keys, file_group(keys, len(slices)))
+        found = self._merged(asked, slice_by_keys, bloom_records.decode)
+        if found is None:
+            return _BLOOMS_FOUND.empty_table()
+        found = found.filter(pc.invert(found["is_deleted"]))
+        at = pc.index_in(found["key"], value_set=keys)
+        columns = [pa.array(paths, pa.string()).take(at), pa.array(names, pa.string()).take(at)]
+        columns += [found[name] for name in _BLOOMS_FOUND.names[2:]]
+        return pa.Table.from_arrays(columns, schema=_BLOOMS_FOUND)
+
+    def _merged(
+        self,
+        asked: Sequence[tuple[FileSlice, pa.Array]],
+        read: Callable[[MetadataSlices, FileSlice, pa.Array], list[Layer]],
+        decode: Decode[pa.Table],
+    ) -> pa.Table | None:
+        def ask(one: tuple[FileSlice, pa.Array]) -> pa.Table | None:
+            rows = newest(read(self.slices, *one))
+            if rows is None or read is not slice_by_keys:
+                return rows
+            return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
+
+        few = sum(len(keys) for _, keys in asked) <= _FEW_KEYS and not waits(self.slices.storage)
+        answers = [rows for rows in side_by_side(ask, asked, 1 if few else _READERS) if rows is not None]
+        # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
+        together = sum(map(len, answers)) <= _DECODED_TOGETHER
+        parts = [pa.concat_tables(answers)] if answers and together else answers
+        found = [table for rows in parts for table in decoded(rows, decode)]
+        return pa.concat_tables(found).unify_dictionaries() if found else None
+
+    def _routed(
+        self, slices: Sequence[FileSlice], keys: pa.Array, groups: np.ndarray[Any, Any]
+    ) -> list[tuple[FileSlice, pa.Array]]:
+        """The slices that keys go to, with their keys."""
+        by_group = keys_by_group(keys, groups, len(slices))
+        return [(s, own) for s, own in zip(slices, by_group, strict=True) if len(own)]
+
+    def _is_polluted(self, partition: str) -> bool:
+        """Whether file groups of another index lie in the partition: then a key may be in any group."""
+        return any(not is_of_partition(partition, s.file_id) for s in self._file_slices(partition))
+
+    def _index_version(self, partition: str) -> int:
+        definition = self.slices.definitions.get(partition)
+        return definition.version if definition else 2 if self.slices.data_config.version >= 9 else 1
+
+    def _file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """The partition's slices. None at all is damage, not an empty index: only a partitioned record index begins
+        without file groups."""
+        found = self.slices.file_slices(partition)
+        definition = self.slices.definitions.get(partition) if not found else None
+        if found or (definition and definition.options.get("isPartitioned") == "true"):
+            return found
+        raise CorruptFile(
+            f"partition {partition!r} of the metadata table at {self.slices.storage.url()} has no file groups",
+            hint="Its folder was lost: drop the index and create it again.",
+            context={"path": partition},
+        )
+
+    def _check(self, partition: str) -> None:
+        if not self.has(partition):
+            raise InvalidOption(
+                f"the metadata table has no partition {partition!r}",
+                hint=f"It has {', '.join(self.slices.partitions)}.",
+                context={"partition": partition},
+            )
+
+
+def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:
+    """The metadata table of the table with this storage, properties and timeline; None where it has none.
+
+    Reads its properties and lists its timeline, nothing else. Raises `CorruptFile` where the properties name a metadata
+    table that is not there.
+    """
+    slices = open_slices(storage, config, timeline)
+    return None if slices is None else MetadataTable(slices)
+
+
+_DECODERS: dict[str, Decode[pa.Table]] = {
+    FILES: files_records.decode,
+    BLOOM_FILTERS: bloom_records.decode,
+    RECORD_INDEX: record_index_records.decode,
+}

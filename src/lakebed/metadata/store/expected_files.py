@@ -1,0 +1,281 @@
+"""What completed instants of a metadata table say that lies in its folders, held against what does: a log file that was
+cut or lost would take rows from every answer without a word."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from lakebed.errors import CorruptFile
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.log_file import BlockType
+from lakebed.format.log_scan import BlockHead
+from lakebed.format.properties import parse_properties
+from lakebed.metadata.layout import (
+    INITIAL_INSTANT,
+    RECORD_INDEX,
+    data_partition_of,
+    group_number,
+    is_of_partition,
+    parse_files,
+)
+from lakebed.metadata.store.group_files import CREATION_TOKEN
+from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
+from lakebed.storage.base import Storage
+from lakebed.timeline.timeline import Timeline, load_timeline
+
+WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False})"
+WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
+_INSTANT_DIGITS = 17
+_BUILDS = ("BULK_INSERT", "BULK_INSERT_PREPPED")
+_PARTITION_METADATA = ".hoodie_partition_metadata"
+_KEPT_BYTES = 16 << 20
+_BYTES_AN_INSTANT = 500
+_BYTES_AN_EXTENT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The bytes of a file that a completed instant wrote; `based_on` is the instant of the slice that it went to, or
+    whose place it took."""
+
+    instant: Instant
+    start: int
+    end: int
+    based_on: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedFiles:
+    """The extents of each file, by partition and name, and when each partition was built (last), as far as the bodies
+    on the active timeline tell."""
+
+    files: Mapping[str, Mapping[str, Sequence[Extent]]]
+    built: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> ExpectedFiles:
+        """Reads the bodies of the delta commits since the last compaction, and of all else that wrote files."""
+        files: dict[str, dict[str, list[Extent]]] = defaultdict(lambda: defaultdict(list))
+        built: dict[str, str] = {}
+        for written in _written(timeline, _that_count(timeline)):
+            for partition, name, extent in written.extents:
+                files[partition][name].append(extent)
+                if written.is_build:
+                    built[partition] = max(built.get(partition, ""), done(extent.instant))
+        return cls(files, built)
+
+    def check_folder(self, timeline: Timeline, partition: str, sizes: Mapping[str, int]) -> None:
+        """Raise `CorruptFile` where a file that readers need is not in the partition's folder (`sizes` by name), or is
+        shorter than it was written."""
+        named = self.files.get(partition)
+        if not named:
+            return
+        newest = _newest_bases(timeline, partition, sizes)
+        replaced = timeline.replaced_files()
+        gone: list[tuple[str, Extent]] = []
+        for name, extents in named.items():
+            file = parse_files(partition, name, 0)
+            if file is None or (partition, file.file_id) in replaced:
+                continue
+            last = max(extents, key=lambda extent: extent.end)
+            size = sizes.get(name)
+            if size is None:
+                if _is_needed(file, extents, newest.get(file.file_id, ""), timeline.config.version):
+                    gone.append((name, last))
+            elif size < last.end:
+                raise damaged(timeline.storage, f"{partition}/{name}", f"has {size} bytes of {last.end}", offset=size)
+        if gone:
+            self._check_gone(timeline, partition, gone)
+
+    def check_log(self, log: LogFile, heads: Sequence[BlockHead], timeline: Timeline) -> None:
+        """Raise `CorruptFile` where bytes that a completed instant wrote are not whole blocks of that instant.
+
+        What no completed instant names is a write that did not end: it may be torn.
+        """
+        extents = self.files.get(log.partition, {}).get(log.name)
+        if extents is None:
+            if timeline.config.version < 8 or _is_creation(log) or timeline.is_completed(log.instant):
+                return
+            extents = [Extent(Instant(log.instant, Action.DELTACOMMIT, State.COMPLETED), 0, log.size)]  # archived
+        for extent in extents:
+            inside = [head for head in heads if head.offset < extent.end and head.end > extent.start]
+            wrong = next((h for h in inside if not _is_block_of(h, extent.instant.time)), None)
+            if wrong is not None or not inside:
+                offset = wrong.offset if wrong is not None else extent.start
+                what = f"holds no whole block of instant {extent.instant.time} at offset {offset}"
+                raise damaged(timeline.storage, log.path, what, offset=offset)
+
+    def _check_gone(self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Extent]]) -> None:
+        """Files may be gone for a reason: the partition was dropped and built again since they were written, or their
+        instant was taken back since the timeline was loaded."""
+        built = max(self.built.get(partition, ""), _built_at(timeline, partition))
+        before = _based_before(built, [extent for _, extent in gone]) if timeline.config.version < 8 else frozenset()
+        left = [
+            (name, extent.instant)
+            for name, extent in gone
+            if done(extent.instant) >= built and extent.instant.time not in before
+        ]
+        if left:
+            now = {i.time for i in load_timeline(timeline.storage, timeline.config).completed}
+            left = [(name, instant) for name, instant in left if instant.time in now]
+        if left:
+            name, instant = left[0]
+            raise damaged(
+                timeline.storage, f"{partition}/{name}", f"is missing, which its completed instant {instant.time} wrote"
+            )
+
+
+def check_told(data: Timeline, own: Timeline) -> None:
+    """Raise `CorruptFile` where a completed commit of the data table has no delta commit: the metadata table does not
+    know what it did."""
+    told = {i.time for i in own.instants if i.is_completed}
+    ordered = [i.time for i in own.commits if not i.time.startswith(INITIAL_INSTANT)]
+    first = min(map(done, own.commits), default=None)
+    if first is None:
+        return
+    for commit in data.commits:
+        before = done(commit) <= first or (bool(ordered) and commit.time < ordered[0])
+        if commit.time in told or before:
+            continue
+        raise damaged(own.storage, own.config.timeline_path, f"has no delta commit of the table's commit {commit.time}")
+
+
+def damaged(storage: Storage, path: str, what: str, *, offset: int | None = None) -> CorruptFile:
+    """A file of the metadata table that is not what it should be."""
+    context: dict[str, Any] = {"path": storage.url(path)}
+    if offset is not None:
+        context["offset"] = offset
+    return CorruptFile(f"{path} of the metadata table {storage.url()} {what}", hint=WAY_OUT, context=context)
+
+
+def done(instant: Instant) -> str:
+    """When it completed; before version 8 when it was requested."""
+    return instant.completion_time or instant.time
+
+
+def _that_count(timeline: Timeline) -> list[Instant]:
+    """What a compaction has put into base files is not asked for any more."""
+    compacted = max((i.time for i in timeline.commits if i.action is Action.COMMIT), default="")
+    return [
+        i
+        for i in timeline.commits
+        if i.action is not Action.DELTACOMMIT or done(i) >= compacted or _is_build(i, timeline.config.version)
+    ]
+
+
+def _is_build(instant: Instant, version: int) -> bool:
+    return instant.time.startswith(INITIAL_INSTANT) or (version < 8 and len(instant.time) > _INSTANT_DIGITS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What one instant wrote: partition, name and extent of each file, and whether that built a partition."""
+
+    extents: tuple[tuple[str, str, Extent], ...]
+    is_build: bool
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return _BYTES_AN_INSTANT + _BYTES_AN_EXTENT * len(self.extents)
+
+    @classmethod
+    def of(cls, instant: Instant, body: CommitMetadata) -> _Written:
+        raw = cast("Mapping[str, Sequence[Mapping[str, Any]] | None]", body.raw.get("partitionToWriteStats") or {})
+        found: list[tuple[str, str, Extent]] = []
+        for partition, stats in raw.items():
+            for stat in stats or ():
+                # logs of version 6 may be appended to
+                start = stat.get("logOffset") or 0
+                end = start + (stat.get("fileSizeInBytes") or 0)
+                name = (stat.get("path") or "").rpartition("/")[2]
+                found.append((partition, name, Extent(instant, start, end, stat.get("prevCommit") or "")))
+        return cls(tuple(found), body.operation in _BUILDS)
+
+
+def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
+    """The process keeps what instants wrote: most of them were there at the commit before."""
+    folder = timeline.storage.url(timeline.config.timeline_path)
+    keys = [(folder, i.file_name, timeline.files.get(i.file_name)) for i in instants]
+    found = {i: known for i, key in zip(instants, keys, strict=True) if (known := _WRITTEN.get(key)) is not None}
+    new = [i for i in instants if i not in found]
+    for instant, body in zip(new, timeline.commits_metadata(new), strict=True):
+        found[instant] = _Written.of(instant, body)
+    for instant, key in zip(instants, keys, strict=True):
+        if instant in new:
+            _WRITTEN.put(key, found[instant])
+    return [found[instant] for instant in instants]
+
+
+def _newest_bases(timeline: Timeline, partition: str, names: Iterable[str]) -> dict[str, str]:
+    newest: dict[str, str] = {}
+    for name in names:
+        file = parse_files(partition, name, 0)
+        if isinstance(file, BaseFile) and (
+            timeline.is_committed(file.instant) or file.instant.startswith(INITIAL_INSTANT)
+        ):
+            newest[file.file_id] = max(newest.get(file.file_id, ""), file.instant)
+    return newest
+
+
+def _is_needed(file: BaseFile | LogFile, extents: Sequence[Extent], base: str, version: int) -> bool:
+    """Whether the file belongs to the newest slice of its group, which begins with the instant `base`."""
+    if isinstance(file, BaseFile) or version < 8:
+        return file.instant >= base
+    return max(done(extent.instant) for extent in extents) >= base
+
+
+def _based_before(built: str, extents: Sequence[Extent]) -> frozenset[str]:
+    """The instants that wrote to slices of before the partition was built: without completion times, what a table
+    brings from a newer version may have later times and be older all the same."""
+    before: set[str] = set()
+    for extent in sorted(extents, key=lambda one: one.instant.time):
+        if extent.based_on in before or (extent.based_on.isdigit() and extent.based_on < built):
+            before.add(extent.instant.time)
+    return frozenset(before)
+
+
+def _is_creation(log: LogFile) -> bool:
+    return log.instant.startswith(INITIAL_INSTANT)
+
+
+def _is_block_of(head: BlockHead, instant: str) -> bool:
+    return head.type is not BlockType.CORRUPT and (head.type is BlockType.COMMAND or head.instant == instant)
+
+
+def _built_at(timeline: Timeline, partition: str) -> str:
+    """When the partition whose folder is there now was built, by the file that says so; empty where it does not."""
+    try:
+        body = timeline.storage.read(f"{partition}/{_PARTITION_METADATA}")
+    except FileNotFoundError:
+        return ""
+    time = parse_properties(body).get("commitTime", "")
+    return next((done(i) for i in timeline.completed if i.time == time), "")
+
+
+def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) -> None:
+    """Raise `CorruptFile` where the file groups show that one is missing, or its base file: keys are shared out by how
+    many groups there are. This holds for files that only archived instants name, too."""
+    numbers: dict[str | None, list[int]] = defaultdict(list)
+    for file_slice in slices:
+        if not is_of_partition(partition, file_slice.file_id):
+            continue
+        path = data_partition_of(file_slice.file_id) if partition == RECORD_INDEX else None
+        numbers[path].append(group_number(file_slice.file_id))
+        if file_slice.base_file is None and not any(map(_begins_group, file_slice.log_files)):
+            raise damaged(storage, partition, f"has lost the base file of file group {file_slice.file_id}")
+    for found in numbers.values():
+        present = {*found}
+        missing = next((n for n in range(min(present), max(present)) if n not in present), None)
+        if missing is not None:
+            raise damaged(storage, partition, f"has lost file group number {missing}")
+
+
+def _begins_group(log: LogFile) -> bool:
+    return _is_creation(log) or log.write_token == CREATION_TOKEN
+
+
+_WRITTEN = BoundedCache[_Written](_KEPT_BYTES)

@@ -1,0 +1,206 @@
+"""Changing the number of file groups of a record index or secondary index, while the table stays in use.
+
+A replacecommit on the metadata table's own timeline: new file groups get all entries, rehashed, the old ones are
+replaced. A file group is chosen by a hash modulo their number, so all change at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.metadata.keys import file_group, secondary_file_groups
+from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, data_partition_of, file_id, group_number, parse_files
+from lakebed.metadata.record_values import into_form
+from lakebed.metadata.schemas import record_schema
+from lakebed.metadata.store.creation import first_free_number
+from lakebed.metadata.store.group_files import Entries, FileGroup, WrittenBase, sorted_by_key, write_base
+from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
+from lakebed.metadata.store.slice_merge import open_slice
+from lakebed.metadata.store.store import OwnTable
+from lakebed.model import Action, FileSlice, State
+
+_OPERATION = "UPSERT_PREPPED"
+# Digits that version 6 puts behind the last delta commit, so that no later instant is smaller.
+_SUFFIX = "000"
+# Entries held in memory at a time, and how much larger than their files they are.
+_PASS_BYTES = 512 << 20
+_INFLATED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The file groups of one partition path (None: of a global index) and those that take their place."""
+
+    old: tuple[FileSlice, ...]
+    new: tuple[FileGroup, ...]
+
+
+def reshard(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> str | None:
+    """Give a global index so many file groups, or a partitioned record index so many for each of these partition paths;
+    gives the replacecommit's instant, None where it has them already.
+
+    Raises `InvalidOption` for another partition of the metadata table, `CommitConflict` while a commit of the data
+    table is pending.
+    """
+    if partition != RECORD_INDEX and not partition.startswith(SECONDARY_INDEX):
+        raise InvalidOption(
+            f"{partition!r} of the metadata table has a fixed number of file groups",
+            hint="The record index and secondary indexes can be re-sharded.",
+            context={"partition": partition},
+        )
+    undo_dead_replaces(own)
+    if is_being_written(own):
+        raise CommitConflict(
+            f"{partition} cannot be re-sharded while a write to the table is pending",
+            hint="Try again when the writers are done.",
+            context={"partition": partition},
+        )
+    changes = _changes(own, partition, counts)
+    if not changes:
+        return None
+    instant = _instant(own)
+    own.transitions.request(Action.REPLACECOMMIT, instant)
+    own.transitions.inflight(Action.REPLACECOMMIT, instant)
+    version = _index_version(own, partition)
+    written = [base for change in changes for base in _rehash(own, change, instant, version)]
+    gone = [file_slice.file_id for change in changes for file_slice in change.old]
+    own.complete(
+        Action.REPLACECOMMIT, instant, _OPERATION, [base.stat() for base in written], replaced={partition: gone}
+    )
+    return instant
+
+
+def undo_dead_replaces(own: OwnTable) -> None:
+    """Take back re-shardings that were cut off."""
+    finish_rollbacks(own)
+    for instant in own.pending(Action.REPLACECOMMIT):
+        roll_back(own, instant.time, own.new_time())
+
+
+def _changes(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> list[_Change]:
+    slices = own.slices.file_slices(partition)
+    by_path: dict[str | None, list[FileSlice]] = {}
+    for file_slice in slices:
+        path = data_partition_of(file_slice.file_id) if partition == RECORD_INDEX else None
+        by_path.setdefault(path, []).append(file_slice)
+    wanted: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
+    changes: list[_Change] = []
+    for path, count in wanted.items():
+        old = by_path.get(path)
+        if old is None or count < 1:
+            kind = "partitioned" if None not in by_path else "global"
+            raise InvalidOption(
+                f"{partition} is {kind} and has no file groups of {path or 'the whole table'} to be made {count}",
+                hint="Give a number for a global index, numbers by partition path for a partitioned one.",
+                context={"partition": partition},
+            )
+        if len(old) != count:
+            # numbers go on behind all that there ever were: replaced groups lie about until they are cleaned
+            first = max(_highest_number(own, partition, path) + 1, first_free_number(own, partition, path))
+            new = tuple(_new_group(own, partition, first + number, path) for number in range(count))
+            changes.append(_Change(tuple(old), new))
+    return changes
+
+
+def _new_group(own: OwnTable, partition: str, number: int, path: str | None) -> FileGroup:
+    if number > 9999:
+        raise InvalidOption(
+            f"{partition} has used up its numbers for file groups",
+            hint="Drop the index and build it again; file ids sort as texts, so they have four digits.",
+            context={"partition": partition},
+        )
+    return FileGroup(own.version, partition, file_id(partition, number, path), "")
+
+
+def _highest_number(own: OwnTable, partition: str, path: str | None) -> int:
+    highest = -1
+    for info in own.storage.list(partition, recursive=False):
+        file = parse_files(partition, info.path.rpartition("/")[2], info.size)
+        if file is not None and (partition != RECORD_INDEX or data_partition_of(file.file_id) == path):
+            highest = max(highest, group_number(file.file_id))
+    return highest
+
+
+def _rehash(own: OwnTable, change: _Change, instant: str, index_version: int) -> list[WrittenBase]:
+    """The base files of the new groups, each with its share of all old entries."""
+    merges = [open_slice(own.slices, file_slice) for file_slice in change.old]
+    form = max((merge.form for merge in merges), key=lambda one: one.version)
+    written: list[WrittenBase] = []
+    for groups in _passes(change):
+        parts: dict[int, list[Entries]] = {group: [] for group in groups}
+        for merge in merges:
+            for keys, values in merge.content():
+                _share_out(change, (keys, into_form(values, merge.schema_json, form)), index_version, parts)
+
+        def write(group: int, parts: Mapping[int, Sequence[Entries]] = parts) -> WrittenBase:
+            entries = _sorted(parts[group])
+            return write_base(own.data_storage, change.new[group], instant, entries, schema_json=record_schema(form))
+
+        written += own.side_by_side(write, list(groups))
+    return written
+
+
+def _passes(change: _Change) -> Iterator[range]:
+    """The new groups in runs whose entries fit into memory together: each takes a reading of all the old ones."""
+    files = [file for old in change.old for file in (old.base_file, *old.log_files) if file is not None]
+    expected = sum(file.size for file in files) * _INFLATED
+    count = len(change.new)
+    at_once = max(1, min(count, count * _PASS_BYTES // max(expected, 1)))
+    return (range(first, min(first + at_once, count)) for first in range(0, count, at_once))
+
+
+def _share_out(change: _Change, entries: Entries, index_version: int, parts: Mapping[int, list[Entries]]) -> None:
+    """Add the entries to the parts of those new groups that are asked for."""
+    keys, values = entries
+    texts, count = keys.cast(pa.string()), len(change.new)
+    if change.new[0].partition.startswith(SECONDARY_INDEX):
+        groups = secondary_file_groups(texts, count, version=index_version)
+    else:
+        groups = file_group(texts, count)
+    order = np.argsort(groups, kind="stable")
+    edges = np.searchsorted(groups[order], np.arange(count + 1))
+    for group, part in parts.items():
+        rows = pa.array(order[edges[group] : edges[group + 1]])
+        if len(rows):
+            part.append((keys.take(rows), values.take(rows)))
+
+
+def _sorted(parts: Sequence[Entries]) -> list[Entries]:
+    if not parts:
+        return []
+    keys, values = (pa.concat_arrays(list(column)) for column in zip(*parts, strict=True))
+    return [sorted_by_key(keys, values)]
+
+
+def is_being_written(own: OwnTable) -> bool:
+    """Whether somebody may have sent records to the file groups that there are. A service that is planned has not."""
+    data = own.data_timeline
+    planned = (Action.COMPACTION, Action.LOGCOMPACTION)
+    busy = any(
+        instant.state is not State.REQUESTED or not (instant.action in planned or data.is_pending_clustering(instant))
+        for instant in data.pending
+    )
+    return busy or bool(own.pending(Action.DELTACOMMIT, Action.COMPACTION, Action.LOGCOMPACTION))
+
+
+def _index_version(own: OwnTable, partition: str) -> int:
+    definition = own.slices.definitions.get(partition)
+    return definition.version if definition else 2 if own.version >= 9 else 1
+
+
+def _instant(own: OwnTable) -> str:
+    if own.version >= 8:
+        return own.new_time()
+    last = max(i.time for i in own.timeline.commits if i.action is Action.DELTACOMMIT)
+    taken = {i.time for i in own.timeline.instants}
+    if last + _SUFFIX in taken:
+        raise CommitConflict(
+            "the metadata table was re-sharded since its last delta commit already",
+            hint="On version 6 there is one re-sharding between two writes; write, then try again.",
+        )
+    return last + _SUFFIX

@@ -1,0 +1,24 @@
+"""The metadata table's own services, in the order in which Hudi runs them."""
+
+from __future__ import annotations
+
+from lakebed.metadata.store.archival import run_archival
+from lakebed.metadata.store.cleaning import run_cleaning
+from lakebed.metadata.store.compaction import finish_compactions, run_compaction
+from lakebed.metadata.store.creation import drop_unfinished
+from lakebed.metadata.store.log_compaction import run_log_compaction, undo_log_compactions
+from lakebed.metadata.store.resharding import undo_dead_replaces
+from lakebed.metadata.store.shard_growth import run_resharding
+from lakebed.metadata.store.store import OwnTable
+
+
+def run_services(own: OwnTable) -> list[str]:
+    """Finish what writers that died left, clean, re-shard, compact, archive; says what was done."""
+    undo_dead_replaces(own)
+    drop_unfinished(own)
+    undo_log_compactions(own)
+    done = [*finish_compactions(own), *run_cleaning(own)]
+    # a re-sharded index needs no compaction, and version 6 has the instant of this one in front of the other's
+    done += run_resharding(own)
+    done += run_compaction(own) or run_log_compaction(own)
+    return [*done, *run_archival(own)]

@@ -1,0 +1,230 @@
+"""A file slice of the metadata table as the entries of one base file: base and log blocks merged, still encoded.
+
+A record that only one file or block has goes through as the bytes that it is; only what is more than the newest of its
+key (lists of files, ranges) is decoded and encoded again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.delete_block import decode_deletes
+from lakebed.format.hfile.entries import Entries
+from lakebed.format.hfile.reader import HFileReader
+from lakebed.format.log_file import BlockType
+from lakebed.metadata.kinds import files_records, stats_records
+from lakebed.metadata.layout import COLUMN_STATS, EXPRESSION_INDEX, FILES, PARTITION_STATS
+from lakebed.metadata.read.merge_records import Layer, alive, newest, newest_files, newest_stats
+from lakebed.metadata.record_values import RecordType, into_form, record_type_of
+from lakebed.metadata.schemas import RecordForm, form_of_version, known_form, record_schema
+from lakebed.metadata.store.slices import MetadataSlices
+from lakebed.model import FileSlice
+
+# A key of column stats is longer than one of a partition's.
+_FILE_KEY_BYTES = 48
+_ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+class Unordered(Exception):
+    """A base file whose keys do not ascend in byte order: Hudi's writers may leave such files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What the log blocks of a slice make of some keys: the keys in ascending order, their entries, null where the key
+    goes."""
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+
+
+@dataclass(frozen=True, eq=False)
+class SliceMerge:
+    """One file slice, opened for merging. `form` is the form of the entries it gives: that of the table's version or
+    the newest that occurs in the slice."""
+
+    view: MetadataSlices
+    file_slice: FileSlice
+    form: RecordForm
+    base: HFileReader | None
+    layers: tuple[tuple[HFileReader | None, pa.Array | None], ...]
+
+    @property
+    def schema_json(self) -> str:
+        return record_schema(self.form)
+
+    def entries(self, *, in_order: bool = True) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """The merged entries in ascending byte order of their keys, in batches.
+
+        Raises `Unordered` where the base file is not in that order; with `in_order=False` it is read whole and sorted.
+        """
+        changes = self.changes()
+        if self.base is None:
+            yield from _present(changes.keys, changes.values)
+        elif in_order:
+            yield from _put_in(map(self._of_base, _ascending(self.base.batches())), changes)
+        else:
+            keys, values = _distinct(*self._of_base(self.base.read()))
+            yield from _put_in([(keys, values)], changes)
+
+    def content(self) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """The merged entries in batches, in no order."""
+        changes = self.changes()
+        for entries in self.base.batches() if self.base is not None else ():
+            keys, values = self._of_base(entries)
+            kept = pc.invert(pc.is_in(keys, value_set=changes.keys))
+            yield keys.filter(kept), values.filter(kept)
+        yield from _present(changes.keys, changes.values)
+
+    def changes(self, *, with_base: bool = True) -> Changes:
+        """What the log blocks change, the base file's entries of these keys counted in (or left out)."""
+        logged = [
+            Layer(self._table(file.read(), file.schema_json) if file else None, gone) for file, gone in self.layers
+        ]
+        named = [layer.records["key"].chunks if layer.records is not None else [layer.deleted] for layer in logged]
+        keys = pc.unique(pa.chunked_array([part for parts in named for part in parts], pa.binary()))
+        keys = keys.take(pc.sort_indices(keys))
+        if self._is_merged(logged):
+            if with_base and self.base is not None and len(keys):
+                found = self.base.lookup(keys).entries
+                logged.insert(0, Layer(self._table(found, self.base.schema_json)))
+            merged = self._united(alive(logged))
+        else:
+            merged = newest(logged)
+        if merged is None:
+            return Changes(keys, pa.nulls(len(keys), pa.binary()))
+        merged = merged.combine_chunks()
+        at = pc.index_in(keys, value_set=_plain(merged["key"]))
+        return Changes(keys, _plain(merged["value"]).take(at))
+
+    def _of_base(self, entries: Entries) -> tuple[pa.Array, pa.Array]:
+        assert self.base is not None
+        return entries.keys.cast(pa.binary()), into_form(entries.values, self.base.schema_json, self.form)
+
+    def _table(self, entries: Entries, schema_json: str) -> pa.Table:
+        values = into_form(entries.values, schema_json, self.form)
+        return pa.Table.from_arrays([entries.keys.cast(pa.binary()), values.cast(pa.binary())], schema=_ENTRIES)
+
+    def _is_merged(self, layers: Sequence[Layer]) -> bool:
+        """Whether records of one key make one of them all, rather than the newest standing for all."""
+        partition = self.file_slice.partition
+        if not partition.startswith(EXPRESSION_INDEX):
+            return partition in (FILES, COLUMN_STATS, PARTITION_STATS)
+        first = next((layer.records for layer in layers if layer.records is not None and len(layer.records)), None)
+        return first is not None and record_type_of(first["value"][0].as_py()) in (
+            RecordType.COLUMN_STATS,
+            RecordType.PARTITION_STATS,
+        )
+
+    def _united(self, records: pa.Table | None) -> pa.Table | None:
+        """One record a key from all that count, oldest first."""
+        if records is None:
+            return None
+        codes = _plain(records["key"]).dictionary_encode().indices.to_numpy()
+        several = np.bincount(codes, minlength=1)[codes] > 1
+        if not several.any():
+            return records
+        single = records.filter(pa.array(~several))
+        keys, values = self._merge(records.filter(pa.array(several)))
+        return pa.concat_tables([single, pa.Table.from_arrays([keys.cast(pa.binary()), values], schema=_ENTRIES)])
+
+    def _merge(self, records: pa.Table) -> tuple[pa.Array, pa.Array]:
+        keys, values = _plain(records["key"]).cast(pa.string()), _plain(records["value"])
+        if self.file_slice.partition == FILES:
+            merged = newest_files(files_records.decode(keys, values, self.schema_json))
+            return files_records.encode(merged, self.form)
+        of_files = pc.equal(pc.binary_length(keys), _FILE_KEY_BYTES)
+        parts = [
+            self._merge_stats(keys.filter(which), values.filter(which), kind)
+            for which, kind in ((of_files, RecordType.COLUMN_STATS), (pc.invert(of_files), RecordType.PARTITION_STATS))
+        ]
+        return pa.concat_arrays([part[0] for part in parts]), pa.concat_arrays([part[1] for part in parts])
+
+    def _merge_stats(self, keys: pa.Array, values: pa.Array, kind: RecordType) -> tuple[pa.Array, pa.Array]:
+        if not len(keys):
+            return keys, values
+        by_column = stats_records.decode(keys, values, self.schema_json)
+        merged = {column: newest_stats([table]) for column, table in by_column.items()}
+        definition = self.view.definitions.get(self.file_slice.partition)
+        version = definition.version if definition else 2 if self.view.config.version >= 9 else 1
+        return stats_records.encode(merged, self.form, index_version=version, record_type=kind)
+
+
+def open_slice(view: MetadataSlices, file_slice: FileSlice) -> SliceMerge:
+    """The slice with its base file and its visible log blocks opened."""
+    base = view.base_file(file_slice)
+    layers: list[tuple[HFileReader | None, pa.Array | None]] = []
+    for block in view.log_blocks(file_slice):
+        if block.type is BlockType.DELETE:
+            deleted = decode_deletes(block.read(), block.source.name).keys
+            if len(deleted):
+                layers.append((None, deleted.cast(pa.binary())))
+        else:
+            layers.append((view.data_block(block), None))
+    form = form_of_version(view.config.version)
+    for file in (base, *(file for file, _ in layers)):
+        if file is not None and file.entry_count:
+            found = known_form(file.schema_json) or form_of_version(9)
+            form = max(form, found, key=lambda one: one.version)
+    return SliceMerge(view, file_slice, form, base, tuple(layers))
+
+
+def _put_in(batches: Iterable[tuple[pa.Array, pa.Array]], changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Ascending entries with the changes in their places."""
+    at = 0
+    for keys, values in batches:
+        if not len(keys):
+            continue
+        last = keys[len(keys) - 1].as_py()
+        end = bisect_right(range(len(changes.keys)), last, lo=at, key=lambda row: changes.keys[row].as_py())
+        if end == at:
+            yield keys, values
+            continue
+        here, new = changes.keys.slice(at, end - at), changes.values.slice(at, end - at)
+        kept = pc.invert(pc.is_in(keys, value_set=here))
+        found = list(_present(here, new))
+        keys = pa.concat_arrays([keys.filter(kept), *(part for part, _ in found)])
+        values = pa.concat_arrays([values.filter(kept), *(part for _, part in found)])
+        order = pc.sort_indices(keys)
+        yield keys.take(order), values.take(order)
+        at = end
+    yield from _present(changes.keys.slice(at), changes.values.slice(at))
+
+
+def _present(keys: pa.Array, values: pa.Array) -> Iterator[tuple[pa.Array, pa.Array]]:
+    there = values.is_valid()
+    if pc.any(there).as_py():
+        yield keys.filter(there), values.filter(there)
+
+
+def _ascending(batches: Iterator[Entries]) -> Iterator[Entries]:
+    before: bytes | None = None
+    for entries in batches:
+        keys = entries.keys
+        if not len(keys):
+            continue
+        ascends = len(keys) < 2 or pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py()
+        if not ascends or (before is not None and keys[0].as_py() <= before):
+            raise Unordered
+        before = keys[len(keys) - 1].as_py()
+        yield entries
+
+
+def _distinct(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Entries in ascending order, of a key that occurs twice the last."""
+    codes = keys.dictionary_encode()
+    last = np.zeros(len(codes.dictionary), np.int64)
+    last[codes.indices.to_numpy()] = np.arange(len(keys))
+    order = pa.array(last).take(pc.sort_indices(codes.dictionary))
+    return keys.take(order), values.take(order)
+
+
+def _plain(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,224 @@
+"""`MetadataSlices`: the metadata table's timeline and file slices at one moment, and which of their blocks count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from lakebed.errors import CorruptFile, TableNotFound
+from lakebed.format.held_source import HeldSource
+from lakebed.format.hfile.reader import HFileReader
+from lakebed.format.hfile.source import FileSource, ReadRange
+from lakebed.format.log_file import BlockType
+from lakebed.format.log_scan import BlockHead
+from lakebed.merge.log_blocks import blocks_in_merge_order
+from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
+from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
+from lakebed.metadata.store.expected_files import WAY_OUT, ExpectedFiles, check_groups, check_told
+from lakebed.metadata.store.small_files import HFILES, LOGS, is_newest_base
+from lakebed.model import BaseFile, FileSlice, LogFile
+from lakebed.storage.base import Storage
+from lakebed.storage.folder import FolderStorage
+from lakebed.storage.parallel import in_background, waits
+from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.rolled_back import rolled_back
+from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import Timeline, load_timeline
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataSlices:
+    """A view that never changes.
+
+    `storage`, `config` and `timeline` are the metadata table's own, those with `data_` in front are of the table that
+    it describes. A partition is listed when first asked for; files that were opened are kept, small ones by the
+    process.
+    """
+
+    storage: Storage = field(repr=False)
+    config: TableConfig = field(repr=False)
+    timeline: Timeline = field(repr=False)
+    data_storage: Storage = field(repr=False)
+    data_config: TableConfig
+    data_timeline: Timeline = field(repr=False)
+    _slices: dict[str, tuple[FileSlice, ...]] = field(default_factory=dict, repr=False)
+    _modified: dict[str, int] = field(default_factory=dict, repr=False)
+    _blocks: dict[str, list[BlockHead]] = field(default_factory=dict, repr=False)
+    _hfiles: dict[tuple[str, int], HFileReader] = field(default_factory=dict, repr=False)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that are complete and kept up by every writer."""
+        return self.data_config.metadata_partitions
+
+    @cached_property
+    def definitions(self) -> Mapping[str, IndexDefinition]:
+        """The table's index definitions by partition name, read when first asked for."""
+        return load_definitions(self.data_storage, self.data_config)
+
+    def shows_same(self, other: MetadataSlices) -> bool:
+        """Whether settings and timeline of the two are the same, the metadata table's own and the table's."""
+        own = self.config == other.config and self.timeline.files == other.timeline.files
+        return own and self.data_config == other.data_config and self.data_timeline.files == other.data_timeline.files
+
+    def is_valid(self, instant: str) -> bool:
+        """Whether what a deltacommit of this instant logged is visible: it is committed here, and the data table's
+        instant of the same time (if there is one) is completed and was not rolled back."""
+        if instant in self._pending_in_data or not self.is_committed(instant):
+            return False
+        return instant not in self.rolled_back_in_data
+
+    def is_committed(self, instant: str) -> bool:
+        """Whether the metadata table's own timeline has the instant completed (or archived): enough for a base file."""
+        if instant.startswith(INITIAL_INSTANT):
+            return instant not in self._pending
+        return self.timeline.is_committed(instant)
+
+    def file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """The latest file slice of each file group, in the order of their ids; one listing, kept."""
+        if partition not in self._slices:
+            found = tuple(self._latest_slices(partition))
+            check_groups(self.storage, partition, found)
+            self._slices[partition] = found
+        return self._slices[partition]
+
+    def base_file(self, file_slice: FileSlice) -> HFileReader | None:
+        """The slice's base file, opened; None where it has none."""
+        base = file_slice.base_file
+        if base is None:
+            return None
+        is_known = (base.path, 0) in self._hfiles
+        opened = self._opened((base.path, 0), lambda: HeldSource(self._source(base)), base.size)
+        if not is_known:
+            is_newest_base(self.storage.url(f"{base.partition}/{base.file_id}"), base.instant, opened)
+        return opened
+
+    def data_block(self, block: BlockHead) -> HFileReader:
+        """The content of a data block, opened."""
+        if block.type is not BlockType.HFILE_DATA:
+            raise CorruptFile(
+                f"{block.source.name}: a block of type {block.type.name} in the metadata table",
+                context={"path": block.source.name, "offset": block.offset},
+            )
+        return self._opened((block.source.name, block.offset), lambda: block.content, block.source.size)
+
+    def log_blocks(self, file_slice: FileSlice) -> list[BlockHead]:
+        """The visible data and delete blocks of the slice's log files in merge order."""
+        heads = [head for log in file_slice.log_files for head in self._heads(log)]
+        return blocks_in_merge_order(heads, self.is_valid)
+
+    def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange], file_size: int) -> HFileReader:
+        known = self._hfiles.get(key)
+        if known is None:
+            known = self._hfiles[key] = HFILES.of(source(), file_size)
+        return known
+
+    def _heads(self, log: LogFile) -> list[BlockHead]:
+        known = self._blocks.get(log.path)
+        if known is None:
+            known = LOGS.of(self._source(log))
+            self._expected().check_log(log, known, self.timeline)
+            self._blocks[log.path] = known
+        return known
+
+    def _source(self, file: BaseFile | LogFile) -> FileSource:
+        return FileSource(self.storage, file.path, file.size, self._modified.get(file.path, 0))
+
+    def _latest_slices(self, partition: str) -> Iterator[FileSlice]:
+        base, logs = self._visible_files(partition)
+        replaced = self.timeline.replaced_files()
+        pending = {group: instant.time for group, instant in self.timeline.pending_compaction().items()}
+        for (_, file_id), files in sorted(by_group(base, logs).items()):
+            if (partition, file_id) in replaced:
+                continue
+            latest = latest_slice(
+                partition,
+                file_id,
+                files,
+                version=self.config.version,
+                is_visible=self.is_committed,
+                is_named=lambda _: True,
+                completion_time=self._completion_time(files),
+                pending_compactions=pending,
+            )
+            if latest is not None:
+                yield latest
+
+    def _visible_files(self, partition: str) -> tuple[list[BaseFile], list[LogFile]]:
+        base: list[BaseFile] = []
+        logs: list[LogFile] = []
+        # what the instants say is on its way while the folder is listed
+        expected = in_background(self._expected) if waits(self.storage) else self._expected
+        listed = list(self.storage.list(partition, recursive=False))
+        sizes = {info.path.rpartition("/")[2]: info.size for info in listed}
+        expected().check_folder(self.timeline, partition, sizes)
+        for (name, size), info in zip(sizes.items(), listed, strict=True):
+            file = parse_files(partition, name, size)
+            self._modified[info.path] = info.modified
+            if isinstance(file, BaseFile):
+                base.append(file)
+            # a version 6 log file goes by its slice's instant: its blocks tell who wrote them
+            elif file is not None and (self.config.version < 8 or self.is_valid(file.instant)):
+                logs.append(file)
+        return base, logs
+
+    def _completion_time(self, files: GroupFiles) -> Callable[[str], str | None]:
+        """Completion times as far as slices depend on them: of a log that was begun after the newest base file its own
+        instant says enough, and the archive is not read for it."""
+        newest = max((base.instant for base in files.base), default="")
+
+        def completion_time(instant: str) -> str | None:
+            return instant if instant >= newest else self.timeline.completion_time(instant)
+
+        return completion_time
+
+    def _expected(self) -> ExpectedFiles:
+        return self._what_instants_say
+
+    @cached_property
+    def _what_instants_say(self) -> ExpectedFiles:
+        check_told(self.data_timeline, self.timeline)
+        return ExpectedFiles.of(self.timeline)
+
+    @cached_property
+    def rolled_back_in_data(self) -> frozenset[str]:
+        """Completed delta commits of instants that were rolled back on the data table: their writers were taken for
+        dead and went on. Rollbacks are read only where the data table does not know an instant."""
+        start = self.data_timeline.start or ""
+        known = {instant.time for instant in self.data_timeline.instants}
+        unknown = {
+            i.time for i in self.timeline.commits if i.time > start and is_of_data(i.time) and i.time not in known
+        }
+        if not unknown:
+            return frozenset()
+        return frozenset(unknown & {target for _, target in rolled_back(self.data_timeline, min(unknown))})
+
+    @cached_property
+    def _pending(self) -> frozenset[str]:
+        return frozenset(instant.time for instant in self.timeline.pending)
+
+    @cached_property
+    def _pending_in_data(self) -> frozenset[str]:
+        return frozenset(instant.time for instant in self.data_timeline.pending)
+
+
+def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataSlices | None:
+    """The metadata table of the table with this storage, properties and timeline; None where it has none.
+
+    Reads its properties and lists its timeline. Raises `CorruptFile` where the table names one and it is not there.
+    """
+    if FILES not in config.metadata_partitions:
+        return None
+    own = FolderStorage(storage, METADATA_FOLDER)
+    try:
+        own_config = load_table_config(own)
+    except TableNotFound as cause:
+        raise CorruptFile(
+            f"the metadata table of {storage.url()} is missing, its properties name it",
+            hint=WAY_OUT,
+            context={"path": METADATA_FOLDER},
+        ) from cause
+    own_timeline = load_timeline(own, own_config)
+    return MetadataSlices(own, own_config, own_timeline, storage, config, timeline)

@@ -1,0 +1,223 @@
+"""`OwnTable`: the metadata table as a table with a timeline of its own, as those who write to it see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
+from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing
+from lakebed.metadata.schemas import RecordForm, form_of_version, record_schema
+from lakebed.metadata.store.group_files import FileGroup
+from lakebed.metadata.store.slices import MetadataSlices
+from lakebed.model import Action, FileSlice, Instant, State
+from lakebed.storage.base import Storage
+from lakebed.storage.folder import FolderStorage
+from lakebed.storage.parallel import side_by_side
+from lakebed.timeline.clock import InstantClock
+from lakebed.timeline.commit_metadata import commit_from_record, encode_commit
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import Timeline, load_timeline, remember_commit
+from lakebed.timeline.transitions import TimelineWriter
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSettings:
+    """How the metadata table is kept; the values are Hudi's defaults.
+
+    - `compact_after`: delta commits since the last compaction after which the next one is due.
+    - `clean_commits`: commits whose file slices cleaning keeps.
+    - `archive_above`, `archive_down_to`: with more instants than the first, archival leaves the second.
+    - `log_compaction`, `log_compact_after`: whether logs of so many blocks are merged into one between compactions.
+    - `sizing`, `partitioned_sizing`: file groups of record and secondary indexes.
+    - `shard_max_bytes`: mean size of an index's file groups beyond which their number is doubled; 0 for never. At a
+      little more than 20 bytes a key it is what Hudi's sizing rules give a file group at most, 22 million keys.
+    - `threads`: files that are written side by side.
+    """
+
+    compact_after: int = 10
+    clean_commits: int = 20
+    archive_above: int = 31
+    archive_down_to: int = 21
+    log_compaction: bool = False
+    log_compact_after: int = 5
+    sizing: GroupSizing = field(default_factory=GroupSizing)
+    partitioned_sizing: GroupSizing = PARTITIONED_SIZING
+    shard_max_bytes: int = 512 << 20
+    threads: int = 8
+
+
+class OwnTable:
+    """What it shows is what storage held when it was first asked for or last said to have changed. The caller holds the
+    data table's lock.
+
+    `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
+    `still_mine` says whether that lock is still held: a process may stand still for longer than it is valid.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        timeline: Timeline,
+        settings: MetadataSettings | None = None,
+        still_mine: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.still_mine = still_mine
+        self.data_storage = storage
+        self.data_config = config
+        self.data_timeline = timeline
+        self.settings = settings or MetadataSettings()
+        self.storage: Storage = FolderStorage(storage, METADATA_FOLDER)
+        self._clock = InstantClock(config.timezone)
+        self._slices: MetadataSlices | None = None
+
+    @property
+    def version(self) -> int:
+        return self.data_config.version
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that every write maintains: the complete ones and those that are being built."""
+        config = self.data_config
+        return tuple(dict.fromkeys([*config.metadata_partitions, *config.metadata_partitions_inflight]))
+
+    @property
+    def form(self) -> RecordForm:
+        return form_of_version(self.version)
+
+    @property
+    def slices(self) -> MetadataSlices:
+        """Timeline and file slices as they are. Raises `CorruptFile` where there is no metadata table."""
+        if self._slices is None:
+            self._slices = self._load()
+        return self._slices
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.slices.timeline
+
+    @property
+    def transitions(self) -> TimelineWriter:
+        return TimelineWriter(self.storage, self.slices.config)
+
+    def exists(self) -> bool:
+        """Whether its properties are there."""
+        try:
+            load_table_config(self.storage)
+        except TableNotFound:
+            return False
+        return True
+
+    def changed(self, data_config: TableConfig | None = None) -> None:
+        """Say that storage holds something else now."""
+        self.data_config = data_config or self.data_config
+        self._slices = None
+
+    def new_time(self) -> str:
+        """An instant time greater than all on the two timelines."""
+        return self._clock.next(after=max(self.timeline.greatest_time, self.data_timeline.greatest_time))
+
+    def pending(self, *actions: Action) -> list[Instant]:
+        """Its own pending instants of these actions."""
+        return [instant for instant in self.timeline.pending if instant.action in actions]
+
+    def group(self, file_slice: FileSlice) -> FileGroup:
+        """The file group with this latest slice, for those who write to it."""
+        base = file_slice.base_file.name if file_slice.base_file else ""
+        if self.version >= 8:
+            return FileGroup(self.version, file_slice.partition, file_slice.file_id, file_slice.instant, base)
+        waiting = self.timeline.pending_compaction().get((file_slice.partition, file_slice.file_id))
+        is_compacted = waiting is not None and waiting.action is Action.COMPACTION
+        instant = waiting.time if waiting and is_compacted else file_slice.instant
+        logs = [log for log in file_slice.log_files if log.instant == instant]
+        return FileGroup(
+            self.version,
+            file_slice.partition,
+            file_slice.file_id,
+            instant,
+            base,
+            tuple(log.name for log in logs),
+            max((log.version for log in logs), default=0) + 1,
+        )
+
+    def complete(
+        self,
+        action: Action,
+        instant: str,
+        operation: str,
+        stats: Iterable[Mapping[str, Any]],
+        replaced: Mapping[str, Sequence[str]] | None = None,
+    ) -> Instant:
+        """Make a commit of any kind visible, with these write stats."""
+        by_partition: dict[str, list[Mapping[str, Any]]] = {}
+        for stat in stats:
+            by_partition.setdefault(stat["partitionPath"], []).append(stat)
+        record = {
+            "partitionToWriteStats": by_partition,
+            "extraMetadata": {"schema": record_schema(self.form, meta_columns=False)},
+            "operationType": operation,
+            "partitionToReplaceFileIds": {partition: list(ids) for partition, ids in (replaced or {}).items()},
+        }
+        commit = commit_from_record(record)
+        body = encode_commit(commit, self.version, action)
+        config = self.slices.config
+        done = self.finish(action, instant, body)
+        remember_commit(self.storage, config, done, commit, len(body))
+        return done
+
+    def finish(self, action: Action, instant: str, body: bytes) -> Instant:
+        """Complete an instant with this body.
+
+        An answer in doubt is a `StorageError` here: the data table's instant is not completed yet, and rolling that
+        back takes this one back too, whether it is there or not.
+        """
+        self.check_lock()
+        completion = self._clock.next(after=max(instant[:17], self.timeline.greatest_time))
+        try:
+            done = self.transitions.complete(action, instant, completion, body)
+            if not self.still_mine():
+                self.storage.delete(f"{self.slices.config.timeline_path}/{done.file_name}")
+                self.check_lock()
+            return done
+        except CommitStateUnknown as cause:
+            raise cause.__cause__ if isinstance(cause.__cause__, StorageError) else cause from cause
+        finally:
+            self.changed()
+
+    def check_lock(self) -> None:
+        """Raise `CommitConflict` where someone else may have the lock by now: what this writer knows of the metadata
+        table may not be true any more."""
+        if not self.still_mine():
+            raise CommitConflict(
+                f"the lock of {self.data_storage.url()} was lost while its metadata table was written",
+                hint="Another writer took it after it expired; run the write again.",
+            )
+
+    def request(self, action: Action, instant: str, plan: bytes) -> None:
+        """Show a service of the metadata table as requested, by a plan that holds as long as the lock is held."""
+        self.transitions.request(action, instant, plan)
+        if not self.still_mine():
+            self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))
+            self.check_lock()
+
+    def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """The work's result for each item, by several threads: most of it is waiting for storage."""
+        return side_by_side(work, items, self.settings.threads)
+
+    def _load(self) -> MetadataSlices:
+        try:
+            config = load_table_config(self.storage)
+        except TableNotFound as cause:
+            raise CorruptFile(
+                f"{self.data_storage.url()} has no metadata table",
+                hint="Create it first.",
+                context={"path": METADATA_FOLDER},
+            ) from cause
+        timeline = load_timeline(self.storage, config)
+        return MetadataSlices(self.storage, config, timeline, self.data_storage, self.data_config, self.data_timeline)

@@ -1,0 +1,135 @@
+"""`MetadataWriter`: all that is written to the metadata table, by whoever holds the data table's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lakebed.metadata.kinds.definitions import IndexDefinition
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.routing import Records
+from lakebed.metadata.store import creation, deltacommit, resharding, rollback
+from lakebed.metadata.store.creation import GroupRecords, NewPartition
+from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog
+from lakebed.metadata.store.services import run_services
+from lakebed.metadata.store.store import MetadataSettings, OwnTable
+from lakebed.storage.base import Storage
+from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import Timeline
+
+__all__ = ["GroupRecords", "MetadataSettings", "MetadataWriter", "NewPartition", "Records"]
+
+
+class MetadataWriter:
+    """Writes the metadata table of one table. `timeline` is the data table's, loaded under its lock, which the caller
+    holds throughout; `still_mine` says whether that is so.
+
+    What a writer that died left half done is undone or finished by whichever call meets it.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        timeline: Timeline,
+        settings: MetadataSettings | None = None,
+        still_mine: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._own = OwnTable(storage, config, timeline, settings, still_mine)
+
+    @property
+    def config(self) -> TableConfig:
+        """The data table's settings, with the changes that this writer made."""
+        return self._own.data_config
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that every write must maintain: the complete ones and those that are being built."""
+        return self._own.partitions
+
+    def view(self) -> MetadataTable:
+        """The metadata table as this writer has read it."""
+        return MetadataTable(self._own.slices)
+
+    # its partitions
+
+    def create(self) -> None:
+        """Make the metadata table where there is none, without partitions. One in which nothing ever completed is made
+        anew."""
+        creation.create(self._own)
+
+    def initialise(
+        self, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
+    ) -> TableConfig:
+        """Build a partition from records in memory, one entry of `groups` for each file group; readers use it when this
+        returns. `definition` goes to the table's index definitions. Gives the data table's new settings."""
+        return creation.initialise(self._own, partition, groups, definition)
+
+    def begin_partition(self, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
+        """Begin to build a partition whose base files tasks write with `write_base`: so many file groups, or so many
+        for each partition path of the data."""
+        return creation.begin_partition(self._own, partition, counts)
+
+    def complete_partition(
+        self, new: NewPartition, written: Sequence[WrittenBase], definition: IndexDefinition | None = None
+    ) -> TableConfig:
+        """Complete what `begin_partition` began with the base files of the groups that have records."""
+        return creation.complete_partition(self._own, new, written, definition)
+
+    def drop(self, partitions: Sequence[str]) -> TableConfig:
+        """Take partitions off, their definitions too; with `files` the whole metadata table."""
+        return creation.drop(self._own, partitions)
+
+    def drop_all(self) -> TableConfig:
+        """Take the metadata table off."""
+        return creation.drop_all(self._own)
+
+    # delta commits
+
+    def apply(self, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog] = ()) -> None:
+        """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
+        completed instant. Visible once the data table's instant is completed.
+
+        If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks
+        wrote since `begin`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
+        table does not have, `CommitConflict` where `written` do not fit any more.
+        """
+        deltacommit.apply_delta(self._own, instant, records, written)
+
+    def begin(self, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
+        """Begin a delta commit to which tasks write log files with `write_log`; gives the file groups of these
+        partitions. `apply` with what they wrote ends it."""
+        return deltacommit.begin_delta(self._own, instant, partitions)
+
+    def file_groups(self, partition: str) -> tuple[FileGroup, ...]:
+        """The file groups of a partition, in the order of their ids."""
+        return deltacommit.file_groups(self._own, partition)
+
+    def roll_back(self, instant: str, rollback_instant: str) -> bool:
+        """Undo the delta commit of an instant of the data table, which is rolled back at `rollback_instant`; False
+        where there is none."""
+        has_any = bool(self._own.partitions) and self._own.exists()
+        return has_any and rollback.roll_back(self._own, instant, rollback_instant)
+
+    def take_off(self, instant: str) -> None:
+        """Remove all that an instant left here whose data another writer has rolled back meanwhile."""
+        if self._own.partitions and self._own.exists():
+            rollback.take_off(self._own, instant)
+
+    def take_off_strays(self) -> None:
+        """The same for every delta commit of a writer that went on after it was rolled back."""
+        if self._own.partitions and self._own.exists():
+            rollback.take_off_strays(self._own)
+
+    # services
+
+    def run_services(self) -> list[str]:
+        """Compact, clean and archive the metadata table as far as it is due; says what was done."""
+        return run_services(self._own)
+
+    def reshard(self, partition: str, counts: int | Mapping[str, int]) -> str | None:
+        """Give the record index or a secondary index another number of file groups, a partitioned record index other
+        numbers for these partition paths; gives the replacecommit's instant, None where nothing changes.
+
+        Raises `CommitConflict` while a write to the table is pending, `InvalidOption` for other partitions.
+        """
+        return resharding.reshard(self._own, partition, counts)

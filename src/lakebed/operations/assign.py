@@ -1,0 +1,186 @@
+"""Laying out a write: which file group takes which rows. Pure: a profile and the table's files in, a plan out."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.groups import GROUP
+from lakebed.format.file_names import new_file_id
+from lakebed.handles.targets import PlannedTargets, Target
+from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile
+
+UPDATES_SCHEMA = pa.schema([(PARTITION_PATH, pa.string()), (FILE_ID, pa.string()), (GROUP, pa.int32())])
+INSERTS_SCHEMA = pa.schema(
+    [(PARTITION_PATH, pa.string()), ("bounds", pa.list_(pa.float64())), ("groups", pa.list_(pa.int32()))]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroup:
+    """One file group of a plan: how many rows update it, how many are inserted into it."""
+
+    number: int
+    partition: str
+    target: Target
+    updates: int
+    inserts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Every group of a write, and the two tables by which rows are routed to them."""
+
+    groups: tuple[PlannedGroup, ...]
+    updates: pa.Table
+    inserts: pa.Table
+
+    @property
+    def targets(self) -> PlannedTargets:
+        return PlannedTargets(tuple(g.target for g in self.groups))
+
+
+def assign(
+    profile: pa.Table,
+    files: Sequence[BaseFile],
+    *,
+    instant: str,
+    record_size: float,
+    settings: WriteSettings,
+    avoid: Collection[tuple[str, str]] = (),
+    fill_small_files: bool = True,
+) -> Assignment:
+    """Updates go to their file group; inserts fill small files first, the rest opens new file groups.
+
+    `profile` has (`_hoodie_partition_path`, `_file_id`, `rows`), a null file id for inserts. `record_size` is the mean
+    encoded bytes of a row. File groups in `avoid` take no inserts. Hudi's rules: a file below the small-file limit
+    takes as many rows as fit below the maximum file size; a new group takes as many as fill one file.
+    """
+    latest = {(f.partition, f.file_id): f for f in files}
+    update_rows: dict[tuple[str, str], int] = {}
+    insert_rows: dict[str, int] = defaultdict(int)
+    for row in profile.to_pylist():  # one a file group
+        if row[FILE_ID] is None:
+            insert_rows[row[PARTITION_PATH]] += row["rows"]
+        else:
+            update_rows[row[PARTITION_PATH], row[FILE_ID]] = row["rows"]
+    plan = _Plan(latest, update_rows, instant)
+    for key in sorted(update_rows):
+        plan.existing(key)
+    for partition, rows in sorted(insert_rows.items()):
+        small = _small_files(partition, latest, settings, avoid) if fill_small_files else []
+        plan.place(partition, rows, small, record_size, settings)
+    return plan.assignment()
+
+
+def _small_files(
+    partition: str,
+    latest: Mapping[tuple[str, str], BaseFile],
+    settings: WriteSettings,
+    avoid: Collection[tuple[str, str]],
+) -> list[BaseFile]:
+    return sorted(
+        (
+            f
+            for key, f in latest.items()
+            if f.partition == partition and f.size < settings.small_file_limit and key not in avoid
+        ),
+        key=lambda f: f.name,
+    )
+
+
+def distinct_values(profile: pa.Table, *columns: str) -> list[list[Any]]:
+    """The values of each of these columns, once and without null.
+
+    >>> distinct_values(pa.table({"a": [1, 1, None]}), "a")
+    [[1]]
+    """
+    return [pc.unique(profile.column(name)).drop_null().to_pylist() for name in columns]
+
+
+class _Plan:
+    def __init__(
+        self, latest: Mapping[tuple[str, str], BaseFile], update_rows: Mapping[tuple[str, str], int], instant: str
+    ) -> None:
+        self._latest = latest
+        self._update_rows = update_rows
+        self._instant = instant
+        self._groups: list[tuple[str, Target, int]] = []
+        self._inserted: dict[int, int] = defaultdict(int)
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._routes: dict[str, list[tuple[int, int]]] = {}
+
+    def existing(self, key: tuple[str, str]) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = self._add(
+                key[0], Target(key[1], self._latest[key], capped=True), self._update_rows.get(key, 0)
+            )
+        return self._numbers[key]
+
+    def _add(self, partition: str, target: Target, updates: int) -> int:
+        self._groups.append((partition, target, updates))
+        return len(self._groups) - 1
+
+    def place(
+        self, partition: str, rows: int, small: Sequence[BaseFile], record_size: float, settings: WriteSettings
+    ) -> None:
+        left = rows
+        placed: list[tuple[int, int]] = []
+        for file in small:
+            room = int((settings.max_file_size - file.size) // record_size)
+            take = min(room, left)
+            if take <= 0:
+                continue
+            placed.append((self.existing((partition, file.file_id)), take))
+            left -= take
+            if left == 0:
+                break
+        per_group = (
+            max(1, math.ceil(settings.max_file_size / record_size))
+            if settings.insert_auto_split
+            else settings.insert_split_size
+        )
+        while left > 0:
+            take = min(per_group, left)
+            number = len(self._groups)
+            file_id = new_file_id(self._instant, partition, number)
+            placed.append((self._add(partition, Target(file_id, None, capped=True), 0), take))
+            left -= take
+        self._routes[partition] = placed
+        for number, count in placed:
+            self._inserted[number] += count
+
+    def assignment(self) -> Assignment:
+        groups = tuple(
+            PlannedGroup(n, partition, target, updates, self._inserted.get(n, 0))
+            for n, (partition, target, updates) in enumerate(self._groups)
+        )
+        known = [(key[0], key[1], self._numbers[key]) for key in sorted(self._update_rows)]
+        updates = pa.Table.from_arrays(
+            [pa.array([k[i] for k in known], UPDATES_SCHEMA.field(i).type) for i in range(3)], schema=UPDATES_SCHEMA
+        )
+        return Assignment(groups, updates, self._insert_table())
+
+    def _insert_table(self) -> pa.Table:
+        bounds: list[list[float]] = []
+        for placed in self._routes.values():
+            total = sum(count for _, count in placed)
+            running = 0
+            mine: list[float] = []
+            for _, count in placed:
+                running += count
+                mine.append(running / total)
+            bounds.append(mine)
+        columns = [
+            pa.array(list(self._routes), pa.string()),
+            pa.array(bounds, pa.list_(pa.float64())),
+            pa.array([[n for n, _ in placed] for placed in self._routes.values()], pa.list_(pa.int32())),
+        ]
+        return pa.Table.from_arrays(columns, schema=INSERTS_SCHEMA)

@@ -1,0 +1,316 @@
+"""What every write of one table shares: where it is, how it is laid out, who runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from lakebed.config.options import Options
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine, Rows
+from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.expressions.key_generators import KeyGenerator
+from lakebed.expressions.partition_checks import PathCheck
+from lakebed.handles.file_writer import FileFormat
+from lakebed.handles.group_writer import GroupWriter
+from lakebed.handles.merge_file import Matching
+from lakebed.handles.targets import Targets
+from lakebed.index.base import Index
+from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
+from lakebed.index.inference import check_requested
+from lakebed.index.registry import check_same_index, index_of, make_index, recorded_index
+from lakebed.merge.incoming import Intake
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
+from lakebed.schema.arrow import normal_type, normalise, with_meta
+from lakebed.schema.avro import arrow_to_avro, avro_with_meta
+from lakebed.schema.evolution import is_promotion, reconcile
+from lakebed.schema.kept_values import may_lose
+from lakebed.schema.spark import spark_type
+from lakebed.slices.keys import table_keys
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.table_config import TableConfig
+from lakebed.upkeep.action_records import columns_with_stats
+
+
+@dataclass(frozen=True)
+class WriteContext:
+    """One table as it was when the write was asked for, one engine, one set of options.
+
+    Index and key generator are told from the table when first needed: a write that is refused for a feature of the
+    table is refused by that feature's name.
+    """
+
+    opened: Snapshot
+    engine: Engine
+    options: Options
+
+    @property
+    def storage(self) -> Storage:
+        return self.opened.storage
+
+    @property
+    def config(self) -> TableConfig:
+        return self.opened.config
+
+    @property
+    def settings(self) -> WriteSettings:
+        return self.options.write
+
+    @cached_property
+    def keys(self) -> KeyGenerator:
+        said = self.options.table
+        return table_keys(self.opened, said.timestamp, said.partition_types)
+
+    @cached_property
+    def path_check(self) -> PathCheck:
+        return PathCheck(self.keys.partition_path, dropped=self.config.drop_partition_columns)
+
+    @cached_property
+    def index(self) -> Index:
+        """The table's own index; one that the options name has to be the same."""
+        recorded = recorded_index(self.config.index_settings)
+        asked = requested_index(self.options, self.config.key_fields, recorded)
+        if asked is None:
+            return index_of(self.opened)
+        if recorded is None:
+            check_requested(self.opened, asked)
+        else:
+            check_same_index(index_of(self.opened), asked)
+        return asked
+
+    @cached_property
+    def rules(self) -> MergeRules:
+        c = self.config
+        return MergeRules.of(c.merge_mode, c.ordering_fields, c.delete_field, c.delete_marker)
+
+
+def requested_index(options: Options, key_fields: Sequence[str], recorded: Index | None) -> Index | None:
+    """The index that a job's options name, or None. What they leave open is as the table has it, else as Hudi has."""
+    said = options.index
+    if said.type is None or said.type == "auto":
+        return None
+    buckets, fields = said.buckets, said.fields
+    if said.type == BucketIndex.name:
+        known = recorded if isinstance(recorded, BucketIndex) else BucketIndex(HUDI_BUCKETS)
+        buckets, fields = buckets or known.buckets, fields or known.fields
+    return make_index(
+        said.type,
+        key_fields=key_fields,
+        buckets=buckets,
+        fields=fields or (),
+        update_partition_path=said.update_partition,
+    )
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The table's columns after a write, as they are in its files, and the same as the Avro text of the commit."""
+
+    data: pa.Schema
+    avro: str
+
+
+def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> TableSchema:
+    """The table's schema with the incoming rows' columns taken in. Raises `SchemaConflict`; nothing is written then."""
+    incoming = incoming_schema(context.engine.schema(rows))
+    current = snapshot.schema
+    if not len(current):
+        return table_schema(context, snapshot, incoming)
+    merged = reconcile(current, incoming, missing=context.settings.missing_columns)
+    refuse_reserved(merged.names)
+    _check_names_that_come_back(snapshot, merged)
+    check_key_types(context, current, incoming)
+    check_ordering_types(context, current, merged)
+    return table_schema(context, snapshot, merged)
+
+
+def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
+    """Files are read by the names of their columns: where some still hold a column that was taken off the table, its
+    name comes back with its type, or a wider one, and so do its values."""
+    config = snapshot.config
+    in_path = set(config.partition_fields) if config.drop_partition_columns else set[str]()
+    new = [f for f in merged if f.name not in snapshot.schema.names and f.name not in in_path]
+    if not new:
+        return
+    for file in {file.instant: file for file in snapshot.base_files()}.values():
+        stored = snapshot.schema_of(file)
+        for field in new:
+            if field.name not in stored.names:
+                continue
+            kind = normal_type(stored.field(field.name).type, field.name)
+            if not (is_promotion(kind, field.type) and not may_lose(kind, field.type)):
+                have, want = spark_type(kind), spark_type(field.type)
+                raise SchemaConflict(
+                    f"column {field.name} was taken off the table and comes back as {want}; {file.path} still holds it"
+                    f" as {have}",
+                    hint=f"Write it as {have}, whose stored values come back with it, or under another name.",
+                    context={"column": field.name, "stored": have, "data": want, "path": file.path},
+                )
+
+
+def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -> TableSchema:
+    # as real Hudi: what the files do not hold is not in the commit's schema either, readers take it from the path
+    dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
+    data = pa.schema([f for f in merged if f.name not in dropped])
+    same = snapshot.avro_schema and data.equals(snapshot.schema)
+    return TableSchema(data, snapshot.avro_schema if same else arrow_to_avro(data, context.config.name))
+
+
+def incoming_schema(schema: pa.Schema) -> pa.Schema:
+    """The caller's columns as a table would hold them, Hudi's own columns left out. Raises `SchemaConflict` for names
+    that Hudi or lakebed has for itself."""
+    refuse_reserved(schema.names)
+    return normalise(pa.schema([f for f in schema if f.name not in (*META_COLUMNS, OPERATION_COLUMN)]))
+
+
+def refuse_reserved(names: Iterable[str]) -> None:
+    """Names are the same whatever their case, as for Spark."""
+    for name in names:
+        folded = name.lower()
+        if folded.startswith(DERIVED) or (folded in META_COLUMNS and name not in META_COLUMNS):
+            raise SchemaConflict(
+                f"the column name {name!r} is reserved",
+                hint=f"rename it: names that begin with {DERIVED} are lakebed's, {', '.join(META_COLUMNS)} are Hudi's",
+                context={"column": name},
+            )
+
+
+def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool = True) -> None:
+    """Key, partition and ordering columns must be there, and of a type that makes a key or has an order."""
+    names = schema.names
+    wanted: list[tuple[str, Sequence[str]]] = [
+        ("record key", context.keys.key_fields),
+        ("partition", context.keys.partition_fields),
+        ("ordering", context.rules.ordering if ordering else ()),
+    ]
+    for what, fields in wanted:
+        for name in fields:
+            if name not in names and name.split(".")[0] not in names:
+                raise SchemaConflict(
+                    f"the {what} column {name!r} of table {context.config.name!r} is not in the data",
+                    hint=f"the data has {', '.join(names) or 'no columns'}: add or rename the column",
+                    context={"column": name, "role": what, "columns": names},
+                )
+            field = schema.field(name) if name in names else None
+            if what == "ordering" and field is not None and pa.types.is_nested(field.type):
+                raise SchemaConflict(
+                    f"the ordering column {name!r} is a {field.type}, which has no order",
+                    hint="order by a number, a text, a date or a timestamp",
+                    context={"column": name, "type": str(field.type)},
+                )
+    columns = incoming_schema(schema)
+    for expression in (context.keys.record_key, context.keys.partition_path):
+        expression.sql(columns)  # SchemaConflict for a type that no key or path is made of
+
+
+def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema) -> None:
+    """Key text and partition paths are made from the values as they come: another type would name the same key
+    differently (1 and 1.0), so only integers of another width and timestamps of another unit pass."""
+    for what, fields in (("record key", context.keys.key_fields), ("partition", context.keys.partition_fields)):
+        for name in fields:
+            stored, given = _type_of(table, name), _type_of(incoming, name)
+            if stored is None or given is None or stored.equals(given):
+                continue
+            integers = pa.types.is_integer(stored) and pa.types.is_integer(given)
+            moments = pa.types.is_timestamp(stored) and pa.types.is_timestamp(given)
+            if not integers and not (moments and bool(stored.tz) == bool(given.tz)):
+                raise _other_type(context, what, name, stored, given)
+
+
+def check_ordering_types(context: WriteContext, table: pa.Schema, merged: pa.Schema) -> None:
+    """An ordering column may widen within its kind; as a text or a floating number it would have another order."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
+    for name in context.rules.ordering:
+        stored, wanted = _type_of(table, name), _type_of(merged, name)
+        if stored is None or wanted is None or stored.equals(wanted):
+            continue
+        if not any(kind(stored) and kind(wanted) for kind in kinds):
+            raise _other_type(context, "ordering", name, stored, wanted)
+
+
+def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """The type of a column, or of a field inside structs by its dotted path."""
+    if name in schema.names:
+        return schema.field(name).type
+    first, *rest = name.split(".")
+    found = schema.field(first).type if first in schema.names else None
+    for part in rest:
+        if found is None or not pa.types.is_struct(found) or found.get_field_index(part) < 0:
+            return None
+        found = found.field(part).type
+    return found
+
+
+def _other_type(context: WriteContext, what: str, name: str, stored: pa.DataType, given: pa.DataType) -> SchemaConflict:
+    return SchemaConflict(
+        f"the {what} column {name!r} of table {context.config.name!r} is {stored}, the data has it as {given}",
+        hint=f"cast it to {stored}",
+        context={"column": name, "role": what, "table": str(stored), "data": str(given)},
+    )
+
+
+def group_writer(
+    context: WriteContext,
+    snapshot: Snapshot,
+    schema: TableSchema,
+    instant: str,
+    targets: Targets,
+    *,
+    matching: Matching = "keys",
+    combine: bool = True,
+    all_deletes: bool = False,
+    known_partitions: frozenset[str] = frozenset(),
+) -> GroupWriter:
+    """The row function of this write, ready to be sent to tasks."""
+    settings = context.settings
+    indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
+    format_ = FileFormat(
+        with_meta(schema.data),
+        avro_with_meta(schema.avro),
+        settings,
+        context.config.populate_meta_fields,
+        tuple(columns_with_stats(snapshot.storage, snapshot.config, schema.data, settings)),
+        indexes.fields if indexes else None,
+        context.config.sorts_by_key,
+    )
+    storage = context.storage if context.engine.name == "local" else context.storage.spec
+    return GroupWriter(
+        storage=storage,
+        instant=instant,
+        format=format_,
+        intake=Intake(
+            schema=schema.data,
+            rules=context.rules,
+            combine=combine,
+            all_deletes=all_deletes,
+            memory=settings.memory,
+            auto_keys=instant if context.keys.auto_keys and not all_deletes else None,
+        ),
+        targets=targets,
+        matching=matching,
+        max_file_size=settings.max_file_size,
+        known_partitions=known_partitions,
+        path_check=context.path_check,
+    )
+
+
+def keyed_by_meta(context: WriteContext, operation: str) -> None:
+    """Updates and deletes need stored keys: refuse them on tables without meta fields or without keys."""
+    if not context.config.populate_meta_fields:
+        raise InvalidOption(
+            f"table {context.config.name!r} keeps no meta fields, {operation} needs them",
+            hint="a table with hoodie.populate.meta.fields=false takes insert and bulk_insert only",
+            context={"operation": operation},
+        )
+    if context.keys.auto_keys:
+        raise InvalidOption(
+            f"table {context.config.name!r} has generated record keys, {operation} by key has nothing to go by",
+            hint="insert, bulk_insert, insert_overwrite or delete by predicate",
+            context={"operation": operation},
+        )

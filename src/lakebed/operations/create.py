@@ -1,0 +1,197 @@
+"""Making a table: its properties from a few words, and the empty folder layout."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from lakebed.config.settings import TableSettings
+from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.expressions.key_generators import kind_of
+from lakebed.index.advisor import TableProfile, advise
+from lakebed.index.base import Index
+from lakebed.index.registry import make_index
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata.kinds.index_names import IndexName, remembered_property
+from lakebed.operations.context import incoming_schema
+from lakebed.operations.index_rules import check_new_indexes
+from lakebed.operations.recreate import settle
+from lakebed.schema.avro import arrow_to_avro
+from lakebed.slices.keys import key_generator_spec
+from lakebed.storage.base import Storage
+from lakebed.timeline.new_table import new_table_properties
+from lakebed.timeline.properties_file import create_table
+from lakebed.timeline.table_config import INDEX_REASON, SORT, TableConfig
+
+_log = logging.getLogger("lakebed")
+
+
+def create(
+    storage: Storage,
+    schema: pa.Schema,
+    *,
+    settings: TableSettings,
+    index: str | Index,
+    buckets: int | None,
+    hash_fields: Sequence[str],
+    update_partition_path: bool | None,
+    properties: Mapping[str, str],
+    indexes: Sequence[str] = (),
+    profile: Callable[[], TableProfile],
+) -> TableConfig:
+    """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage.
+
+    `profile` gives what "auto" goes by; the table remembers why it has the index that it got so.
+    """
+    columns = incoming_schema(schema)
+    _check_words(settings, buckets)
+    key_fields = settings.key_fields or ()
+    _check_columns(columns, settings)
+    chosen, why = _choose_index(index, profile, key_fields, buckets, hash_fields, update_partition_path)
+    if why:
+        _log.info("table %s: index %s", storage.url(), why)
+    wanted = [IndexName.parse(text) for text in indexes]
+    name = settings.name or name_of(storage)
+    created = new_table_properties(
+        name=name,
+        table_type=settings.type or "cow",
+        version=settings.version or 9,
+        key_fields=key_fields,
+        partition_fields=settings.partition_fields or (),
+        ordering_fields=settings.ordering_fields or (),
+        key_generator=kind_of(settings.key_generator) if settings.key_generator else None,
+        partition_types=settings.partition_types or (),
+        merge_mode=settings.merge_mode,
+        payload=settings.payload,
+        delete_field=settings.delete_field or "",
+        delete_marker=settings.delete_marker or "",
+        hive_style=bool(settings.hive_style),
+        url_encode=bool(settings.url_encode),
+        slash_dates=bool(settings.slash_dates),
+        drop_partition_columns=bool(settings.drop_partition_columns),
+        populate_meta_fields=settings.populate_meta_fields is not False,
+        database=settings.database or "",
+        create_schema=arrow_to_avro(columns, name) if len(columns) else "",
+        timezone=settings.timezone or "UTC",
+        index_settings=chosen.settings(),
+        extra={
+            **({INDEX_REASON: why} if why else {}),
+            **settings.timestamp,
+            **_key_options(settings),
+            **remembered_property(wanted),
+            **_sort(settings),
+            **properties,
+        },
+    )
+    config = TableConfig(created)
+    _check_config(config)
+    check_new_indexes(wanted, config, columns, chosen)
+    settle(storage)
+    return create_table(storage, created)
+
+
+def _choose_index(
+    index: str | Index,
+    profile: Callable[[], TableProfile],
+    key_fields: Sequence[str],
+    buckets: int | None,
+    fields: Sequence[str],
+    update_partition_path: bool | None,
+) -> tuple[Index, str]:
+    """The index, and why "auto" took it; no reason where it was named."""
+    why = ""
+    if isinstance(index, str) and index.strip().lower() == "auto":
+        advice = advise(profile(), buckets, fields)
+        index, buckets, why = advice.index, advice.settings.get("buckets"), advice.why
+    made = make_index(
+        index, key_fields=key_fields, buckets=buckets, fields=fields, update_partition_path=update_partition_path
+    )
+    return made, why
+
+
+def _key_options(settings: TableSettings) -> dict[str, str]:
+    prefix = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+    return {prefix: "true"} if settings.consistent_logical_timestamp else {}
+
+
+def _sort(settings: TableSettings) -> dict[str, str]:
+    """Files can be sorted by stored keys alone."""
+    if settings.sort == "key" and (not settings.key_fields or settings.populate_meta_fields is False):
+        raise InvalidOption(
+            "sort='key' on a table without " + ("meta fields" if settings.key_fields else "a record key"),
+            hint="name a key and keep the meta fields, or leave the sort out",
+        )
+    return {} if settings.sort is None else {SORT: settings.sort}
+
+
+def _check_words(settings: TableSettings, buckets: int | None) -> None:
+    for what, said, known in (
+        ("type", settings.type, ("cow", "mor")),
+        ("merge", settings.merge_mode, ("event_time", "commit_time")),
+        ("sort", settings.sort, ("key", "none")),
+    ):
+        if said is not None and said not in known:
+            raise InvalidOption(f"{what}={said!r} is unknown", hint=f"use {' or '.join(map(repr, known))}")
+    if buckets is not None and not _is_count(buckets):
+        raise InvalidOption(f"a bucket index cannot have {buckets!r} buckets", hint="give a number from 1 on")
+
+
+def _is_count(given: object) -> bool:
+    return isinstance(given, int) and given > 0
+
+
+def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
+    if not len(columns):
+        return
+    wanted = [
+        ("key", settings.key_fields),
+        ("partition", settings.partition_fields),
+        ("ordering", settings.ordering_fields),
+    ]
+    for what, fields in wanted:
+        for name in fields or ():
+            if name not in columns.names and name.split(".")[0] not in columns.names:
+                raise SchemaConflict(
+                    f"the {what} column {name!r} is not in the schema",
+                    hint=f"the schema has {', '.join(columns.names)}",
+                    context={"column": name, "role": what},
+                )
+    for name in settings.ordering_fields or ():
+        if name in columns.names and pa.types.is_nested(columns.field(name).type):
+            raise SchemaConflict(
+                f"the ordering column {name!r} is a {columns.field(name).type}, which has no order",
+                hint="order by a number, a text, a date or a timestamp",
+            )
+
+
+def _check_config(config: TableConfig) -> None:
+    """What could be created but not written is refused now."""
+    if config.table_type == "mor":
+        raise UnsupportedFeature(
+            "lakebed writes copy-on-write tables",
+            hint='create the table with type="cow"; merge-on-read tables of other engines can be read (read_optimized)',
+            context={"feature": "merge-on-read writing"},
+        )
+    if config.merge_mode == "event_time" and not config.ordering_fields:
+        raise InvalidOption(
+            "merge='event_time' needs an ordering column",
+            hint="name it: create(..., ordering='updated_at'), or use merge='commit_time'",
+        )
+    nested = next((f for f in config.ordering_fields if "." in f), None)
+    if config.merge_mode == "event_time" and nested:
+        raise UnsupportedFeature(
+            f"the ordering column {nested!r} is a field inside a struct, by which lakebed does not order rows",
+            hint="order by a column of its own that holds the field's value",
+            context={"feature": "ordering by a field inside a struct", "column": nested},
+        )
+    MergeRules.of(config.merge_mode, config.ordering_fields)
+    key_generator_spec(config)
+
+
+def name_of(storage: Storage) -> str:
+    """The table's name is that of its folder, in letters that Avro names can have."""
+    last = storage.spec.uri.rstrip("/").rpartition("/")[2]
+    name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in last)
+    return name if name and not name[0].isdigit() else f"t_{name}"

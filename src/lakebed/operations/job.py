@@ -1,0 +1,184 @@
+"""From options to a write: the context every verb needs, and a whole Hudi job's options dict as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from lakebed.config.options import Options, conflicts_with_table, resolve_options
+from lakebed.engine.base import Engine
+from lakebed.engine.local import LocalEngine, to_arrow_table
+from lakebed.engine.spark_session import session_of
+from lakebed.errors import InvalidOption, TableExists, TableNotFound
+from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
+from lakebed.operations.bulk_insert import bulk_insert
+from lakebed.operations.context import WriteContext
+from lakebed.operations.create import create
+from lakebed.operations.delete import delete
+from lakebed.operations.overwrite import delete_partitions, insert_overwrite
+from lakebed.operations.recreate import load_settled, recreate
+from lakebed.operations.result import WriteResult
+from lakebed.operations.table_profile import profile_of
+from lakebed.operations.upsert import insert, upsert
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.base import Storage
+from lakebed.timeline.table_config import TableConfig
+
+Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
+
+OPERATION = "hoodie.datasource.write.operation"
+_CALLS = {
+    "upsert": "t.upsert(rows)",
+    "insert": "t.insert(rows)",
+    "bulk_insert": "t.bulk_insert(rows)",
+    "delete": "t.delete(keys or a condition)",
+    "delete_partition": "t.delete_partitions(paths)",
+    "insert_overwrite": "t.insert_overwrite(rows)",
+    "insert_overwrite_table": 't.insert_overwrite(rows, "table")',
+}
+# Arrow data up to this size is written in this process even where there is a Spark session.
+IN_PROCESS_BYTES = 128 << 20
+
+
+def choose_engine(data: Any, spark: Any | None, tasks: int | None = None) -> Engine:
+    """Spark for DataFrames and for big Arrow data where there is a session, else this process with `tasks` threads."""
+    session = session_of(data) or spark
+    if session is None:
+        return LocalEngine(tasks)
+    size = getattr(data, "nbytes", None)
+    if session_of(data) is None and (size is None or size <= IN_PROCESS_BYTES):
+        return LocalEngine(tasks)
+    from lakebed.engine.spark import SparkEngine
+
+    return SparkEngine(session)
+
+
+def session_engine(spark: Any | None) -> Engine:
+    """Spark where there is a session, else this process."""
+    if spark is None:
+        return LocalEngine()
+    from lakebed.engine.spark import SparkEngine
+
+    return SparkEngine(spark)
+
+
+def check_verb(options: Options, verb: str) -> None:
+    """Raise `InvalidOption` where the options name another operation than the verb that they were given to."""
+    said = options.given.get(OPERATION, verb).strip().lower()
+    if said != verb:
+        raise InvalidOption(
+            f"{OPERATION}={said} contradicts the {verb} that was called",
+            hint=f"leave the option out, or call {_CALLS.get(said, 'lakebed.write')}",
+            context={"option": OPERATION, "given": said, "verb": verb},
+        )
+
+
+def write_context(storage: Storage, config: TableConfig, engine: Engine, options: Options) -> WriteContext:
+    """Everything a write of this table needs. Raises `InvalidOption` where options contradict the table."""
+    conflicts_with_table(options, config.properties)
+    return WriteContext(open_snapshot(storage, config), engine, options)
+
+
+def write(
+    df: Any,
+    uri: str,
+    options: Mapping[str, Any],
+    mode: Mode = "append",
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> WriteResult | None:
+    """Run an existing Hudi job's write. See `lakebed.write`."""
+    if mode not in ("append", "overwrite", "errorifexists", "ignore"):
+        raise InvalidOption(f"there is no save mode {mode!r}", hint="use append, overwrite, errorifexists or ignore")
+    job = resolve_options(options)
+    storage = open_storage(uri, storage_options)
+    if job.path and open_storage(job.path, storage_options).spec.uri != storage.spec.uri:
+        raise InvalidOption(
+            f"the options say path={job.path}, the call says {uri}",
+            hint="leave path out of the options, or write to that place",
+            context={"option": "path", "given": job.path, "uri": uri},
+        )
+    operation = job.operation or ""
+    if operation in ("delete", "delete_partition") and mode != "append":
+        raise InvalidOption(
+            f"the operation {operation} with mode={mode!r} would not keep the table that it is to delete from",
+            hint='write it with mode="append"',
+            context={"operation": operation, "mode": mode},
+        )
+    try:
+        config: TableConfig | None = load_settled(storage)
+    except TableNotFound:
+        if operation in ("delete", "delete_partition"):
+            raise
+        config = None
+    if config is not None and mode == "errorifexists":
+        raise TableExists(f"there is a table at {uri}", hint='write with mode="append" or "overwrite"')
+    if config is not None and mode == "ignore":
+        return None
+    engine = choose_engine(df, None, job.write.tasks)
+    if config is None:
+        return _write_new(storage, engine, df, job)
+    if mode == "overwrite" and operation != "insert_overwrite_table":
+        named = replace(job, table=replace(job.table, name=job.table.name or config.name))
+        return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
+    return run(write_context(storage, config, engine, job), operation or _default_operation(config), df)
+
+
+def _write_new(storage: Storage, engine: Engine, df: Any, job: Options) -> WriteResult:
+    """A table with the columns of the data, and the data in it."""
+    if session_of(df) is None:
+        df = to_arrow_table(df)  # a stream can be read once
+    config = _create(storage, engine, df, job)
+    return run(write_context(storage, config, engine, job), job.operation or _default_operation(config), df)
+
+
+def _default_operation(config: TableConfig) -> str:
+    return "upsert" if config.key_fields else "bulk_insert"
+
+
+def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableConfig:
+    said = job.index
+    rows = engine.rows(df)
+    schema = engine.schema(rows)
+    return create(
+        storage,
+        schema,
+        settings=job.table,
+        index=said.type or "simple",
+        buckets=said.buckets or (HUDI_BUCKETS if said.type == BucketIndex.name else None),
+        hash_fields=said.fields or (),
+        update_partition_path=said.update_partition,
+        properties={},
+        profile=lambda: profile_of(schema, job.table, said, engine, rows),
+    )
+
+
+def run(context: WriteContext, operation: str, data: Any) -> WriteResult:
+    """One of Hudi's operations by its name."""
+    match operation.lower():
+        case "upsert":
+            return upsert(context, data)
+        case "insert":
+            return insert(context, data)
+        case "bulk_insert":
+            return bulk_insert(context, data)
+        case "delete":
+            return delete(context, data)
+        case "insert_overwrite":
+            return insert_overwrite(context, data, "partitions")
+        case "insert_overwrite_table":
+            return insert_overwrite(context, data, "table")
+        case "delete_partition":
+            chosen = context.settings.partitions_to_delete
+            return delete_partitions(context, chosen or _partitions_of(context, data))
+        case _:
+            raise InvalidOption(f"there is no operation {operation!r}", context={"operation": operation})
+
+
+def _partitions_of(context: WriteContext, data: Any) -> list[str]:
+    """The partition paths of the rows, where a delete_partition job names none."""
+    engine = context.engine
+    rows = engine.derive(engine.rows(data), {"_hoodie_partition_path": context.keys.partition_path}, keep=[])
+    return [p for p in engine.aggregate(rows, ["_hoodie_partition_path"]).column(0).to_pylist() if p is not None]

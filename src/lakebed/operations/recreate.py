@@ -1,0 +1,170 @@
+"""Save mode overwrite: the new table is made inside the old one's folder and takes its place once its rows are there.
+
+Whatever fails before leaves the old table as it was. What decides is the deletion of the old `hoodie.properties`: until
+the new one is in its place nobody finds a table, and whoever opens it next finishes the work.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import TypeVar
+
+from lakebed.errors import CorruptFile, StorageError, TableNotFound
+from lakebed.format.footer_cache import FOOTERS
+from lakebed.format.hfile.cache import BLOCKS
+from lakebed.format.key_positions import POSITIONS
+from lakebed.metadata.store.small_files import HFILES, LOGS
+from lakebed.model import HOODIE
+from lakebed.storage import open_storage_spec
+from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.parallel import side_by_side, waits
+from lakebed.timeline.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
+from lakebed.timeline.process import ProcessIdentity, is_gone, this_process
+from lakebed.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
+from lakebed.timeline.table_config import TableConfig
+
+_T = TypeVar("_T")
+_STAGING = f"{HOODIE}/.overwrite"
+_READY = f"{_STAGING}/ready.json"
+_OWNER = ".owner"
+_LOCKS = LOCK_FILE.rpartition("/")[0]
+# What belongs to the writers of the new table while they write, not to the table.
+_PASSING = (f"{_LOCKS}/", HDFS_LOCK_FILE, f"{HOODIE}/.heartbeat/", f"{HOODIE}/.temp/")
+_MOVERS = 16
+
+
+def recreate(storage: Storage, write: Callable[[Storage], _T]) -> _T:
+    """Let `write` make a table with its rows in the storage that it is given, and put it in the place of this one."""
+    _sweep(storage)
+    name = uuid.uuid4().hex
+    folder = f"{_STAGING}/{name}"
+    storage.write(folder + _OWNER, json.dumps(this_process().to_json()).encode())
+    try:
+        spec = storage.spec
+        result = write(open_storage_spec(StorageSpec(f"{spec.uri.rstrip('/')}/{folder}", spec.options)))
+        with default_lock(storage):
+            _decide(storage, folder)
+    except Exception as error:
+        undecided = False
+        with suppress(Exception):
+            undecided = storage.head(PROPERTIES_PATH) is not None
+            if undecided:
+                storage.delete(_READY)
+                _drop(storage, folder)
+        if undecided or not isinstance(error, StorageError):
+            raise
+        raise StorageError(
+            f"the table at {storage.url()} was about to be replaced: {error.message}",
+            hint="all new rows are written: open the table, or run the job again, and the rest is done first",
+            context=error.context,
+        ) from error
+    return result
+
+
+def load_settled(storage: Storage) -> TableConfig:
+    """The table's settings; an overwrite that was cut short while its table took its place is finished first."""
+    try:
+        return load_table_config(storage)
+    except TableNotFound:
+        if not settle(storage):
+            raise
+    return load_table_config(storage)
+
+
+def settle(storage: Storage) -> bool:
+    """Finish an overwrite that was cut short at a point of no return. Whether there was one."""
+    if storage.head(_READY) is None:
+        return False
+    with default_lock(storage):
+        return _finish(storage)
+
+
+def _decide(storage: Storage, folder: str) -> None:
+    """From here on the new table counts."""
+    below = (info.path.removeprefix(folder + "/") for info in storage.list(folder))
+    files = sorted(path for path in below if not path.startswith(_PASSING))
+    storage.write(_READY, json.dumps({"folder": folder, "files": files}).encode())
+    storage.delete(BACKUP_PATH)
+    storage.delete(PROPERTIES_PATH)
+    _finish(storage)
+
+
+def _finish(storage: Storage) -> bool:
+    """Everything of the old table goes, every file of the new one gets its place, the properties last. Each step may
+    have been done before."""
+    if storage.head(PROPERTIES_PATH) or storage.head(BACKUP_PATH):
+        return False
+    try:
+        folder, files = _read_ready(storage)
+    except FileNotFoundError:
+        return False
+    _clear(storage, "", _Kept(files))
+
+    def move(path: str) -> None:
+        with suppress(FileNotFoundError):  # moved before
+            storage.move(f"{folder}/{path}", path)
+
+    rest = [path for path in files if path != PROPERTIES_PATH]
+    for _ in side_by_side(lambda path: move(path), rest, _MOVERS if waits(storage) else 1):
+        pass
+    for cache in (HFILES, LOGS, BLOCKS, FOOTERS, POSITIONS):
+        cache.clear()  # files of the new metadata table may have names and sizes of old ones
+    move(PROPERTIES_PATH)
+    _drop(storage, folder)
+    storage.delete(_READY)
+    return True
+
+
+def _read_ready(storage: Storage) -> tuple[str, list[str]]:
+    try:
+        ready = json.loads(storage.read(_READY))
+        folder, files = str(ready["folder"]), [str(path) for path in ready["files"]]
+    except (ValueError, KeyError, TypeError) as cause:
+        raise CorruptFile(f"{_READY} cannot be read: {cause}", context={"path": _READY}) from cause
+    if not folder.startswith(_STAGING + "/") or PROPERTIES_PATH not in files:
+        raise CorruptFile(f"{_READY} does not describe a new table", context={"path": _READY})
+    return folder, files
+
+
+class _Kept:
+    """Paths that stay, and the folders above them."""
+
+    def __init__(self, files: Collection[str]) -> None:
+        self.files = {*files, HDFS_LOCK_FILE}
+        self.whole = {_STAGING, _LOCKS}
+        self.above: set[str] = set()
+        for path in (*self.files, *self.whole):
+            while path := path.rpartition("/")[0]:
+                self.above.add(path)
+
+
+def _clear(storage: Storage, folder: str, kept: _Kept) -> None:
+    prefix = f"{folder}/" if folder else ""
+    for name in storage.list_names(folder):
+        if prefix + name not in kept.files:
+            storage.delete(prefix + name)
+    for name in storage.list_folders(folder):
+        path = prefix + name
+        if path in kept.above:
+            _clear(storage, path, kept)
+        elif path not in kept.whole:
+            storage.delete_folder(path)
+
+
+def _drop(storage: Storage, folder: str) -> None:
+    storage.delete_folder(folder)
+    storage.delete(folder + _OWNER)
+
+
+def _sweep(storage: Storage) -> None:
+    """What overwrites of processes of this machine left that are gone."""
+    for name in storage.list_names(_STAGING):
+        if not name.endswith(_OWNER):
+            continue
+        with suppress(FileNotFoundError, ValueError):
+            owner = ProcessIdentity.from_json(json.loads(storage.read(f"{_STAGING}/{name}")))
+            if owner is not None and is_gone(owner):
+                _drop(storage, f"{_STAGING}/{name.removesuffix(_OWNER)}")

@@ -1,0 +1,112 @@
+"""What a write gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakebed.upkeep.write_status import WriteStatus
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """The outcome of one committed write.
+
+    `instant` is its requested time, `checkpoint` what `changes(start=...)` goes on from. Counts are rows; `unchanged`
+    are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). `bytes` is
+    the size of the files written, `seconds` the time of each stage.
+    """
+
+    instant: str
+    checkpoint: str
+    operation: str
+    rows: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    files: tuple[str, ...] = ()
+    bytes: int = 0
+    replaced_file_groups: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    rolled_back: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, instant: str, checkpoint: str, operation: str, statuses: Sequence[WriteStatus], **more: Any
+    ) -> WriteResult:
+        written = [s for s in statuses if s.path is not None]
+        return cls(
+            instant=instant,
+            checkpoint=checkpoint,
+            operation=operation,
+            rows=sum(s.rows_in for s in statuses),
+            inserted=sum(s.num_inserts for s in statuses),
+            updated=sum(s.num_updates for s in statuses),
+            deleted=sum(s.num_deletes for s in statuses),
+            unchanged=sum(s.num_unchanged for s in statuses),
+            files=tuple(s.path or "" for s in written),
+            bytes=sum(s.file_size for s in written),
+            **more,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "instant": self.instant,
+            "checkpoint": self.checkpoint,
+            "operation": self.operation,
+            "rows": self.rows,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "unchanged": self.unchanged,
+            "files": list(self.files),
+            "bytes": self.bytes,
+            "replaced_file_groups": self.replaced_file_groups,
+            "seconds": {k: round(v, 4) for k, v in self.seconds.items()},
+            "rolled_back": list(self.rolled_back),
+        }
+
+    def __str__(self) -> str:
+        counts = ", ".join(
+            f"{n:,} {word}"
+            for n, word in (
+                (self.inserted, "inserted"),
+                (self.updated, "updated"),
+                (self.deleted, "deleted"),
+                (self.unchanged, "unchanged"),
+            )
+            if n
+        )
+        took = sum(self.seconds.values())
+        size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {_size(self.bytes)}"
+        replaced = f", {self.replaced_file_groups} file groups replaced" if self.replaced_file_groups else ""
+        return f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        cells = {
+            "instant": self.instant,
+            "operation": self.operation,
+            "inserted": f"{self.inserted:,}",
+            "updated": f"{self.updated:,}",
+            "deleted": f"{self.deleted:,}",
+            "unchanged": f"{self.unchanged:,}",
+            "files": str(len(self.files)),
+            "size": _size(self.bytes),
+            **{f"{stage} (s)": f"{s:.2f}" for stage, s in self.seconds.items()},
+        }
+        head = "".join(f"<th>{name}</th>" for name in cells)
+        row = "".join(f"<td>{value}</td>" for value in cells.values())
+        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table>"
+
+
+def _size(n: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TB"

@@ -1,0 +1,296 @@
+"""One write on the timeline: begin, commit or abort. Nothing is visible before the completed instant exists."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine
+from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError, StorageError, UnsupportedFeature
+from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.model import Action, CommitMetadata, Instant, State
+from lakebed.operations.leftovers import sweep
+from lakebed.operations.rollback import (
+    delete_data_files,
+    files_named,
+    roll_back,
+    roll_back_dead_writers,
+    without_refused_rollbacks,
+)
+from lakebed.operations.uniqueness import Uniqueness, check_unique
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.clock import InstantClock
+from lakebed.timeline.commit_metadata import encode_commit
+from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts, commits_since
+from lakebed.timeline.heartbeat import Heartbeat
+from lakebed.timeline.instants import completes_as
+from lakebed.timeline.lock import Lock, default_lock
+from lakebed.timeline.markers import delete_markers, list_markers
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.metadata_upkeep import TableMetadata
+from lakebed.upkeep.write_status import WriteStatus
+
+WRITER_ID = "lakebed.writer"
+
+
+@dataclass
+class Transaction:
+    """A write between its requested and its completed instant.
+
+    The lock is held while it begins and while it commits, never in between. `writer_id` goes into the commit, so that
+    an answer in doubt can be settled by reading back.
+    """
+
+    storage: Storage
+    config: TableConfig
+    action: Action
+    operation: str
+    settings: WriteSettings
+    by_bucket: bool = False
+    engine: Engine | None = None
+    unique: Uniqueness = "nowhere"
+    instant: str = ""
+    timeline: Timeline = field(init=False)
+    writer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    rolled_back: list[str] = field(default_factory=list)
+    _heartbeat: Heartbeat | None = None
+    _started: StartedAt | None = None
+    _clock: InstantClock = field(init=False)
+    _view: Snapshot = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._clock = InstantClock(self.config.timezone)
+
+    def _lock(self) -> Lock:
+        return default_lock(self.storage, wait_seconds=self.settings.lock_wait_seconds)
+
+    def begin(self, request: bytes = b"") -> None:
+        """Roll back what dead writers left, take an instant, show it as requested, start the heartbeat."""
+        with self._lock() as lock:
+            self.config = load_table_config(self.storage)
+            self.timeline = without_refused_rollbacks(self.storage, self.config, self._load())
+            self.rolled_back = roll_back_dead_writers(
+                self.storage, self.config, self.timeline, self._clock, lock.still_mine
+            )
+            if self.rolled_back:
+                self.timeline = self._load()
+            with suppress(StorageError, FileNotFoundError):  # litter can wait for the next writer
+                sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
+            self._view = self._table_metadata(self.timeline, lock).make_ready()
+            self.config = self._view.config
+            self.instant = self._clock.next(after=self._greatest_time())
+            self._started = StartedAt.of(self.timeline)
+            heartbeat = self._heartbeat = Heartbeat(
+                self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
+            )
+            heartbeat.start()
+            TimelineWriter(self.storage, self.config).request(self.action, self.instant, request)
+            self._refuse_lost(lock, "begin")
+
+    def _greatest_time(self) -> str:
+        """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
+        one, and where clocks differ that may be what comes next here. Undoing this write would take their files."""
+        metadata = self._view.metadata if self.config.metadata_partitions else None
+        return max(self.timeline.greatest_time, metadata.slices.timeline.greatest_time if metadata else "")
+
+    def read_at(self, snapshot: Snapshot) -> None:
+        """Say that the write was planned on an older snapshot: what was committed since then counts as concurrent."""
+        self._started = StartedAt.of(snapshot.timeline)
+
+    def inflight(self, profile: bytes = b"") -> None:
+        """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
+        TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile)
+
+    def commit(
+        self,
+        statuses: Sequence[WriteStatus],
+        schema: str,
+        replaced: Mapping[str, tuple[str, ...]] | None = None,
+        before_complete: Callable[[], None] = lambda: None,
+    ) -> Instant:
+        """Check for conflicts and make the write visible. Raises `CommitConflict` with nothing visible.
+
+        `before_complete` runs under the lock when nothing stands in the way any more: the index's own update.
+        """
+        metadata = self._metadata(statuses, schema, replaced or {})
+        touched = TouchedFiles.of(metadata, by_bucket=self.by_bucket)
+        with self._lock() as lock:
+            timeline = self._load()
+            self._check_still_pending(timeline)
+            assert self._started is not None
+            agreed = check_conflicts(touched, timeline, self._started, schema=schema, instant=self.instant)
+            metadata.extra["schema"] = agreed
+            others = timeline.commits_metadata(commits_since(timeline, self._started))
+            check_unique(self.storage, statuses, others, self.unique)
+            delete_data_files(self.storage, self._unnamed(metadata), self.instant)
+            before_complete()
+            self.config = load_table_config(self.storage)
+            self._table_metadata(timeline, lock).tell(self.instant, metadata, statuses)
+            self._refuse_lost(lock, "complete")
+            completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
+            body = encode_commit(metadata, self.config.version, self.action)
+            done = TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
+            is_settled = lock.still_mine()
+        if not is_settled:
+            self._settle(done, timeline)
+        self._tidy(metadata)
+        return done
+
+    def _settle(self, done: Instant, checked: Timeline) -> None:
+        """The lock ran out while the instant was published: it stands where nobody undid it or committed since it was
+        `checked` without seeing it. Else it is taken back, and raises `CommitConflict`."""
+        try:
+            with self._lock() as lock:
+                reason = self._reason_to_take_back(self._load(), checked)
+                if reason is None:
+                    return
+                self._refuse_lost(lock, "be taken back")
+                self.storage.delete(f"{self.config.timeline_path}/{done.file_name}")
+        except (LakebedError, OSError) as cause:
+            raise CommitStateUnknown(
+                f"instant {self.instant} of {self.storage.url()} was published after the table lock was lost, and"
+                " whether it may stand could not be found out",
+                hint="Nothing was cleaned up. Look at the timeline when storage answers again.",
+                context={"instant": self.instant},
+                instant=self.instant,
+            ) from cause
+        raise CommitConflict(
+            f"instant {self.instant} was taken back: {reason} while this process stood still without the table lock",
+            hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
+            context={"instant": self.instant},
+        )
+
+    def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
+        if not self._is_requested(timeline):
+            return "another writer rolled it back"
+        since = [i for i in commits_since(timeline, StartedAt.of(checked)) if i.time != self.instant]
+        for stats in (commit.stats for commit in timeline.commits_metadata(since)):
+            if any(stat.prev_commit == self.instant for group in stats.values() for stat in group):
+                return None
+        return f"instant {since[0].time} was committed" if since else None
+
+    def abort(self) -> None:
+        """Undo this write now: its files, then its pending instant. What fails here the next writer does."""
+        self._stop_heartbeat()
+        with suppress(Exception), self._lock():
+            timeline = self._load()
+            mine = next((i for i in timeline.pending if i.time == self.instant), None)
+            if mine is not None:
+                roll_back(self.storage, self.config, timeline, mine, self._clock)
+            elif not timeline.is_completed(self.instant):
+                # another writer has rolled it back, with its markers, while this one still wrote
+                MetadataWriter(self.storage, self.config, timeline).take_off(self.instant)
+                delete_data_files(self.storage, files_named(self.storage, self.instant), self.instant)
+                delete_markers(self.storage, self.instant)
+                self._remove_heartbeat()
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception | KeyboardInterrupt):
+            self._stop_heartbeat()
+            return
+        if self.instant:
+            self.abort()
+
+    def _metadata(
+        self, statuses: Sequence[WriteStatus], schema: str, replaced: Mapping[str, tuple[str, ...]]
+    ) -> CommitMetadata:
+        stats: dict[str, list[WriteStatus]] = {}
+        for status in statuses:
+            if status.path is not None:
+                stats.setdefault(status.partition, []).append(status)
+        extra = {**self.settings.extra_metadata, WRITER_ID: self.writer_id, "schema": schema}
+        return CommitMetadata(
+            operation=self.operation,
+            stats={p: tuple(s.stat() for s in group) for p, group in sorted(stats.items())},
+            replaced=dict(replaced),
+            extra=extra,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """The table as it was when this write began."""
+        return self._view
+
+    def _table_metadata(self, timeline: Timeline, lock: Lock) -> TableMetadata:
+        return TableMetadata(self.storage, self.config, timeline, self.settings, self.engine, lock.still_mine)
+
+    def _refuse_lost(self, lock: Lock, what: str) -> None:
+        if not lock.still_mine():
+            raise CommitConflict(
+                f"the table lock was lost before instant {self.instant} could {what}",
+                hint="another writer took it after it expired; run the write again",
+            )
+
+    def _load(self) -> Timeline:
+        timeline = load_timeline(self.storage, self.config)
+        for pending in timeline.pending:
+            if pending.action is Action.RESTORE:
+                raise UnsupportedFeature(
+                    f"a restore of the table is unfinished (instant {pending.time})",
+                    hint="let the engine that began it finish it, then write again",
+                    context={"feature": "unfinished restore", "instant": pending.time},
+                )
+        return timeline
+
+    def _check_still_pending(self, timeline: Timeline) -> None:
+        mine = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)
+        if mine is None or mine.state is State.COMPLETED or not self._is_requested(timeline):
+            raise CommitConflict(
+                f"instant {self.instant} was rolled back by another writer, which took this one for dead",
+                hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
+                context={"instant": self.instant},
+            )
+
+    def _is_requested(self, timeline: Timeline) -> bool:
+        """Whether the first file of the instant is there, which goes when it is rolled back and nobody writes again."""
+        return (self.instant, completes_as(self.action)) in timeline.requested
+
+    def _unnamed(self, metadata: CommitMetadata) -> list[str]:
+        """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
+        named = {s.path for group in metadata.stats.values() for s in group}
+        return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
+
+    def _tidy(self, metadata: CommitMetadata) -> None:
+        """The commit stands: whatever fails from here on is only litter, which later writers remove."""
+        with suppress(Exception):
+            lost = self._unnamed(metadata)
+            delete_markers(self.storage, self.instant)
+            # an attempt that ended up to now; one that ends later finds its marker gone and removes its file itself
+            delete_data_files(self.storage, lost, self.instant)
+        with suppress(Exception):
+            self._stop_heartbeat()
+            self._remove_heartbeat()
+
+    def _stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+
+    def _remove_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.remove()
+
+
+@dataclass
+class StageTimes:
+    """Seconds spent in each stage of a write, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=time.monotonic)
+
+    def mark(self, stage: str) -> None:
+        """Ends a stage: the time since the last mark is its."""
+        now = time.monotonic()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now

@@ -1,0 +1,199 @@
+"""Making and dropping indexes of the metadata table, under the table lock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.expressions.index_functions import ZONE
+from lakebed.index.record import RecordIndex
+from lakebed.index.registry import index_of
+from lakebed.metadata.kinds.expression_indexes import (
+    KINDS,
+    ExpressionIndex,
+    expression_index_definition,
+    expression_partition,
+)
+from lakebed.metadata.kinds.expression_zones import ZoneNote, created_at, noting, zone_notes
+from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remembered_indexes, remembered_property
+from lakebed.metadata.kinds.key_indexes import KeyIndexes, is_key_index
+from lakebed.metadata.layout import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX, GroupSizing
+from lakebed.operations.index_rules import check_new_indexes
+from lakebed.services.index_jobs import build_by_job, is_large
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.lock import default_lock
+from lakebed.timeline.properties_file import load_table_config, update_table_config
+from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import load_timeline
+from lakebed.upkeep.metadata_upkeep import TableMetadata
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What an expression index is on: the results of a `function` (with Hudi's `options` for it) over a `column`, as
+    records of this `kind`: "column_stats" or "bloom_filters"."""
+
+    column: str
+    function: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    kind: str = COLUMN_STATS
+
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+def create_index(
+    storage: Storage,
+    name: str,
+    *,
+    expression: Expression | None = None,
+    partitioned: bool | None = None,
+    groups: int | None = None,
+    settings: WriteSettings | None = None,
+    engine: Engine | None = None,
+) -> TableConfig:
+    """Build an index from the table's files, and the metadata table with it where there is none.
+
+    `name` is "record_index", "bloom_filters", "column_stats", "partition_stats" or a column for a secondary index;
+    with an `expression` it is the name that the index gets. `partitioned` (None: as the table's index has it) is a
+    record index's kind, `groups` the number of its (or a secondary index's) file groups instead of Hudi's estimate.
+    Large tables are read by a Spark job, given its engine.
+
+    Raises `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for an index that the table has or cannot have,
+    `IndexInconsistent` for a record index on keys that are not unique; nothing is changed then.
+    """
+    settings = settings or WriteSettings()
+    wanted = IndexName.parse(name) if expression is None else _by_expression(name, expression)
+    sizing = _sizing(wanted, groups)
+    with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
+        config = load_table_config(storage)
+        timeline = load_timeline(storage, config)
+        snapshot = Snapshot(storage, config, timeline)
+        if wanted.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
+            raise InvalidOption(
+                f"table {config.name!r} has the index {wanted.partition} already",
+                hint="Drop it first to build it anew, or look what is wrong with it: t.indexes.verify().",
+                context={"index": wanted.partition},
+            )
+        index = index_of(snapshot, for_write=False)
+        if wanted.partition == RECORD_INDEX:
+            wanted = IndexName(RECORD_INDEX, partitioned=_partitioned(wanted, partitioned, config, index.is_global))
+        check_new_indexes([wanted], config, snapshot.schema, index)
+        if config.version == 6 and timeline.pending:
+            raise CommitConflict(
+                f"{wanted.partition} cannot be built while a write to the table is pending",
+                hint="Try again when the writers are done.",
+            )
+        table = TableMetadata(storage, config, timeline, settings, engine)
+        if wanted.expression is not None:
+            config = table.add(wanted).config
+            return _note_zone(snapshot, config, ExpressionIndex.of(wanted.expression, snapshot.schema))
+        if engine is None or not is_key_index(wanted.partition) or not is_large(snapshot, engine):
+            return table.add(wanted, sizing=sizing).config
+        return build_by_job(table.add(), snapshot, wanted, sizing, engine)
+
+
+def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> TableConfig:
+    """Take an index off the table: its name as `create_index` takes it, or its partition. Column statistics take the
+    partition statistics with them.
+
+    Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
+    """
+    with default_lock(storage, wait_seconds=wait_seconds):
+        config = load_table_config(storage)
+        kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
+        partition = next((n for n in (name, expression_partition(name)) if n in kept), None)
+        partition = partition or IndexName.parse(name).partition
+        remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
+        if len(remembered) < len(remembered_indexes(config.properties)):
+            changes: dict[str, str | None] = {WANTED_PROPERTY: None, **remembered_property(remembered)}
+            config = update_table_config(storage, changes)
+        elif partition not in kept:
+            raise InvalidOption(
+                f"table {config.name!r} has no index {name!r}",
+                hint=f"It has {', '.join(kept) or 'none'}.",
+                context={"index": name},
+            )
+        _check_free(storage, config, partition)
+        if partition not in kept:
+            return config
+        gone = [partition, *([PARTITION_STATS] if partition == COLUMN_STATS and PARTITION_STATS in kept else [])]
+        timeline = load_timeline(storage, config)
+        config = TableMetadata(storage, config, timeline, WriteSettings()).writer.drop(gone)
+        forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
+        return update_table_config(storage, forgotten) if forgotten else config
+
+
+def _by_expression(name: str, expression: Expression) -> IndexName:
+    if expression.kind not in KINDS:
+        raise InvalidOption(
+            f"an expression index of kind {expression.kind!r}",
+            hint=f"There are {' and '.join(KINDS)}.",
+            context={"index": name, "kind": expression.kind},
+        )
+    if not _NAME.fullmatch(name):
+        raise InvalidOption(
+            f"{name!r} is no name for an expression index",
+            hint="Take letters, digits and underscores.",
+            context={"index": name},
+        )
+    definition = expression_index_definition(
+        name, expression.column, expression.function, expression.options, expression.kind
+    )
+    return IndexName(definition.name, expression=definition)
+
+
+def _note_zone(snapshot: Snapshot, config: TableConfig, index: ExpressionIndex) -> TableConfig:
+    """Note in which time zone the results were computed, where that makes a difference."""
+    if not index.function.zoned:
+        return config
+    before = min((i.time for i in snapshot.timeline.pending), default=None)
+    times = [i.time for i in snapshot.timeline.completed if before is None or i.time < before]
+    note = ZoneNote(ZONE, created_at(snapshot.storage, index.partition), max(times, default="0" * 17))
+    return update_table_config(snapshot.storage, noting(config.properties, index.partition, note))
+
+
+def _sizing(name: IndexName, groups: int | None) -> GroupSizing | None:
+    if groups is None:
+        return None
+    if not is_key_index(name.partition) or groups < 1:
+        raise InvalidOption(
+            f"{name.partition} with groups={groups}",
+            hint="A record index or a secondary index has one file group or more; those of others are fixed.",
+            context={"index": name.partition, "groups": groups},
+        )
+    return GroupSizing(minimum=groups, maximum=groups)
+
+
+def _partitioned(name: IndexName, asked: bool | None, config: TableConfig, is_global: bool) -> bool:
+    if asked is None:
+        return name.partitioned or (bool(config.partition_fields) and not is_global and config.version >= 9)
+    return asked
+
+
+def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
+    if partition == FILES:
+        raise InvalidOption(
+            f"{FILES} is what the metadata table of {config.name!r} stands on",
+            hint="The other indexes can be dropped one by one.",
+        )
+    if partition != RECORD_INDEX:
+        return
+    if config.index_settings.get("type") == RecordIndex.name:
+        raise InvalidOption(
+            f"writes to table {config.name!r} go by its record index",
+            hint="Tell it another index first: t.indexes.adopt('global_simple').",
+        )
+    needing = KeyIndexes.of(storage, config).secondary
+    if needing:
+        raise InvalidOption(
+            f"secondary indexes need the record index: {', '.join(needing)}",
+            hint="Drop them first.",
+            context={"indexes": list(needing)},
+        )
