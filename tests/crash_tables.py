@@ -146,7 +146,7 @@ def _rows(uri: str, *, through_metadata: bool) -> Model:
     return model
 
 
-def litter(uri: str) -> list[str]:
+def leftovers(uri: str) -> list[str]:
     """Whatever a table at rest should not have: pending instants, files no commit names, leavings of any kind."""
     storage = open_storage(uri)
     config = load_table_config(storage)

@@ -24,7 +24,7 @@ from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
-from lakebed.slices.facts import table_facts
+from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
 from lakebed.table_indexes import IndexesView
@@ -97,7 +97,7 @@ class Table:
         """What this table has of the read and write matrix, each with what lakebed does about it."""
         snapshot = self._snapshot()
         log_files = any(s.log_files for s in snapshot.file_slices())
-        return features_of(self._config.properties, table_facts(snapshot, log_files=log_files))
+        return features_of(self._config.properties, table_features(snapshot, log_files=log_files))
 
     @property
     def indexes(self) -> IndexesView:

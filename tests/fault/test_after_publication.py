@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, litter, prepared, put, rows, state
+from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from lakebed.errors import CommitStateUnknown, LakebedError
 from lakebed.storage import open_storage
 from lakebed.timeline.lock import LOCK_FILE, default_lock
@@ -81,7 +81,7 @@ def test_an_insert_is_there_once_or_not_at_all(verb: str, version: int, caplog: 
             assert state(uri) == new, calls[at - 1]
             lakebed.open(uri).upsert(rows((0, "c0", "next", 9)), options=OPTIONS)
             assert state(uri) == put(new, (0, "c0", "next", 9)), calls[at - 1]
-            assert litter(uri) == [], calls[at - 1]
+            assert leftovers(uri) == [], calls[at - 1]
 
 
 def completes(uri: str) -> Callable[[int, tuple[Any, ...]], bool]:

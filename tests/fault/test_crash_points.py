@@ -14,7 +14,20 @@ from itertools import count, product
 import pytest
 
 import lakebed
-from crash_tables import LAST, NEXT, OPERATIONS, Model, Operation, copied, create, litter, place, prepared, rows, state
+from crash_tables import (
+    LAST,
+    NEXT,
+    OPERATIONS,
+    Model,
+    Operation,
+    copied,
+    create,
+    leftovers,
+    place,
+    prepared,
+    rows,
+    state,
+)
 from lakebed.errors import TableExists, TableNotFound
 from lakebed.storage.base import Storage
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode, Mutation, crash_at
@@ -45,7 +58,7 @@ def faulty(storage: str, uri: str, at: int, mode: Mode) -> Iterator[Crash]:
     crash = Crash(FaultPlan(at, mode))
 
     def wrap(inner: Storage) -> Storage:
-        return FaultyStorage(LocalStorage(uri, nameless=False), crash=crash)
+        return FaultyStorage(LocalStorage(uri, unlinked=False), crash=crash)
 
     with wrapping(wrap):
         yield crash
@@ -76,7 +89,7 @@ def crash(operation: str, index: str, version: int, storage: str, mode: Mode, at
             assert found in allowed
             NEXT.run(lakebed.open(uri))
             assert state(uri) == NEXT.model(found)
-            assert litter(uri) == []
+            assert leftovers(uri) == []
             indexes = lakebed.open(uri).indexes.verify()
             assert indexes.ok, indexes
         except Exception as error:
@@ -143,7 +156,7 @@ def test_the_writer_that_rolls_back_is_struck_as_well(index: str, version: int, 
                 assert found in allowed
                 LAST.run(lakebed.open(uri))
                 assert state(uri) == LAST.model(found)
-                assert litter(uri) == []
+                assert leftovers(uri) == []
             except Exception as error:
                 error.add_note(f"the second writer, {struck}")
                 raise
@@ -167,7 +180,7 @@ def test_a_writer_dies_while_it_undoes_its_own_write(operation: str, index: str,
                 assert state(uri) == old
                 NEXT.run(lakebed.open(uri))
                 assert state(uri) == NEXT.model(old)
-                assert litter(uri) == []
+                assert leftovers(uri) == []
             except Exception as error:
                 error.add_note(str(struck))
                 raise
@@ -197,7 +210,7 @@ def test_creating_a_table_happens_or_not(storage: str, mode: Mode) -> None:
                 create(uri, "bucket", 9)
             lakebed.open(uri).upsert(rows((1, "c0", "a", 1)))
             assert state(uri) == {1: ("c0", "a", 1)}
-            assert litter(uri) == []
+            assert leftovers(uri) == []
     assert at > 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, litter, prepared, put, rows, state
+from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from frozen import FrozenWriter
 from lakebed.errors import CommitConflict
 from lakebed.slices.snapshot import open_snapshot
@@ -92,7 +92,7 @@ def test_published_after_the_lock_was_lost(version: int, meanwhile: str, monkeyp
             assert "taken back" in str(frozen.error)
         assert state(uri) == old
         assert lakebed.open(uri).indexes.verify().ok
-        assert litter(uri) == []
+        assert leftovers(uri) == []
 
 
 def test_what_others_have_built_on_stands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from itertools import combinations, product
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, Model, copied, litter, prepared, put, rows, state
+from crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 from sampling import CRASH, whole
 from writer_process import FROZEN_SECONDS, Task, Writer
 
@@ -70,7 +70,7 @@ def whole(uri: str, expected: Model, number: int) -> None:
     given = (7, "c1", f"next-{number}", 1_000 * number + 999)
     lakebed.open(uri).upsert(rows(given), options=OPTIONS)
     assert state(uri) == put(expected, given)
-    assert litter(uri) == []
+    assert leftovers(uri) == []
     indexes = lakebed.open(uri).indexes.verify()
     assert indexes.ok, indexes
 

@@ -17,7 +17,7 @@ import pytest
 import time_machine
 
 import lakebed
-from crash_tables import OPTIONS, Model, copied, litter, prepared, put, rows, state
+from crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -73,7 +73,7 @@ def settled(uri: str, expected: Model) -> None:
     last = (99, "c9", "last", 99)
     upsert(uri, last)
     assert state(uri) == put(expected, last)
-    assert litter(uri) == []
+    assert leftovers(uri) == []
 
 
 @pytest.mark.parametrize(("index", "version"), KINDS)
@@ -87,7 +87,7 @@ def test_the_second_to_commit_over_a_file_group_is_refused(index: str, version: 
                 table.upsert(rows((0, "c0", "ours", 9)), options=OPTIONS)
         assert refused.value.retryable
         assert refused.value.context["partition"] == "c0"
-        assert litter(uri) == []
+        assert leftovers(uri) == []
         settled(uri, put(old, theirs))
 
 
@@ -98,7 +98,7 @@ def test_writers_of_disjoint_file_groups_both_commit(index: str, version: int) -
     with copied("memory", files) as uri:
         with meanwhile("create", lambda: upsert(uri, theirs)):
             upsert(uri, ours)
-        assert litter(uri) == []
+        assert leftovers(uri) == []
         settled(uri, put(put(old, theirs), ours))
 
 
@@ -178,7 +178,7 @@ def test_a_column_another_writer_adds_stays(index: str, when: str) -> None:
         assert table.schema.names == ["id", "city", "v", "ts", "x"]
         assert table.get([1]).column("x").to_pylist() == ["x1"]
         assert state(uri) == expected
-        assert litter(uri) == []
+        assert leftovers(uri) == []
 
 
 def test_two_different_changes_of_the_schema_do_not_both_commit() -> None:
@@ -190,7 +190,7 @@ def test_two_different_changes_of_the_schema_do_not_both_commit() -> None:
         ):
             lakebed.open(uri).upsert(_with_column("y", (0, "c0", "ours", 9)), options=OPTIONS)
         assert lakebed.open(uri).schema.names == ["id", "city", "v", "ts", "x"]
-        assert litter(uri) == []
+        assert leftovers(uri) == []
 
 
 def test_a_writer_whose_lock_ran_out_does_not_commit() -> None:
@@ -311,7 +311,7 @@ def test_a_writer_that_was_taken_for_dead_notices_and_clears_its_files_away() ->
 
         with meanwhile("create", rolled_back), pytest.raises(CommitConflict, match="rolled back"):
             upsert(uri, (0, "c0", "ours", 9))
-        assert litter(uri) == []
+        assert leftovers(uri) == []
         settled(uri, put(old, theirs))
 
 
@@ -397,9 +397,9 @@ def test_litter_is_seen() -> None:
     """The check that the other tests rely on."""
     files, _ = prepared("bucket", 9)
     with copied("local", files) as uri:
-        assert litter(uri) == []
+        assert leftovers(uri) == []
         Path(uri, ".hoodie/.temp/1").mkdir(parents=True)
         Path(uri, "c0/.x.parquet.tmp").write_bytes(b"")
         Path(uri, "c0/00000000-0000-0000-0000-000000000000-0_0-0-0_20200101000000000.parquet").write_bytes(b"")
         Path(uri, ".hoodie/timeline/20990101000000000.commit.requested").write_bytes(b"")
-        assert len(litter(uri)) == 4
+        assert len(leftovers(uri)) == 4

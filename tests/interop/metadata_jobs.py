@@ -11,7 +11,7 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.metadata_upkeep import TableMetadata
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from oracle.client import HudiOracle
 
 # Options of a job, but for the partitions of the metadata table, which the oracle names as the table has them.
@@ -32,7 +32,7 @@ def with_indexes(table: Table, indexes: Sequence[str]) -> None:
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     settings = WriteSettings(metadata=True, metadata_indexes=tuple(indexes))
-    TableMetadata(storage, config, load_timeline(storage, config), settings).make_ready()
+    MetadataUpkeep(storage, config, load_timeline(storage, config), settings).prepare()
 
 
 def run_own_services(table: Table, settings: MetadataSettings) -> list[str]:

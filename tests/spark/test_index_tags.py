@@ -13,7 +13,7 @@ import pytest
 import lakebed
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import SparkEngine
-from lakebed.index.locations import FileIdOf, First, Flag, InstantOf, Moves, Promoted, Unless, delete_columns
+from lakebed.index.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
@@ -51,9 +51,9 @@ def test_spark_and_arrow_agree_which_rows_move(spark: Any, kinds: list[str]) -> 
     expressions = {
         "moves": Moves("new", "old", rules, stored, delete_columns(list(columns), rules)),
         "later": Moves("new", "old", MergeRules(), (), ()),
-        "flag": Flag(True),
-        "first": First(("old", "new")),
-        "unless": Unless(DELETE, First(("old", "new"))),
+        "flag": BooleanLiteral(True),
+        "first": Coalesce(("old", "new")),
+        "unless": Case(DELETE, Coalesce(("old", "new"))),
     }
     local, on_spark = _both(spark, pa.table(columns), expressions)
     assert local == on_spark

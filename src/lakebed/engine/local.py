@@ -20,7 +20,7 @@ from lakebed.expressions.base import RowExpression
 from lakebed.format.base_file import read_base_file
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, BaseFile
 from lakebed.schema.arrow import normalise, normalise_batch
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +99,14 @@ class LocalEngine:
             at, (partition, group, part) = numbered
             return list(fn(partition, group, iter(part.to_batches(max_chunksize=1 << 16)), Task(at, 0, attempt)))
 
-        results = side_by_side(run, list(enumerate(_split(rows.table))), self._threads)
+        results = parallel_map(run, list(enumerate(_split(rows.table))), self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
     def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> LocalRows:
         def run(file: BaseFile) -> list[pa.RecordBatch]:
             return list(read_base_file(snapshot.storage, file.path, file.size, columns))
 
-        batches = [b for part in side_by_side(run, list(files), self._threads) for b in part]
+        batches = [b for part in parallel_map(run, list(files), self._threads) for b in part]
         if not batches:
             newest = snapshot.schema_of(max(files, key=lambda f: f.instant)) if files else pa.schema([])
             types = {f.name: f.type for f in newest}

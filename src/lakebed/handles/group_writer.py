@@ -19,7 +19,7 @@ from lakebed.format.file_names import bucket_of_file_id, new_file_id
 from lakebed.format.key_range import KeyRange
 from lakebed.format.parquet_encodings import encodings_of
 from lakebed.handles.file_writer import FileFormat, FileWriter, with_meta, write_partition_metadata
-from lakebed.handles.merge_file import FileMerge, Matching
+from lakebed.handles.merge_file import FileMerge, OnMatch
 from lakebed.handles.record_size import SAMPLE_ROWS, from_sample
 from lakebed.handles.sorted_merge import SortedMerge
 from lakebed.handles.targets import Target, Targets
@@ -44,7 +44,7 @@ class GroupWriter:
     format: FileFormat
     intake: Intake
     targets: Targets
-    matching: Matching
+    on_match: OnMatch
     max_file_size: int
     known_partitions: frozenset[str]
     path_check: PathCheck
@@ -150,12 +150,12 @@ class _Files:
             to.format,
             to.instant,
             self._task,
-            to.matching,
+            to.on_match,
             encodings,
         )
         if not to.format.sort:
             return FileMerge(*common)
-        room = self._room_among(incoming, base, footer) if self._target.capped else None
+        room = self._room_among(incoming, base, footer) if self._target.size_limited else None
         return SortedMerge(*common, room=room, memory=to.intake.memory)
 
     def _room_among(self, incoming: Incoming, base: BaseFile, footer: Footer) -> int:
@@ -177,7 +177,7 @@ class _Files:
                         n = len(self._done)
                         file_id = self._target.file_id if n == 0 else self._next_file_id(n)
                         writer = self._writer(file_id, "CREATE", None, KeyRange())
-                    fits = writer.room(self._limit, batch) if self._target.capped else batch.num_rows
+                    fits = writer.room(self._limit, batch) if self._target.size_limited else batch.num_rows
                     if not fits:
                         self._finish(writer, inserted)
                         writer, inserted = None, 0
@@ -209,7 +209,7 @@ class _Files:
         )
 
     def _next_file_id(self, n: int) -> str:
-        bucket = bucket_of_file_id(self._target.file_id) if not self._target.capped else None
+        bucket = bucket_of_file_id(self._target.file_id) if not self._target.size_limited else None
         return new_file_id(self._to.instant, self._partition, self._group, bucket=bucket, n=n)
 
     def _writer(

@@ -34,7 +34,7 @@ _PROBED_ROWS = 16_384
 # Texts that are compared first to see whether a column changes.
 _PROBED_TEXTS = 32
 Positions = npt.NDArray[np.int64]
-Matching = Literal["keys", "none", "skip", "fail"]
+OnMatch = Literal["keys", "none", "skip", "fail"]
 """A stored row of the same key is: replaced by the merge rules; not looked for (duplicates stay); kept while the
 incoming row is dropped; an error."""
 
@@ -70,7 +70,7 @@ class FileMerge:
     format: FileFormat
     instant: str
     task: Task
-    matching: Matching = "keys"
+    on_match: OnMatch = "keys"
     encodings: Mapping[str, str] = field(default_factory=dict[str, str])
     counts: Counts = field(default_factory=Counts)
     _changes: KeyChanges | None = None
@@ -84,12 +84,12 @@ class FileMerge:
 
         Costs nothing when that is certain; otherwise reads those columns until the first change is met.
         """
-        if self.incoming.alive and (self.matching == "none" or (self.matching == "keys" and not self.rules.ordering)):
+        if self.incoming.alive and (self.on_match == "none" or (self.on_match == "keys" and not self.rules.ordering)):
             return True
         seen = np.zeros(self.incoming.rows, dtype=bool)
         for batch in self._read([RECORD_KEY, *self.rules.ordering]):
             positions = self._positions(batch)
-            if self.matching == "keys" and len(self._winners(batch, positions).stored):
+            if self.on_match == "keys" and len(self._winners(batch, positions).stored):
                 return True
             seen[positions[positions >= 0]] = True
             self._refuse_known(seen)
@@ -147,17 +147,17 @@ class FileMerge:
         return np.where(positions < 0, -1, positions + start) if start else positions
 
     def _match(self, batch: pa.RecordBatch, start: int = 0, end: int | None = None) -> Match:
-        if self.matching == "none":
+        if self.on_match == "none":
             return _NO_MATCH
         positions = self._positions(batch, start, end)
-        if self.matching == "keys":
+        if self.on_match == "keys":
             return self._winners(batch, positions)
         known = positions[positions >= 0]
         self._seen[known] = True
         return Match(_NO_MATCH.stored, _NO_MATCH.incoming, len(known))
 
     def _refuse_known(self, seen: npt.NDArray[np.bool_]) -> None:
-        if self.matching == "fail" and seen.any():
+        if self.on_match == "fail" and seen.any():
             key = self.incoming.keys[int(np.argmax(seen))].as_py()
             raise InvalidRecord(
                 f"record key {key!r} is in the table already (partition {self.base.partition!r})",

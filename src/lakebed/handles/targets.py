@@ -11,12 +11,12 @@ from lakebed.model import BaseFile
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file group to write to; `base` is its latest base file, None for a new group. `capped`: may grow to the
+    """A file group to write to; `base` is its latest base file, None for a new group. `size_limited`: may grow to the
     maximum file size only, further rows open another file group."""
 
     file_id: str
     base: BaseFile | None
-    capped: bool
+    size_limited: bool
 
 
 class Targets(Protocol):
@@ -43,4 +43,4 @@ class BucketTargets:
     def of(self, partition: str, group: int) -> Target:
         base = self.existing.get((partition, group))
         file_id = base.file_id if base else new_file_id(self.instant, partition, group, bucket=group)
-        return Target(file_id, base, capped=False)
+        return Target(file_id, base, size_limited=False)

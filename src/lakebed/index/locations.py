@@ -52,7 +52,7 @@ class InstantOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class BooleanLiteral:
     """True or false for every row."""
 
     value: bool
@@ -69,7 +69,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class First:
+class Coalesce:
     """The first of several columns that is not null."""
 
     names: tuple[str, ...]
@@ -86,7 +86,7 @@ class First:
 
 
 @dataclass(frozen=True, slots=True)
-class Unless:
+class Case:
     """`then` (or null) where the boolean column `condition` is true, `other` where it is false or null."""
 
     condition: str

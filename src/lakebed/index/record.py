@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column, RowExpression
-from lakebed.index.locations import Differ, First, Flag
+from lakebed.index.locations import BooleanLiteral, Coalesce, Differ
 from lakebed.index.record_lookup import find_places, find_places_in_partitions
 from lakebed.index.simple import (
     OLD_PARTITION,
@@ -94,7 +94,7 @@ class RecordIndex:
         found = find_places(rows, metadata, engine)
         joined = engine.join(rows, found.rows, [RECORD_KEY], "left", small=found.small)
         if not (self.update_partition_path and snapshot.config.partition_fields):
-            place = {PARTITION_PATH: First((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
+            place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
             return engine.derive(joined, place, keep=own)
         return _moved(joined, own, snapshot, engine, rules)
 
@@ -138,9 +138,9 @@ def _moved(joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine,
     groups = set(zip(*(pairs.column(name).to_pylist() for name in (OLD_PARTITION, FILE_ID)), strict=True))
     if not groups:
         place: dict[str, RowExpression] = {
-            PARTITION_PATH: First((OLD_PARTITION, PARTITION_PATH)),
+            PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
             **columns_of_names(FILE_ID, INSTANT),
-            DELETE: Column(DELETE) if DELETE in own else Flag(False),
+            DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
         }
         return engine.derive(joined, place, keep=[n for n in own if n != DELETE])
     files = [f for f in snapshot.base_files({p for p, _ in groups}) if (f.partition, f.file_id) in groups]

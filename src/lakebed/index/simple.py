@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.locations import FileIdOf, First, Flag, InstantOf, Moves, Promoted, Unless, delete_columns
+from lakebed.index.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
@@ -95,11 +95,11 @@ class GlobalSimpleIndex:
         schema = engine.schema(rows)
         own = [n for n in schema.names if n != PARTITION_PATH]
         if not files:
-            flag = {DELETE: Flag(False)} if moving and DELETE not in own else {}
+            flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
             return engine.derive(rows, nowhere() | flag)
         if not moving:
             joined = engine.join(rows, _stored_places(snapshot, files, engine, {}), [RECORD_KEY], "left")
-            place = {PARTITION_PATH: First((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
+            place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
             return engine.derive(joined, place, keep=own)
         # a row that carries no ordering value (a delete by key) is not compared
         fields = rules.ordering if set(rules.ordering) <= set(own) else ()
@@ -129,15 +129,15 @@ def moved(joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], f
     marked = engine.derive(joined, {_MOVES: moves})
     kept = [n for n in own if n != DELETE]
     place: dict[str, RowExpression] = {
-        PARTITION_PATH: Unless(_MOVES, First((OLD_PARTITION, PARTITION_PATH)), Column(PARTITION_PATH)),
-        FILE_ID: Unless(_MOVES, Column(FILE_ID)),
-        INSTANT: Unless(_MOVES, Column(INSTANT)),
-        DELETE: Column(DELETE) if DELETE in own else Flag(False),
+        PARTITION_PATH: Case(_MOVES, Coalesce((OLD_PARTITION, PARTITION_PATH)), Column(PARTITION_PATH)),
+        FILE_ID: Case(_MOVES, Column(FILE_ID)),
+        INSTANT: Case(_MOVES, Column(INSTANT)),
+        DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
     }
     old_place: dict[str, RowExpression] = {
         PARTITION_PATH: Column(OLD_PARTITION),
         **columns_of_names(FILE_ID, INSTANT),
-        DELETE: Flag(True),
+        DELETE: BooleanLiteral(True),
     }
     leaving = engine.filter(marked, Column(_MOVES))
     return engine.union([engine.derive(marked, place, keep=kept), engine.derive(leaving, old_place, keep=kept)])

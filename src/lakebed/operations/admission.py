@@ -5,13 +5,13 @@ from __future__ import annotations
 from lakebed.config.features import check_write
 from lakebed.operations.context import WriteContext
 from lakebed.operations.plan import WritePlan
-from lakebed.slices.facts import table_facts
+from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 
 
 def admit(context: WriteContext, operation: str) -> None:
     """Raise `UnsupportedFeature` for a table whose features this operation could not keep right."""
-    check_write(context.config.properties, table_facts(context.opened), operation.lower())
+    check_write(context.config.properties, table_features(context.opened), operation.lower())
 
 
 def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
@@ -24,5 +24,5 @@ def refuse_clustered(snapshot: Snapshot, plan: WritePlan) -> None:
     met = sorted(plan.touched() & file_groups_in_clustering(snapshot))
     if met:
         partition, file_id = met[0]
-        facts = table_facts(snapshot, updated_in_clustering=f"{partition}/{file_id}" if partition else file_id)
+        facts = table_features(snapshot, updated_in_clustering=f"{partition}/{file_id}" if partition else file_id)
         check_write(snapshot.config.properties, facts, plan.operation.lower())

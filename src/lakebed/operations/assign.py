@@ -120,7 +120,7 @@ class _Plan:
     def existing(self, key: tuple[str, str]) -> int:
         if key not in self._numbers:
             self._numbers[key] = self._add(
-                key[0], Target(key[1], self._latest[key], capped=True), self._update_rows.get(key, 0)
+                key[0], Target(key[1], self._latest[key], size_limited=True), self._update_rows.get(key, 0)
             )
         return self._numbers[key]
 
@@ -151,7 +151,7 @@ class _Plan:
             take = min(per_group, left)
             number = len(self._groups)
             file_id = new_file_id(self._instant, partition, number)
-            placed.append((self._add(partition, Target(file_id, None, capped=True), 0), take))
+            placed.append((self._add(partition, Target(file_id, None, size_limited=True), 0), take))
             left -= take
         self._routes[partition] = placed
         for number, count in placed:

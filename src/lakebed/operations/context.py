@@ -16,7 +16,7 @@ from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.partition_checks import PathCheck
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.merge_file import Matching
+from lakebed.handles.merge_file import OnMatch
 from lakebed.handles.targets import Targets
 from lakebed.index.base import Index
 from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
@@ -262,7 +262,7 @@ def group_writer(
     instant: str,
     targets: Targets,
     *,
-    matching: Matching = "keys",
+    on_match: OnMatch = "keys",
     combine: bool = True,
     all_deletes: bool = False,
     known_partitions: frozenset[str] = frozenset(),
@@ -293,7 +293,7 @@ def group_writer(
             auto_keys=instant if context.keys.auto_keys and not all_deletes else None,
         ),
         targets=targets,
-        matching=matching,
+        on_match=on_match,
         max_file_size=settings.max_file_size,
         known_partitions=known_partitions,
         path_check=context.path_check,

@@ -10,7 +10,7 @@ from lakebed.engine.base import Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.index.bucket import BucketIndex
-from lakebed.index.locations import Flag
+from lakebed.index.locations import BooleanLiteral
 from lakebed.index.record import RecordIndex
 from lakebed.model import DELETE, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.admission import admit, file_groups_in_clustering, refuse_clustered
@@ -78,7 +78,7 @@ def _delete_keyed(context: WriteContext, snapshot: Snapshot, rows: Rows, present
     by_bucket = isinstance(context.index, BucketIndex)
     if not by_bucket:
         # marked already: a global index then deletes a key where it lives instead of moving it
-        prepared = context.engine.derive(prepared, {DELETE: Flag(True)})
+        prepared = context.engine.derive(prepared, {DELETE: BooleanLiteral(True)})
     if file_groups_in_clustering(snapshot):
         schema = unchanged_schema(context, snapshot)
         refuse_clustered(snapshot, plan_keyed_write(context, snapshot, prepared, schema, _DELETE))

@@ -100,7 +100,7 @@ def _overwrite_buckets(
     index = context.index
     assert isinstance(index, BucketIndex)
     writer = group_writer(
-        context, snapshot, schema, instant, BucketTargets(instant, {}), matching="none", combine=kind.combine
+        context, snapshot, schema, instant, BucketTargets(instant, {}), on_match="none", combine=kind.combine
     )
     return run_writer(context, prepared, writer, groups=groups_of_buckets(context, index))
 
@@ -131,7 +131,7 @@ def _overwrite_planned(
         tx.inflight(encode_profile(context, tx.operation, plan))
         routed = engine.route(located, plan.updates, plan.inserts)
         writer = group_writer(
-            context, snapshot, schema, tx.instant, plan.targets, matching="none", combine=kind.combine
+            context, snapshot, schema, tx.instant, plan.targets, on_match="none", combine=kind.combine
         )
         return run_writer(context, routed, writer, groups=max(1, len(plan.groups)))
     finally:
@@ -189,7 +189,9 @@ def refuse_replacing_clustered(snapshot: Snapshot, partitions: Sequence[str] | N
     met = sorted(k for k in clustered if partitions is None or k[0] in partitions)
     if met:
         from lakebed.config.features import check_write
-        from lakebed.slices.facts import table_facts
+        from lakebed.slices.facts import table_features
 
         name = "/".join(filter(None, met[0]))
-        check_write(snapshot.config.properties, table_facts(snapshot, updated_in_clustering=name), "insert_overwrite")
+        check_write(
+            snapshot.config.properties, table_features(snapshot, updated_in_clustering=name), "insert_overwrite"
+        )

@@ -20,7 +20,7 @@ from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.model import HOODIE
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
-from lakebed.storage.parallel import side_by_side, waits
+from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
 from lakebed.timeline.process import ProcessIdentity, is_gone, this_process
 from lakebed.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
@@ -108,7 +108,7 @@ def _finish(storage: Storage) -> bool:
             storage.move(f"{folder}/{path}", path)
 
     rest = [path for path in files if path != PROPERTIES_PATH]
-    for _ in side_by_side(lambda path: move(path), rest, _MOVERS if waits(storage) else 1):
+    for _ in parallel_map(lambda path: move(path), rest, _MOVERS if is_remote(storage) else 1):
         pass
     for cache in (HFILES, LOGS, BLOCKS, FOOTERS, POSITIONS):
         cache.clear()  # files of the new metadata table may have names and sizes of old ones

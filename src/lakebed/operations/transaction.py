@@ -35,7 +35,7 @@ from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.metadata_upkeep import TableMetadata
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.upkeep.write_status import WriteStatus
 
 WRITER_ID = "lakebed.writer"
@@ -84,7 +84,7 @@ class Transaction:
                 self.timeline = self._load()
             with suppress(StorageError, FileNotFoundError):  # litter can wait for the next writer
                 sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
-            self._view = self._table_metadata(self.timeline, lock).make_ready()
+            self._view = self._metadata_upkeep(self.timeline, lock).prepare()
             self.config = self._view.config
             self.instant = self._clock.next(after=self._greatest_time())
             self._started = StartedAt.of(self.timeline)
@@ -133,7 +133,7 @@ class Transaction:
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             before_complete()
             self.config = load_table_config(self.storage)
-            self._table_metadata(timeline, lock).tell(self.instant, metadata, statuses)
+            self._metadata_upkeep(timeline, lock).tell(self.instant, metadata, statuses)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
             body = encode_commit(metadata, self.config.version, self.action)
@@ -223,8 +223,8 @@ class Transaction:
         """The table as it was when this write began."""
         return self._view
 
-    def _table_metadata(self, timeline: Timeline, lock: Lock) -> TableMetadata:
-        return TableMetadata(self.storage, self.config, timeline, self.settings, self.engine, lock.still_mine)
+    def _metadata_upkeep(self, timeline: Timeline, lock: Lock) -> MetadataUpkeep:
+        return MetadataUpkeep(self.storage, self.config, timeline, self.settings, self.engine, lock.still_mine)
 
     def _refuse_lost(self, lock: Lock, what: str) -> None:
         if not lock.still_mine():

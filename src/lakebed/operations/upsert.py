@@ -53,12 +53,12 @@ class KeyedWrite:
     """
 
     operation: Operation
-    matching: Literal["keys", "none", "skip", "fail"]
+    on_match: Literal["keys", "none", "skip", "fail"]
     combine: bool
 
     @property
     def looks_up(self) -> bool:
-        return self.matching != "none"
+        return self.on_match != "none"
 
     @property
     def deletes(self) -> bool:
@@ -138,7 +138,7 @@ def write_buckets(
         schema,
         instant,
         BucketTargets(instant, buckets_met(context, snapshot, prepared)),
-        matching=kind.matching,
+        on_match=kind.on_match,
         combine=kind.combine,
         all_deletes=kind.deletes,
     )
@@ -173,13 +173,13 @@ def tagged_rows(context: WriteContext, snapshot: Snapshot, prepared: Rows, kind:
         # rows of a delete hold keys, no ordering values: whichever stays says the same
         prepared = combine_by_key(engine, prepared, MergeRules() if kind.deletes else context.rules)
     prepared = engine.persist(prepared)
-    if kind.matching in ("skip", "fail") and isinstance(index, GlobalSimpleIndex | RecordIndex):
+    if kind.on_match in ("skip", "fail") and isinstance(index, GlobalSimpleIndex | RecordIndex):
         index = index.without_moves()  # a key that lives in another partition is known all the same
     if kind.looks_up:
         tagged = index.tag(prepared, snapshot, engine, context.rules)
     else:
         tagged = engine.derive(prepared, NO_LOCATION)
-    if kind.matching == "skip":
+    if kind.on_match == "skip":
         tagged = engine.filter(tagged, IS_NULL_FILE_ID)
     tagged = engine.persist(tagged)
     try:
@@ -230,7 +230,7 @@ def write_assigned(
         schema,
         instant,
         plan.targets,
-        matching=kind.matching,
+        on_match=kind.on_match,
         combine=kind.combine,
         all_deletes=kind.deletes,
         known_partitions=frozenset(g.partition for g in plan.groups if g.target.base is not None),

@@ -20,7 +20,7 @@ from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 
 BATCH_ROWS = 65_536
 # A lookup decodes so many rows at a time, and none behind the last that it wants.
@@ -192,4 +192,4 @@ def count_rows(plan: ScanPlan, storage: Storage) -> int:
     """The number of rows; without a filter only footers are read."""
     if plan.predicate is not None:
         return sum(b.num_rows for b in scan_batches(plan, storage))
-    return sum(side_by_side(lambda f: read_footer(storage, f.path, f.size).rows, plan.files, 16))
+    return sum(parallel_map(lambda f: read_footer(storage, f.path, f.size).rows, plan.files, 16))

@@ -19,14 +19,14 @@ from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.format.key_positions import POSITIONS, KeyPositions
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.arrow_scan import FileReader
-from lakebed.read.lookup_keys import WantedKeys, plain_texts
+from lakebed.read.lookup_keys import LookupKeys, plain_texts
 from lakebed.read.plan import FileSet, ScanPlan, plan_scan, table_columns
 from lakebed.read.pruning import MAX_KEYS
 from lakebed.read.record_index import FoundKeys, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import side_by_side, waits
+from lakebed.storage.parallel import is_remote, parallel_map
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
@@ -41,7 +41,7 @@ class KeySearch:
     hash does, else files are ruled out by the key ranges and bloom filters in their footers.
     """
 
-    def __init__(self, snapshot: Snapshot, wanted: WantedKeys, columns: Sequence[str]) -> None:
+    def __init__(self, snapshot: Snapshot, wanted: LookupKeys, columns: Sequence[str]) -> None:
         self.snapshot = snapshot
         self.wanted = wanted
         self.columns = list(columns)
@@ -114,7 +114,7 @@ class KeySearch:
             return file, self._rows(file, readers[id(group)])
 
         cores = os.cpu_count() or 1
-        yield from side_by_side(search, jobs, min(8, 2 * cores if waits(self.snapshot.storage) else cores))
+        yield from parallel_map(search, jobs, min(8, 2 * cores if is_remote(self.snapshot.storage) else cores))
 
     def _rows(self, file: BaseFile, reader: FileReader) -> pa.Table:
         keys = self._keys_in(file)

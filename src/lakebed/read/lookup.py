@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from lakebed.filters.columns import resolve_column
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
 from lakebed.read.key_search import KeySearch
-from lakebed.read.lookup_keys import KeyText, WantedKeys, plain_texts, wanted_keys
+from lakebed.read.lookup_keys import KeyText, LookupKeys, plain_texts, wanted_keys
 from lakebed.read.plan import table_columns
 from lakebed.read.record_index import FoundKeys
 from lakebed.slices.snapshot import Snapshot
 
-__all__ = ["LOCATION_SCHEMA", "KeyText", "WantedKeys", "exists", "get", "locate", "wanted_keys"]
+__all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate", "wanted_keys"]
 
 LOCATION_SCHEMA = pa.schema(
     [
@@ -63,7 +63,7 @@ def locate(snapshot: Snapshot, keys: Any) -> pa.Table:
     return _found(snapshot, wanted_keys(snapshot, keys))
 
 
-def _found(snapshot: Snapshot, wanted: WantedKeys) -> pa.Table:
+def _found(snapshot: Snapshot, wanted: LookupKeys) -> pa.Table:
     search = KeySearch(snapshot, wanted, _key_columns(snapshot))
     slices = search.slices
     if search.indexed is not None:

@@ -30,7 +30,7 @@ class KeyText:
 
 
 @dataclass(frozen=True)
-class WantedKeys:
+class LookupKeys:
     """Keys to look for: `texts` one for each key asked (null: no such key can exist), `partitions` the partition path
     of each where the caller gave the partition columns."""
 
@@ -38,12 +38,12 @@ class WantedKeys:
     partitions: pa.Array | None = None
 
 
-def wanted_keys(snapshot: Snapshot, keys: Any) -> WantedKeys:
+def wanted_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
     """Key texts of what the user gave, and partition paths where the caller's table has the partition columns and
     they tell where a row is."""
     config = snapshot.config
     if isinstance(keys, KeyText):
-        return WantedKeys(keys.keys)
+        return LookupKeys(keys.keys)
     if not config.key_fields:
         raise InvalidOption(
             f"the keys of table {config.name!r} are made by the writer, not from columns",
@@ -52,7 +52,7 @@ def wanted_keys(snapshot: Snapshot, keys: Any) -> WantedKeys:
     schema = snapshot.schema
     table = _key_table(keys, tuple(config.key_fields), schema)
     texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
-    return WantedKeys(texts, _partitions_of(snapshot, table))
+    return LookupKeys(texts, _partitions_of(snapshot, table))
 
 
 def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:

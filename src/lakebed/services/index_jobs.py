@@ -29,7 +29,7 @@ from lakebed.model import FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KE
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.table_config import TableConfig
 
 # Rows of a table from which on a job reads its keys.
@@ -177,7 +177,7 @@ def _rows_by_path(snapshot: Snapshot) -> dict[str, int]:
 
     files = list(snapshot.base_files())
     counts: dict[str, int] = {}
-    for file, count in zip(files, side_by_side(rows, files), strict=True):
+    for file, count in zip(files, parallel_map(rows, files), strict=True):
         counts[file.partition] = counts.get(file.partition, 0) + count
     return counts
 

@@ -31,7 +31,7 @@ from lakebed.timeline.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.metadata_upkeep import TableMetadata
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def create_index(
                 f"{wanted.partition} cannot be built while a write to the table is pending",
                 hint="Try again when the writers are done.",
             )
-        table = TableMetadata(storage, config, timeline, settings, engine)
+        table = MetadataUpkeep(storage, config, timeline, settings, engine)
         if wanted.expression is not None:
             config = table.add(wanted).config
             return _note_zone(snapshot, config, ExpressionIndex.of(wanted.expression, snapshot.schema))
@@ -125,7 +125,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
             return config
         gone = [partition, *([PARTITION_STATS] if partition == COLUMN_STATS and PARTITION_STATS in kept else [])]
         timeline = load_timeline(storage, config)
-        config = TableMetadata(storage, config, timeline, WriteSettings()).writer.drop(gone)
+        config = MetadataUpkeep(storage, config, timeline, WriteSettings()).writer.drop(gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
         return update_table_config(storage, forgotten) if forgotten else config
 

@@ -25,13 +25,13 @@ from lakebed.metadata.layout import (
 from lakebed.metadata.read.lookup import whole_slice
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.store.expected_files import WITHOUT
-from lakebed.metadata.store.store import OwnTable
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import META_COLUMNS
 from lakebed.services.verification import DIFFERENCES
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.expected_expressions import ExpressionFacts
-from lakebed.upkeep.expected_records import DataFacts, metadata_facts
-from lakebed.upkeep.metadata_upkeep import TableMetadata
+from lakebed.upkeep.expected_expressions import ExpectedExpressions
+from lakebed.upkeep.expected_records import ExpectedRecords, stored_records
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 
 
 def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> pa.Table:
@@ -40,7 +40,7 @@ def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: Wri
     Raises `UnsupportedFeature` for a table with log files, whose rows are not looked at, and `CorruptFile` where the
     table itself cannot be read; nothing is changed then.
     """
-    data = DataFacts(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    data = ExpectedRecords(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     said = _damage(snapshot, data, partitions)
     if not said:
         return DIFFERENCES.empty_table()
@@ -51,16 +51,16 @@ def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: Wri
     names = [_name(partition, definitions.get(partition)) for partition in broken if partition != FILES]
     sizings = {name.partition: _sizing(snapshot, name) for name in names}
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
-    config = TableMetadata(storage, config, snapshot.timeline, settings).writer.drop(broken)
+    config = MetadataUpkeep(storage, config, snapshot.timeline, settings).writer.drop(broken)
     for name in [IndexName(FILES), *names] if FILES in said else names:
-        table = TableMetadata(storage, config, snapshot.timeline, settings)
+        table = MetadataUpkeep(storage, config, snapshot.timeline, settings)
         config = table.add(name, sizing=sizings.get(name.partition)).config
     columns = {"index": list(said), "problem": ["damaged"] * len(said), "what": list(said.values())}
     empty = [None] * len(said)
     return pa.table([pa.array(columns.get(f.name, empty), f.type) for f in DIFFERENCES], schema=DIFFERENCES)
 
 
-def _damage(snapshot: Snapshot, data: DataFacts, partitions: Sequence[str]) -> dict[str, str]:
+def _damage(snapshot: Snapshot, data: ExpectedRecords, partitions: Sequence[str]) -> dict[str, str]:
     """The partitions that cannot be read, with what is wrong; `files` stands for the whole metadata table."""
     try:
         metadata = snapshot.metadata
@@ -84,18 +84,18 @@ def _said(error: CorruptFile | FileNotFoundError) -> str:
     return error.message if isinstance(error, CorruptFile) else f"{error} is gone"
 
 
-def _read(metadata: MetadataTable, data: DataFacts, partition: str) -> None:
+def _read(metadata: MetadataTable, data: ExpectedRecords, partition: str) -> None:
     for file_slice in metadata.slices.file_slices(partition):
         whole_slice(metadata.slices, file_slice)
     if is_expression_index(partition):
-        expressions = ExpressionFacts(data)
+        expressions = ExpectedExpressions(data)
         if partition in expressions.indexes:
             expressions.compared(metadata, partition)
     elif partition == RECORD_INDEX or not is_key_index(partition) or partition in data.indexes.secondary:
-        metadata_facts(metadata, data, partition)
+        stored_records(metadata, data, partition)
 
 
-def _check_rows(data: DataFacts, partitions: Sequence[str]) -> None:
+def _check_rows(data: ExpectedRecords, partitions: Sequence[str]) -> None:
     if any(file_slice.log_files for file_slice in data.snapshot.file_slices()):
         raise UnsupportedFeature(
             f"{', '.join(partitions)} of the metadata table cannot be built from a table with log files",
@@ -126,7 +126,7 @@ def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
     """As many file groups as a global index has, going by the names of its files."""
     if not is_key_index(name.partition) or name.partitioned:
         return None
-    own = OwnTable(snapshot.storage, snapshot.config, snapshot.timeline)
+    own = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline)
     files = (parse_files(name.partition, file, 0) for file in own.storage.list_names(name.partition))
     try:
         replaced = own.timeline.replaced_files()

@@ -39,8 +39,8 @@ from lakebed.timeline.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.upkeep.expected_expressions import ExpressionFacts
-from lakebed.upkeep.expected_records import DataFacts
+from lakebed.upkeep.expected_expressions import ExpectedExpressions
+from lakebed.upkeep.expected_records import ExpectedRecords
 
 # What version 6 puts behind the last delta commit for a commit of the metadata table alone; none of Hudi's own.
 _SUFFIXES = ("000", "007", "008", "009")
@@ -88,8 +88,8 @@ class _Repair:
 
     def __init__(self, snapshot: Snapshot, found: Verification) -> None:
         self._found = found
-        self._data = DataFacts(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
-        self._expressions = ExpressionFacts(self._data)
+        self._data = ExpectedRecords(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+        self._expressions = ExpectedExpressions(self._data)
         self._form = form_of_version(snapshot.config.version)
         self._version = index_version_of(snapshot.config.version)
         self._instant = snapshot.instant

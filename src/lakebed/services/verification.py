@@ -15,8 +15,8 @@ from lakebed.metadata.layout import PARTITION_STATS, RECORD_INDEX, SECONDARY_IND
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
-from lakebed.upkeep.expected_expressions import ExpressionFacts
-from lakebed.upkeep.expected_records import FACTS, DataFacts, joined, metadata_facts
+from lakebed.upkeep.expected_expressions import ExpectedExpressions
+from lakebed.upkeep.expected_records import FACTS, ExpectedRecords, joined, stored_records
 from lakebed.upkeep.key_records import repeated_keys
 
 DIFFERENCES = pa.schema(
@@ -92,8 +92,8 @@ def _repeated_keys(snapshot: Snapshot) -> pa.Table:
 
 def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
     """The same for some partitions and a snapshot that is there already."""
-    data = DataFacts(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
-    expressions = ExpressionFacts(data)
+    data = ExpectedRecords(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    expressions = ExpectedExpressions(data)
     unknown: tuple[str, ...] = ()
     if any(file_slice.log_files for file_slice in data.snapshot.file_slices()):
         unknown += (PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX)  # rows in log files are not looked at
@@ -103,7 +103,7 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
     def both(partition: str) -> tuple[pa.Table, pa.Table]:
         if is_expression_index(partition):
             return expressions.compared(metadata, partition)
-        expected, found = data.of(partition), metadata_facts(metadata, data, partition)
+        expected, found = data.of(partition), stored_records(metadata, data, partition)
         for right in data.right_as_well(partition):
             expected, found = _without_right(expected, found, right)
         return expected, found

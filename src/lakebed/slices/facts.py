@@ -8,7 +8,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
 
-def table_facts(snapshot: Snapshot, *, log_files: bool = False, updated_in_clustering: str = "") -> TableFacts:
+def table_features(snapshot: Snapshot, *, log_files: bool = False, updated_in_clustering: str = "") -> TableFacts:
     """Look at the folders that show a feature, and at the timeline for an unfinished restore."""
     storage = snapshot.storage
     folders = set(storage.list_folders(HOODIE))

@@ -16,7 +16,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import HOODIE, BaseFile, LogFile
 from lakebed.storage.base import FileInfo, Storage
-from lakebed.storage.parallel import side_by_side, waits
+from lakebed.storage.parallel import is_remote, parallel_map
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 # What releases before 1.0 note as the size of the log files of a rollback.
@@ -67,7 +67,7 @@ def list_table(storage: Storage, partitions: Collection[str] | None = None) -> L
         return list(storage.list(prefix, recursive=partitions is None))
 
     prefixes = [""] if partitions is None else sorted(set(partitions))
-    for info in chain.from_iterable(side_by_side(listed, prefixes, _LISTERS if waits(storage) else 1)):
+    for info in chain.from_iterable(parallel_map(listed, prefixes, _LISTERS if is_remote(storage) else 1)):
         folder, _, name = info.path.rpartition("/")
         if folder == HOODIE or folder.startswith(HOODIE + "/"):
             continue

@@ -88,12 +88,12 @@ def remove_aside(folder: str, name: str) -> bool:
     return True
 
 
-class AsideFile:
+class AtomicFile:
     """An open file that gets its name last. `nameless=False` asks for the hidden neighbour; `shared` for one whose name
     no other writer of the same path uses; without `durable` a power cut may take it back or leave it empty."""
 
     def __init__(
-        self, folder: str, name: str, *, nameless: bool = True, shared: bool = True, durable: bool = True
+        self, folder: str, name: str, *, unlinked: bool = True, shared: bool = True, durable: bool = True
     ) -> None:
         self._name = name
         self._durable = durable
@@ -101,7 +101,7 @@ class AsideFile:
         self._aside: str | None = None
         self.size = 0
         try:
-            self._fd = self._open(folder, nameless, shared)
+            self._fd = self._open(folder, unlinked, shared)
         except BaseException:
             os.close(self._folder)
             raise
@@ -115,8 +115,8 @@ class AsideFile:
                 make_folder(folder)
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
-    def _open(self, folder: str, nameless: bool, shared: bool) -> int:
-        if nameless and _TMPFILE is not None:
+    def _open(self, folder: str, unlinked: bool, shared: bool) -> int:
+        if unlinked and _TMPFILE is not None:
             try:
                 return os.open(folder, _TMPFILE | os.O_WRONLY, 0o666)
             except OSError as error:
@@ -128,7 +128,7 @@ class AsideFile:
         return os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._folder)
 
     @property
-    def is_nameless(self) -> bool:
+    def is_unlinked(self) -> bool:
         return self._aside is None
 
     def write(self, data: memoryview) -> None:
@@ -165,8 +165,8 @@ class AsideFile:
         try:
             self._sync()
             self._unlink(checksum_name(self._name))
-            if self.is_nameless:
-                self._name_nameless()
+            if self.is_unlinked:
+                self._replace_by_link()
             else:
                 self._rename()
             with in_doubt():
@@ -174,7 +174,7 @@ class AsideFile:
         finally:
             self.discard()
 
-    def _name_nameless(self) -> None:
+    def _replace_by_link(self) -> None:
         try:
             with in_doubt(always=False):
                 self._link(self._name)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.storage.atomic_file import AsideFile, checksum_name, make_folder, remove_aside, sync_folder
+from lakebed.storage.atomic_file import AtomicFile, checksum_name, make_folder, remove_aside, sync_folder
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error, in_doubt, refused
 from lakebed.storage.links import check_not_linked, is_link
@@ -38,10 +38,10 @@ class LocalStorage:
     checksum neighbour (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
     """
 
-    def __init__(self, root: str, options: Mapping[str, str] | None = None, *, nameless: bool = True) -> None:
+    def __init__(self, root: str, options: Mapping[str, str] | None = None, *, unlinked: bool = True) -> None:
         self._root = os.path.abspath(root)
         self._spec = StorageSpec(self._root, dict(options or {}))
-        self._nameless = nameless
+        self._nameless = unlinked
 
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
@@ -251,9 +251,9 @@ class LocalStorage:
         error.context["busy"] = True
         raise error
 
-    def _aside(self, path: str, data: bytes, *, durable: bool = True) -> AsideFile:
+    def _aside(self, path: str, data: bytes, *, durable: bool = True) -> AtomicFile:
         folder, name = self._split(path)
-        file = AsideFile(folder, name, nameless=self._nameless, durable=durable)
+        file = AtomicFile(folder, name, unlinked=self._nameless, durable=durable)
         try:
             file.write(memoryview(data))
         except BaseException:
@@ -276,12 +276,12 @@ class LocalStorage:
     def create(self, path: str) -> LocalUpload:
         folder, name = self._split(path)
         with self._translated("create", path):
-            return LocalUpload(self, path, AsideFile(folder, name, nameless=self._nameless, shared=False))
+            return LocalUpload(self, path, AtomicFile(folder, name, unlinked=self._nameless, shared=False))
 
     def leave_torn(self, path: str, data: bytes) -> None:
         """What a power cut in the middle of writing `data` to `path` leaves here. For fault tests."""
         folder, name = self._split(path)
-        file = AsideFile(folder, name, nameless=self._nameless, shared=False)
+        file = AtomicFile(folder, name, unlinked=self._nameless, shared=False)
         file.write(memoryview(data)[: len(data) // 2])
         file.leave()
 
@@ -314,7 +314,7 @@ class LocalStorage:
 class LocalUpload(StreamUpload):
     """A large local file on its way: gathered in blocks, synced once at the end."""
 
-    def __init__(self, storage: LocalStorage, path: str, file: AsideFile) -> None:
+    def __init__(self, storage: LocalStorage, path: str, file: AtomicFile) -> None:
         super().__init__(path)
         self._storage = storage
         self._file = file

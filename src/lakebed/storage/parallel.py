@@ -17,7 +17,7 @@ _MOST_THREADS = 32
 _pool: ThreadPoolExecutor | None = None
 
 
-def side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
+def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
     """The work's result for each item, in their order, by at most so many threads, the caller's among them.
 
     After an error no further item is begun; the error of the first item that had one is raised. Work may itself come
@@ -53,7 +53,7 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -
     return [results[at] for at in range(len(items))]
 
 
-def waits(storage: Storage) -> bool:
+def is_remote(storage: Storage) -> bool:
     """Whether an answer of this storage is long under way: of one that is not, threads for a little work cost more than
     they save."""
     return not storage.url().startswith(("file:", "memory:"))

@@ -17,7 +17,7 @@ from types import TracebackType
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.timeline.markers import list_marker_files, list_markers
-from lakebed.timeline.periodic import Pulse
+from lakebed.timeline.periodic import PeriodicTask
 from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
 from lakebed.timeline.unchanged import unchanged_for
 
@@ -52,7 +52,7 @@ class Heartbeat:
         self._instant = instant
         self._writer_id = writer_id
         self._interval = interval
-        self._pulse = Pulse(interval, self._beat_again, f"heartbeat-{instant}")
+        self._periodic = PeriodicTask(interval, self._beat_again, f"heartbeat-{instant}")
 
     def start(self) -> None:
         """Write the first beat, and go on in the background."""
@@ -63,13 +63,13 @@ class Heartbeat:
         except BaseException:
             _beating.discard(key)
             raise
-        self._pulse.start()
+        self._periodic.start()
 
     def stop(self) -> None:
         """End the beating; the file stays. From here on this process takes the write for dead, other processes once
         the heartbeat is too old."""
         _beating.discard((self._instant, self._writer_id))
-        self._pulse.stop()
+        self._periodic.stop()
 
     def remove(self) -> None:
         """Stop, and delete the file."""

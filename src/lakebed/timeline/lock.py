@@ -27,7 +27,7 @@ from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.steady import steady
 from lakebed.timeline.lock_file import DRIFT_SECONDS, VALIDITY_SECONDS, Holder, holding, lock_body, read_lock_body
-from lakebed.timeline.periodic import Pulse
+from lakebed.timeline.periodic import PeriodicTask
 
 LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
 HDFS_LOCK_FILE = f"{HOODIE}/lock"
@@ -111,7 +111,7 @@ class FileLock:
         self._release_deletes = release_deletes
         self._owner = ""
         self._valid_until = 0.0
-        self._pulse: Pulse | None = None
+        self._periodic: PeriodicTask | None = None
         self._changing = threading.Lock()
 
     def acquire(self, timeout: float) -> None:
@@ -126,8 +126,8 @@ class FileLock:
             holding.add(self._owner)
             self._wait(deadline, timeout)
             # `still_mine` tells when no renewal got through in time
-            self._pulse = Pulse(self._renew_every, self.renew, "table-lock")
-            self._pulse.start()
+            self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock")
+            self._periodic.start()
         except BaseException:
             self._forget()
             raise
@@ -206,8 +206,8 @@ class FileLock:
         """Let go. Trouble with storage is not raised: the lock is then free when its time or this process is over."""
         if not self._owner:
             return
-        if self._pulse is not None:
-            self._pulse.stop()
+        if self._periodic is not None:
+            self._periodic.stop()
         try:
             deadline = time.monotonic() + _RELEASE_SECONDS
             with contextlib.suppress(LakebedError, OSError), self._changing:
@@ -237,7 +237,7 @@ class FileLock:
         holding.discard(self._owner)
         self._owner = ""
         self._valid_until = 0.0
-        self._pulse = None
+        self._periodic = None
         self._queue().release()
 
     def _queue(self) -> threading.Lock:

@@ -1,4 +1,4 @@
-"""`Pulse`: something done every so often until it is stopped, as locks and heartbeats are renewed."""
+"""`PeriodicTask`: something done every so often until it is stopped, as locks and heartbeats are renewed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 
-class Pulse:
+class PeriodicTask:
     """Calls `action` every `seconds`, first when they are over, until `stop` or an answer of False. After an error it
     goes on, as the next call may get through.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakebed.model import Action, Instant
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.timeline import Timeline
 
@@ -13,4 +13,4 @@ from lakebed.timeline.timeline import Timeline
 def rolled_back(timeline: Timeline, since: str) -> Iterator[tuple[Instant, str]]:
     """Rollbacks behind a time, pending ones too, with the instant that each undoes; their plans are read."""
     rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time > since]
-    yield from zip(rollbacks, side_by_side(lambda i: rollback_target(timeline.plan(i)), rollbacks), strict=True)
+    yield from zip(rollbacks, parallel_map(lambda i: rollback_target(timeline.plan(i)), rollbacks), strict=True)

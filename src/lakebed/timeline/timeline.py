@@ -12,7 +12,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.model import Action, CommitMetadata, Instant
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_groups, decode_action
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.clock import following
@@ -170,7 +170,7 @@ class Timeline:
 
     def commits_metadata(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """The bodies of several commits in the given order, read side by side."""
-        return side_by_side(self.commit_metadata, list(instants), _READERS)
+        return parallel_map(self.commit_metadata, list(instants), _READERS)
 
     def plan(self, instant: Instant) -> dict[str, Any]:
         """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing."""

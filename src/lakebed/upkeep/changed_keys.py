@@ -16,7 +16,7 @@ from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, changes_sch
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.markers import marker_folder
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -61,7 +61,7 @@ def group_changes(storage: Storage, statuses: Sequence[WriteStatus], fields: Seq
                 return GroupChanges(status.partition, status.file_id, changes)
         return GroupChanges(status.partition, status.file_id, compared(storage, status, fields))
 
-    return side_by_side(read, [s for s in statuses if s.path is not None])
+    return parallel_map(read, [s for s in statuses if s.path is not None])
 
 
 def compared(storage: Storage, status: WriteStatus, fields: Sequence[str]) -> pa.Table:
@@ -90,7 +90,7 @@ def removed_changes(storage: Storage, files: Collection[BaseFile], fields: Seque
         changes.removed(stored_keys(storage, file.path, changes.columns, file.size))
         return GroupChanges(file.partition, file.file_id, changes.table())
 
-    return side_by_side(read, list(files))
+    return parallel_map(read, list(files))
 
 
 def stored_keys(storage: Storage, path: str, columns: Sequence[str], size: int | None = None) -> pa.RecordBatch:

@@ -27,20 +27,20 @@ from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import form_of_version
-from lakebed.upkeep.expected_records import DataFacts, as_expected, facts, joined, stats_facts
+from lakebed.upkeep.expected_records import ExpectedRecords, as_expected, expected_stats, facts, joined
 from lakebed.upkeep.expression_records import live_files, partition_stats_of, results_of_files
 
 _BASE = ".parquet"
 
 
-class ExpressionFacts:
+class ExpectedExpressions:
     """The expression indexes of a table that can be checked, with the results over its base files.
 
     Only what the latest files need is missed; of older files an index may tell. What it has of files that are gone, and
     of files whose results are not known to be Spark's, is not looked at.
     """
 
-    def __init__(self, data: DataFacts) -> None:
+    def __init__(self, data: ExpectedRecords) -> None:
         self._data = data
         self._snapshot = data.snapshot
 
@@ -98,8 +98,8 @@ class ExpressionFacts:
     def _stats(self, index: ExpressionIndex) -> pa.Table:
         results = self._results.get(index.partition, [])
         paths = {r.name: r.partition for r in results}
-        of_files = stats_facts({index.column: stats_of_results(index, results)}, paths)
-        return joined([of_files, stats_facts(self._of_paths(index), {})])
+        of_files = expected_stats({index.column: stats_of_results(index, results)}, paths)
+        return joined([of_files, expected_stats(self._of_paths(index), {})])
 
     def _of_paths(self, index: ExpressionIndex) -> Stats:
         if self._has_logs:  # rows in log files are not looked at
@@ -117,7 +117,7 @@ class ExpressionFacts:
 
     def _found_stats(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
         of_files, of_paths = metadata.expression_stats(index.partition, {index.column: index.function.result})
-        return joined([stats_facts(of_files, {}), stats_facts(as_expected(of_paths, self._of_paths(index)), {})])
+        return joined([expected_stats(of_files, {}), expected_stats(as_expected(of_paths, self._of_paths(index)), {})])
 
     def _found_filters(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
         """Another writer may have other sizes of filters and another order of rows: a filter that may hold every result

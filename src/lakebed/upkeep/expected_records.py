@@ -33,7 +33,7 @@ from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import Listing, list_table
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.upkeep.expression_records import live_files
 from lakebed.upkeep.key_records import stored_pairs, stored_places
 
@@ -41,7 +41,7 @@ _BASE = ".parquet"
 FACTS = pa.schema([(name, pa.string()) for name in ("key", "entry", "label", "text")])
 
 
-class DataFacts:
+class ExpectedRecords:
     """What the data says. `snapshot` is the table without its metadata table; everything is read when asked for."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -53,14 +53,14 @@ class DataFacts:
         if partition == FILES:
             return self._files(self.listed[1])
         if partition == COLUMN_STATS:
-            return stats_facts(self.stats, {f.name: f.partition for f in self.files})
+            return expected_stats(self.stats, {f.name: f.partition for f in self.files})
         if partition == PARTITION_STATS:
-            return stats_facts(self.partition_stats, {})
+            return expected_stats(self.partition_stats, {})
         if partition == BLOOM_FILTERS:
             return self._blooms()
         if partition == RECORD_INDEX:
-            return place_facts(self.places, partitioned=self.indexes.partitioned)
-        return pair_facts(self.pairs(partition))
+            return expected_places(self.places, partitioned=self.indexes.partitioned)
+        return expected_pairs(self.pairs(partition))
 
     def knows(self, partition: str) -> bool:
         """Whether `of` can tell: not of a partition that no release has, or of an index without a definition."""
@@ -103,7 +103,7 @@ class DataFacts:
             ranges = ranges_of_file(storage, path, file.size, self.kinds) if self.kinds else None
             return NewFile(file.partition, file.name, file.size, ranges, bloom)
 
-        return side_by_side(read, bases)
+        return parallel_map(read, bases)
 
     @cached_property
     def _as_written(self) -> list[NewFile] | None:
@@ -118,7 +118,7 @@ class DataFacts:
                 return file
             return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds))
 
-        found = side_by_side(read, self.files)
+        found = parallel_map(read, self.files)
         return None if all(a is b for a, b in zip(found, self.files, strict=True)) else found
 
     @cached_property
@@ -156,13 +156,13 @@ class DataFacts:
             sources.append(self._stats_as_written(self._as_written))
         if partition == COLUMN_STATS:
             names = {f.name: f.partition for f in self.files}
-            return [stats_facts(stats, names) for stats in sources[1:]]
+            return [expected_stats(stats, names) for stats in sources[1:]]
         merged = [
             merged_partition_stats({}, stats, self._live, self.kinds, zero_tells=zero_tells)[0]
             for stats in sources
             for zero_tells in (True, False)
         ]
-        return [stats_facts(stats, {}) for stats in merged]
+        return [expected_stats(stats, {}) for stats in merged]
 
     def _stats_as_written(self, files: Sequence[NewFile]) -> Stats:
         version = index_version_of(self.snapshot.config.version)
@@ -211,16 +211,16 @@ class DataFacts:
         return facts(keys.to_pylist(), [""] * len(having), [_path(f) for f, _ in having], texts)
 
 
-def metadata_facts(metadata: MetadataTable, data: DataFacts, partition: str) -> pa.Table:
+def stored_records(metadata: MetadataTable, data: ExpectedRecords, partition: str) -> pa.Table:
     """What a partition says. Labels of files and columns are the data's."""
     if partition == FILES:
         return _listed_facts(metadata)
     if partition == COLUMN_STATS:
         stats = metadata.column_stats(list(data.kinds), None, data.kinds)
         # those of log files cannot be told without the rows that they change
-        return stats_facts({c: t.filter(pc.ends_with(t["file_name"], _BASE)) for c, t in stats.items()}, {})
+        return expected_stats({c: t.filter(pc.ends_with(t["file_name"], _BASE)) for c, t in stats.items()}, {})
     if partition == PARTITION_STATS:
-        return stats_facts(
+        return expected_stats(
             as_expected(metadata.partition_stats(list(data.kinds), data.kinds), data.partition_stats), {}
         )
     tables = list(metadata.entries(partition))
@@ -228,7 +228,7 @@ def metadata_facts(metadata: MetadataTable, data: DataFacts, partition: str) -> 
         live = [t.filter(pc.invert(t["is_deleted"])) for t in tables]
         return joined([_bloom_table(t) for t in live])
     if partition == RECORD_INDEX:
-        return joined([place_facts(t, partitioned=data.indexes.partitioned) for t in tables])
+        return joined([expected_places(t, partitioned=data.indexes.partitioned) for t in tables])
     version = data.indexes.secondary[partition].version
     live = [t.filter(pc.invert(t["is_deleted"])) for t in tables]
     # real Hudi adds records without a value to indexes of the first version, which nobody looks up
@@ -236,17 +236,17 @@ def metadata_facts(metadata: MetadataTable, data: DataFacts, partition: str) -> 
     kind = data.kind_of(partition)
     if pt.is_floating(kind):
         pairs = [_shortest(t, kind, data.of(partition)["key"]) for t in pairs]
-    return joined([pair_facts(t) for t in pairs])
+    return joined([expected_pairs(t) for t in pairs])
 
 
-def place_facts(places: pa.Table, *, partitioned: bool) -> pa.Table:
+def expected_places(places: pa.Table, *, partitioned: bool) -> pa.Table:
     keys, paths, ids = (plain_strings(places[name]).cast(pa.string()) for name in ("key", "partition", "file_id"))
     entry = paths if partitioned else pa.repeat(pa.scalar(""), len(keys))
     text = pc.binary_join_element_wise(paths, ids, "/")
     return pa.Table.from_arrays([keys, entry, keys, text], schema=FACTS)
 
 
-def pair_facts(pairs: pa.Table) -> pa.Table:
+def expected_pairs(pairs: pa.Table) -> pa.Table:
     keys = secondary_keys(pairs["value"], pairs["record_key"])
     empty = pa.repeat(pa.scalar(""), len(keys))
     return pa.Table.from_arrays([keys, empty, keys, empty], schema=FACTS)
@@ -264,7 +264,7 @@ def _shortest(pairs: pa.Table, kind: pa.DataType, known: pa.ChunkedArray) -> pa.
     return pairs.set_column(pairs.column_names.index("value"), "value", texts)
 
 
-def stats_facts(stats: Stats, partitions: Mapping[str, str]) -> pa.Table:
+def expected_stats(stats: Stats, partitions: Mapping[str, str]) -> pa.Table:
     """Statistics of known bounds; `partitions` has the partition path of each file name, for labels."""
     tables: list[pa.Table] = []
     for column, table in stats.items():

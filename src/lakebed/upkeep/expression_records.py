@@ -33,7 +33,7 @@ from lakebed.schema.avro import avro_to_arrow
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import StorageSpec
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline
 
@@ -138,7 +138,7 @@ def results_of_files(
     if not indexes:
         return []
     columns = snapshot.schema if schema is None else schema
-    return side_by_side(lambda file: results_of_file(snapshot.storage, file, indexes, columns), list(files))
+    return parallel_map(lambda file: results_of_file(snapshot.storage, file, indexes, columns), list(files))
 
 
 def partition_stats_of(

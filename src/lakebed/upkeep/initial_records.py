@@ -31,12 +31,12 @@ from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import GroupRecords
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.upkeep.action_records import bloom_of_file, wanted_stats
 from lakebed.upkeep.expression_records import ExpressionRecords, live_files
 
 
-class BeginningRecords:
+class InitialRecords:
     """What partitions begin with on a table that may have files already."""
 
     def __init__(self, snapshot: Snapshot, settings: WriteSettings, engine: Engine | None) -> None:
@@ -93,7 +93,7 @@ class BeginningRecords:
             config, storage = self.snapshot.config, self.snapshot.storage
             self._kinds = wanted_stats(storage, config, self.snapshot.schema, self._settings)
             bases = [b for b in list_table(storage).base_files if self.snapshot.is_visible(b.instant)]
-            ranges = side_by_side(lambda b: ranges_of_file(storage, b.path, b.size, self._kinds), bases)
+            ranges = parallel_map(lambda b: ranges_of_file(storage, b.path, b.size, self._kinds), bases)
             self._files = [NewFile(b.partition, b.name, b.size, r) for b, r in zip(bases, ranges, strict=True)]
         return self._files
 

@@ -38,7 +38,7 @@ from lakebed.model import RECORD_KEY, BaseFile, CommitMetadata
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.upkeep.changed_keys import group_changes, removed_changes, stored_keys
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -122,7 +122,7 @@ def _all_places(snapshot: Snapshot) -> pa.Table:
         keys = stored_keys(snapshot.storage, file.path, [RECORD_KEY], file.size).column(0)
         return file.partition, file.file_id, file.instant, keys
 
-    return located(side_by_side(read, files))
+    return located(parallel_map(read, files))
 
 
 def stored_pairs(snapshot: Snapshot, field: str, index_version: int) -> pa.Table:
@@ -135,7 +135,7 @@ def stored_pairs(snapshot: Snapshot, field: str, index_version: int) -> pa.Table
         return indexed_pairs(texts, rows.column(RECORD_KEY), index_version)
 
     empty = pa.table({"value": pa.array([], pa.string()), "record_key": pa.array([], pa.string())})
-    return pa.concat_tables([empty, *side_by_side(read, list(snapshot.base_files()))])
+    return pa.concat_tables([empty, *parallel_map(read, list(snapshot.base_files()))])
 
 
 def key_index_groups(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None = None) -> NewIndex:

@@ -40,7 +40,7 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 from lakebed.upkeep.action_records import ActionRecords
 from lakebed.upkeep.expression_records import ExpressionRecords
-from lakebed.upkeep.initial_records import BeginningRecords
+from lakebed.upkeep.initial_records import InitialRecords
 from lakebed.upkeep.key_jobs import KeyJobs, is_large
 from lakebed.upkeep.key_records import KeyRecords, key_index_groups
 from lakebed.upkeep.write_status import WriteStatus
@@ -51,7 +51,7 @@ METADATA_OPTION = "hoodie.metadata.enable"
 
 
 @dataclass(frozen=True)
-class TableMetadata:
+class MetadataUpkeep:
     """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock. `engine`
     runs jobs for many keys at a time. `still_mine` says whether the lock is held yet."""
 
@@ -66,7 +66,7 @@ class TableMetadata:
     def writer(self) -> MetadataWriter:
         return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
 
-    def make_ready(self) -> Snapshot:
+    def prepare(self) -> Snapshot:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
         what is due. Gives the table as it is after that, read under the lock: no later commit is in it."""
         config = self._without_unknown()
@@ -204,7 +204,7 @@ class TableMetadata:
         writer = self.writer
         writer.create()
         files = Snapshot(self.storage, self.config, self.timeline, use_metadata=False)
-        build = BeginningRecords(files, self.settings, self.engine)
+        build = InitialRecords(files, self.settings, self.engine)
         kept = kept_as(self.settings)
         for partition in partitions:
             name = names.get(partition) or IndexName(partition)

@@ -13,7 +13,7 @@ from lakebed.metadata.store.shard_growth import slice_bytes
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 
 SHARDS = pa.schema(
     [
@@ -42,7 +42,7 @@ def shards(snapshot: Snapshot, name: str | None = None) -> pa.Table:
         return SHARDS.empty_table()
     view = metadata.slices
     slices = [file_slice for partition in wanted for file_slice in view.file_slices(partition)]
-    entries = side_by_side(lambda file_slice: _entries(view, file_slice), slices)
+    entries = parallel_map(lambda file_slice: _entries(view, file_slice), slices)
     columns = [
         [s.partition for s in slices],
         [data_partition_of(s.file_id) if s.partition == RECORD_INDEX else None for s in slices],

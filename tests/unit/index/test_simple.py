@@ -13,16 +13,15 @@ import pytest
 
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import UnsupportedFeature
-from lakebed.index import base
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, FILE_ID
+from lakebed.model import DELETE, FILE_ID, INSTANT
 
 COMMIT_TIME = MergeRules()
 EVENT_TIME = MergeRules(("ts",))
 TWO_FIELDS = MergeRules(("ts", "seq"))
 ENGINE = LocalEngine()
-INSTANT = "20240102030405006"
+WRITTEN_AT = "20240102030405006"
 
 NewTable = Callable[..., Any]
 
@@ -57,7 +56,7 @@ def _incoming(rows: list[tuple[str, str, int, int, bool]]) -> pa.Table:
 def _tag(index: Any, table: Any, rows: pa.Table, rules: MergeRules = COMMIT_TIME) -> list[dict[str, Any]]:
     tagged = ENGINE.collect(index.tag(ENGINE.from_arrow(rows), table, ENGINE, rules))
     assert tagged.schema.field(FILE_ID).type == pa.string()
-    assert tagged.schema.field(base.INSTANT).type == pa.string()
+    assert tagged.schema.field(INSTANT).type == pa.string()
     for name in rows.column_names:
         assert tagged.schema.field(name).type == rows.schema.field(name).type
     return tagged.to_pylist()
@@ -85,13 +84,11 @@ def test_simple_finds_keys_of_the_rows_own_partition(new_table: NewTable) -> Non
     rows = _incoming(
         [("a", "eu", 1, 0, False), ("c", "eu", 1, 0, False), ("d", "us", 1, 0, True), ("x", "asia", 1, 0, False)]
     )
-    tagged = {
-        r["key"]: (r["_hoodie_partition_path"], r[FILE_ID], r[base.INSTANT]) for r in _tag(SimpleIndex(), table, rows)
-    }
+    tagged = {r["key"]: (r["_hoodie_partition_path"], r[FILE_ID], r[INSTANT]) for r in _tag(SimpleIndex(), table, rows)}
     assert tagged == {
-        "a": (*_place(table, "a"), INSTANT),
+        "a": (*_place(table, "a"), WRITTEN_AT),
         "c": ("eu", None, None),
-        "d": (*_place(table, "d"), INSTANT),
+        "d": (*_place(table, "d"), WRITTEN_AT),
         "x": ("asia", None, None),
     }
 
@@ -100,7 +97,7 @@ def test_simple_finds_keys_of_the_rows_own_partition(new_table: NewTable) -> Non
 def test_an_empty_table_knows_no_key(new_table: NewTable, index: Any) -> None:
     rows = _incoming([("a", "eu", 1, 0, False)])
     (row,) = _tag(index, new_table(), rows)
-    assert (row[FILE_ID], row[base.INSTANT], row["_hoodie_partition_path"]) == (None, None, "eu")
+    assert (row[FILE_ID], row[INSTANT], row["_hoodie_partition_path"]) == (None, None, "eu")
     assert row.get(DELETE) is (False if getattr(index, "update_partition_path", False) else None)
 
 
@@ -160,7 +157,7 @@ def test_a_row_moves_to_its_new_partition_if_it_wins(
     home = _place(table, "a")[1]
     assert {r[FILE_ID] for r in tagged} <= {home, None}
     assert sorted((r["_hoodie_partition_path"], r[FILE_ID] == home, r.get(DELETE)) for r in tagged) == sorted(expected)
-    assert all((r[base.INSTANT] == INSTANT) == (r[FILE_ID] is not None) for r in tagged)
+    assert all((r[INSTANT] == WRITTEN_AT) == (r[FILE_ID] is not None) for r in tagged)
     assert all((r["key"], r["ts"]) == (row[0], row[2]) for r in tagged)
 
 

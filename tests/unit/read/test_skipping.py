@@ -86,7 +86,7 @@ def predicates(rows: pa.Table, columns: pa.Schema, seed: int, count: int = FILTE
     return found
 
 
-def matching(predicate: Predicate, rows: pa.Table) -> int:
+def on_match(predicate: Predicate, rows: pa.Table) -> int:
     return rows.filter(predicate.to_arrow()).num_rows
 
 
@@ -130,7 +130,7 @@ def test_files_with_a_match_are_kept_and_others_dropped_as_by_exact_statistics(n
             if one.base_file.path in paths:
                 assert may, f"{predicate}: {one.base_file.path} could have been dropped"
             else:
-                assert not matching(predicate, rows), f"{predicate}: {one.base_file.path} was dropped"
+                assert not on_match(predicate, rows), f"{predicate}: {one.base_file.path} was dropped"
                 dropped += 1
     assert dropped > FILTERS // 3
 
@@ -155,7 +155,7 @@ def test_a_filtered_scan_gives_the_same_rows_with_and_without(name: str) -> None
         rows = Scan(old_listed, meta=True).to_arrow()
         for predicate in predicates(rows, rows.schema, seed=11, count=FILTERS // 8):
             found = Scan(old, filter=predicate.text, meta=True).to_arrow()
-            assert found.num_rows == matching(predicate, rows), predicate.text
+            assert found.num_rows == on_match(predicate, rows), predicate.text
 
 
 @pytest.mark.parametrize("name", [n for n in WITH_INDEXES if golden(n).type == "mor"])

@@ -116,9 +116,9 @@ def test_a_torn_folder_deletion_leaves_the_rest() -> None:
 
 
 def test_a_power_cut_on_a_local_disk(tmp_path: Path) -> None:
-    for nameless, left in ((True, []), (False, [".data.tmp"])):
-        root = tmp_path / str(nameless)
-        inner = LocalStorage(str(root), nameless=nameless)
+    for unlinked, left in ((True, []), (False, [".data.tmp"])):
+        root = tmp_path / str(unlinked)
+        inner = LocalStorage(str(root), unlinked=unlinked)
         storage = FaultyStorage(inner, FaultPlan(1, "torn"))
         with pytest.raises(Killed), storage.create("p/data") as upload:
             upload.write(b"x" * 3_000_000)

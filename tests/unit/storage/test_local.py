@@ -13,7 +13,7 @@ import pytest
 from lakebed.errors import StorageError
 from lakebed.storage import atomic_file as aside
 from lakebed.storage import open_storage
-from lakebed.storage.atomic_file import AsideFile, aside_name
+from lakebed.storage.atomic_file import AtomicFile, aside_name
 from lakebed.storage.local import LocalStorage
 
 LOG_FILE = re.compile(r"^\.([^._]+)_([^.]*)\.(log|archive)\.(\d+)(_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
@@ -31,9 +31,9 @@ def test_no_reader_takes_an_unfinished_file_for_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("nameless", [True, False])
-def test_files_get_the_permissions_of_any_new_file(tmp_path: Path, nameless: bool) -> None:
+def test_files_get_the_permissions_of_any_new_file(tmp_path: Path, unlinked: bool) -> None:
     (tmp_path / "plain").write_bytes(b"")
-    storage = LocalStorage(str(tmp_path), nameless=nameless)
+    storage = LocalStorage(str(tmp_path), unlinked=unlinked)
     storage.write("w", b"1")
     storage.put_if_absent("p", b"1")
     with storage.create("c") as upload:
@@ -64,7 +64,7 @@ def test_a_writer_that_dies_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_where_it_leaves_a_file_that_goes_with_its_name(tmp_path: Path) -> None:
-    storage = LocalStorage(str(tmp_path), nameless=False)
+    storage = LocalStorage(str(tmp_path), unlinked=False)
     upload = storage.create("p/f.parquet")
     upload.write(b"x" * 5_000_000)
     upload.leave()
@@ -87,8 +87,8 @@ def test_replacing_clears_what_a_dead_replacement_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nameless", [True, False])
-def test_many_replace_one_file(tmp_path: Path, nameless: bool) -> None:
-    storage = LocalStorage(str(tmp_path), nameless=nameless)
+def test_many_replace_one_file(tmp_path: Path, unlinked: bool) -> None:
+    storage = LocalStorage(str(tmp_path), unlinked=unlinked)
     bodies = [bytes([65 + i]) * 10_000 for i in range(4)]
     seen: set[bytes] = set()
 
@@ -138,13 +138,13 @@ def test_without_folder_locks_replacing_works_too(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("nameless", [True, False])
 def test_without_links_creation_is_exclusive_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unlinked: bool
 ) -> None:
     def no_link(*_args: object, **_options: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(AsideFile, "_link", no_link)
-    storage = LocalStorage(str(tmp_path), nameless=nameless)
+    monkeypatch.setattr(AtomicFile, "_link", no_link)
+    storage = LocalStorage(str(tmp_path), unlinked=unlinked)
     assert storage.put_if_absent("f", b"first") is True
     assert storage.put_if_absent("f", b"second") is False
     assert storage.read("f") == b"first"

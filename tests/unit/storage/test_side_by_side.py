@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lakebed.storage.parallel import in_background, side_by_side
+from lakebed.storage.parallel import in_background, parallel_map
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 100])
@@ -18,7 +18,7 @@ def test_results_are_in_the_items_order(count: int, threads: int) -> None:
         time.sleep(0.001 * (count - number) / max(1, count))
         return number * number
 
-    assert side_by_side(slow_at_first, range(count), threads) == [n * n for n in range(count)]
+    assert parallel_map(slow_at_first, range(count), threads) == [n * n for n in range(count)]
 
 
 def test_at_most_so_many_at_a_time() -> None:
@@ -33,7 +33,7 @@ def test_at_most_so_many_at_a_time() -> None:
         with lock:
             running -= 1
 
-    side_by_side(work, range(40), 4)
+    parallel_map(work, range(40), 4)
     assert 2 <= most <= 4
 
 
@@ -46,20 +46,20 @@ def test_the_first_error_is_raised_and_nothing_is_begun_after_it() -> None:
             raise ValueError(number)
 
     with pytest.raises(ValueError, match="3"):
-        side_by_side(work, range(1000), 1)
+        parallel_map(work, range(1000), 1)
     assert begun == [0, 1, 2, 3]
     begun.clear()
     with pytest.raises(ValueError, match=r"[34]"):
-        side_by_side(work, range(100_000), 4)
+        parallel_map(work, range(100_000), 4)
     assert len(begun) < 100_000
-    assert side_by_side(abs, [-1, -2]) == [1, 2], "the threads are there afterwards"
+    assert parallel_map(abs, [-1, -2]) == [1, 2], "the threads are there afterwards"
 
 
 def test_nested_work_ends_though_all_threads_wait() -> None:
     def outer(number: int) -> int:
-        return sum(side_by_side(lambda n: sum(side_by_side(lambda k: k, [n, number, 1])), range(20), 16))
+        return sum(parallel_map(lambda n: sum(parallel_map(lambda k: k, [n, number, 1])), range(20), 16))
 
-    assert side_by_side(outer, range(64), 64) == [sum(n + number + 1 for n in range(20)) for number in range(64)]
+    assert parallel_map(outer, range(64), 64) == [sum(n + number + 1 for n in range(20)) for number in range(64)]
 
 
 def test_in_the_background() -> None:
@@ -86,8 +86,8 @@ def test_what_no_thread_has_come_to_is_done_by_who_waits() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own() -> None:
-    side_by_side(abs, [-1, -2])
+    parallel_map(abs, [-1, -2])
     child = os.fork()
     if not child:
-        os._exit(0 if side_by_side(abs, [-1, -2, -3], 3) == [1, 2, 3] else 1)
+        os._exit(0 if parallel_map(abs, [-1, -2, -3], 3) == [1, 2, 3] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

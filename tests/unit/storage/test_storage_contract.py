@@ -28,7 +28,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     memory = f"memory://{uuid.uuid4().hex}/table"
     kinds: dict[str, Callable[[], Storage]] = {
         "local": lambda: open_storage(str(tmp_path / "new" / "table")),
-        "local-named": lambda: LocalStorage(str(tmp_path / "table"), nameless=False),
+        "local-named": lambda: LocalStorage(str(tmp_path / "table"), unlinked=False),
         "memory": lambda: open_storage(memory),
         "counting": lambda: CountingStorage(open_storage(memory)),
         "faulty": lambda: FaultyStorage(open_storage(memory)),

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from lakebed.timeline.periodic import Pulse
+from lakebed.timeline.periodic import PeriodicTask
 
 
 def test_it_goes_on_until_it_is_stopped() -> None:
     calls: list[float] = []
-    pulse = Pulse(0.005, lambda: calls.append(time.monotonic()) is None, "p")
+    pulse = PeriodicTask(0.005, lambda: calls.append(time.monotonic()) is None, "p")
     started = time.monotonic()
     pulse.start()
     while len(calls) < 3:
@@ -27,7 +27,7 @@ def test_it_goes_on_until_it_is_stopped() -> None:
 
 def test_it_ends_when_the_action_says_so() -> None:
     calls: list[int] = []
-    pulse = Pulse(0.002, lambda: len(calls) < 2 and calls.append(1) is None, "p")
+    pulse = PeriodicTask(0.002, lambda: len(calls) < 2 and calls.append(1) is None, "p")
     pulse.start()
     while len(calls) < 2:
         time.sleep(0.002)
@@ -37,10 +37,10 @@ def test_it_ends_when_the_action_says_so() -> None:
 
 
 def test_short_ones_start_no_thread() -> None:
-    Pulse(60, lambda: True, "warm").start()  # the one that waits for all
+    PeriodicTask(60, lambda: True, "warm").start()  # the one that waits for all
     before = threading.active_count()
     for _ in range(50):
-        pulse = Pulse(0.2, lambda: pytest.fail("it was stopped"), "short")
+        pulse = PeriodicTask(0.2, lambda: pytest.fail("it was stopped"), "short")
         pulse.start()
         pulse.stop()
         assert threading.active_count() == before
@@ -57,7 +57,7 @@ def test_stopping_waits_for_a_call_under_way() -> None:
         ended.set()
         return True
 
-    pulse = Pulse(0.001, slow, "slow")
+    pulse = PeriodicTask(0.001, slow, "slow")
     pulse.start()
     assert began.wait(10)
     threading.Timer(0.05, go.set).start()
@@ -67,10 +67,10 @@ def test_stopping_waits_for_a_call_under_way() -> None:
 
 def test_one_that_hangs_holds_nobody_up() -> None:
     go, beats = threading.Event(), threading.Event()
-    hanging = Pulse(0.001, lambda: go.wait(10), "hanging")
+    hanging = PeriodicTask(0.001, lambda: go.wait(10), "hanging")
     hanging.start()
     time.sleep(0.02)
-    other = Pulse(0.001, lambda: beats.set() is None, "other")
+    other = PeriodicTask(0.001, lambda: beats.set() is None, "other")
     other.start()
     assert beats.wait(10)
     go.set()
@@ -79,10 +79,10 @@ def test_one_that_hangs_holds_nobody_up() -> None:
 
 
 def test_an_earlier_one_does_not_wait_for_a_later_one() -> None:
-    late = Pulse(60, lambda: True, "late")
+    late = PeriodicTask(60, lambda: True, "late")
     late.start()
     called = threading.Event()
-    soon = Pulse(0.005, lambda: called.set() is None, "soon")
+    soon = PeriodicTask(0.005, lambda: called.set() is None, "soon")
     soon.start()
     assert called.wait(10)
     soon.stop()
@@ -90,10 +90,10 @@ def test_an_earlier_one_does_not_wait_for_a_later_one() -> None:
 
 
 def test_a_forked_child_has_its_own() -> None:
-    Pulse(60, lambda: True, "parent").start()
+    PeriodicTask(60, lambda: True, "parent").start()
     pid = os.fork()
     if pid == 0:
         called = threading.Event()
-        Pulse(0.005, lambda: called.set() is None, "child").start()
+        PeriodicTask(0.005, lambda: called.set() is None, "child").start()
         os._exit(0 if called.wait(10) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

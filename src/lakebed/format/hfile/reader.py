@@ -24,7 +24,7 @@ from lakebed.format.hfile.route import Route
 from lakebed.format.hfile.search import Queries, as_binary, entries_of, exact, with_prefix
 from lakebed.format.hfile.source import BytesSource, ReadRange
 from lakebed.format.hfile.spans import Int64s
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 
 # Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
 _WHOLE_BYTES: Final = 256 << 10
@@ -202,7 +202,7 @@ class HFileReader:
                     return number, work(number, self._parsed(number, payload, keep))
 
             if threads > 1 and sum(handle.size for handle in handles) > _POOL_FROM_BYTES:
-                yield from side_by_side(make, wave, threads)
+                yield from parallel_map(make, wave, threads)
             else:
                 yield from map(make, wave)
 

@@ -19,7 +19,7 @@ from lakebed.format.hashes import plain_strings, value_buffer
 from lakebed.format.hfile import blocks as blocks
 from lakebed.format.hfile.blocks import KEY_TAIL, BlockHandle
 from lakebed.format.hfile.spans import Int64s
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 
 Codec = Literal["gzip", "none"]
 Write = Callable[[bytes], Any]
@@ -191,7 +191,7 @@ class HFileWriter:
         if threads < 2 or self._codec == blocks.NONE:
             yield from map(self._deflate, payloads)
             return
-        yield from side_by_side(self._deflate, payloads, threads)
+        yield from parallel_map(self._deflate, payloads, threads)
 
     def _deflate(self, payload: bytes | memoryview) -> bytes | memoryview:
         return isal_zlib.compress(payload, _GZIP_LEVEL, 31) if self._codec == blocks.GZIP else payload

@@ -19,13 +19,13 @@ from lakebed.format.hashes import plain_strings
 from lakebed.model import RECORD_KEY
 from lakebed.schema.java_text import to_java_text
 
-KEY, WAS, IS = "key", "was", "is"
+KEY, BEFORE, AFTER = "key", "was", "is"
 
 
 def changes_schema(fields: Sequence[str] = ()) -> pa.Schema:
     """The columns of key changes: `key`, `was`, `is`, and `was.<field>`, `is.<field>` for each indexed field."""
-    flags = [(KEY, pa.string()), (WAS, pa.bool_()), (IS, pa.bool_())]
-    return pa.schema([*flags, *((f"{side}.{name}", pa.string()) for name in fields for side in (WAS, IS))])
+    flags = [(KEY, pa.string()), (BEFORE, pa.bool_()), (AFTER, pa.bool_())]
+    return pa.schema([*flags, *((f"{side}.{name}", pa.string()) for name in fields for side in (BEFORE, AFTER))])
 
 
 def secondary_text(values: pa.Array) -> pa.StringArray:
@@ -119,7 +119,7 @@ def from_bytes(data: bytes) -> pa.Table:
 
 def field_of(changes: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """Texts of an indexed field before and after."""
-    return changes[f"{WAS}.{name}"], changes[f"{IS}.{name}"]
+    return changes[f"{BEFORE}.{name}"], changes[f"{AFTER}.{name}"]
 
 
 def _texts(rows: pa.RecordBatch | None, name: str, count: int) -> pa.Array:
@@ -132,7 +132,7 @@ def _differ(batch: pa.RecordBatch, fields: Sequence[str]) -> pa.Array:
     """Rows where one of the fields has another value than before, null being a value."""
     found = pa.repeat(pa.scalar(False), batch.num_rows)
     for name in fields:
-        before, after = (batch.column(f"{side}.{name}") for side in (WAS, IS))
+        before, after = (batch.column(f"{side}.{name}") for side in (BEFORE, AFTER))
         known = pc.fill_null(pc.not_equal(before, after), False)
         found = pc.or_(found, pc.or_(known, pc.xor(before.is_null(), after.is_null())))
     return found

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.kinds import record_index_records
-from lakebed.metadata.kinds.key_changes import IS, KEY, WAS
+from lakebed.metadata.kinds.key_changes import AFTER, BEFORE, KEY
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import RecordForm
 
@@ -86,8 +86,8 @@ def place_codes(places: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]
 
 def places_of(changes: pa.Table) -> tuple[pa.StringArray, pa.BooleanArray]:
     """The keys that came to a file group or went from it, and which of them came."""
-    rows = changes.filter(pc.xor(changes[WAS], changes[IS])).combine_chunks()
-    return plain_strings(rows[KEY]).cast(pa.string()), rows[IS].combine_chunks()
+    rows = changes.filter(pc.xor(changes[BEFORE], changes[AFTER])).combine_chunks()
+    return plain_strings(rows[KEY]).cast(pa.string()), rows[AFTER].combine_chunks()
 
 
 def came(group: GroupChanges) -> pa.StringArray:
@@ -97,6 +97,6 @@ def came(group: GroupChanges) -> pa.StringArray:
 
 def _keys(changes: pa.Table, *, after: bool) -> pa.StringArray:
     """The keys that came (`after`) or went."""
-    side, other = (IS, WAS) if after else (WAS, IS)
+    side, other = (AFTER, BEFORE) if after else (BEFORE, AFTER)
     rows = changes.filter(pc.and_(changes[side], pc.invert(changes[other])))
     return plain_strings(rows[KEY]).cast(pa.string())

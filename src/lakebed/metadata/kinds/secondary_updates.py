@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.keys import secondary_keys
 from lakebed.metadata.kinds import secondary_records
-from lakebed.metadata.kinds.key_changes import IS, KEY, WAS, field_of
+from lakebed.metadata.kinds.key_changes import AFTER, BEFORE, KEY, field_of
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import RecordForm
@@ -26,8 +26,8 @@ def secondary_index_records(
 
     A record that moves to another file group with its value is deleted and inserted, which is an insert.
     """
-    deleted = [_texts(g.changes, field, WAS, index_version) for g in groups]
-    written = [_texts(g.changes, field, IS, index_version) for g in groups]
+    deleted = [_texts(g.changes, field, BEFORE, index_version) for g in groups]
+    written = [_texts(g.changes, field, AFTER, index_version) for g in groups]
     keys, values = entries(_joined(written), form)
     gone = _joined(deleted)
     return Records(keys, values, pc.unique(secondary_keys(gone["value"], gone["record_key"])))
@@ -52,7 +52,7 @@ def indexed_pairs(values: pa.Array, keys: pa.Array, index_version: int) -> pa.Ta
 
 def pairs_of(changes: pa.Table, field: str, index_version: int) -> pa.Table:
     """`value`, `record_key` and `came`: what of a file group's changes an index on the field gets and loses."""
-    parts = [(_texts(changes, field, side, index_version), side == IS) for side in (WAS, IS)]
+    parts = [(_texts(changes, field, side, index_version), side == AFTER) for side in (BEFORE, AFTER)]
     flagged = [pairs.append_column("came", pa.repeat(pa.scalar(came), pairs.num_rows)) for pairs, came in parts]
     return pa.concat_tables(flagged).combine_chunks()
 
@@ -62,7 +62,7 @@ def _texts(changes: pa.Table, field: str, side: str, index_version: int) -> pa.T
     on both sides."""
     before, after = field_of(changes, field)
     same = pc.or_(pc.fill_null(pc.equal(before, after), False), pc.and_(before.is_null(), after.is_null()))
-    stays = pc.and_(pc.and_(changes[WAS], changes[IS]), same)
+    stays = pc.and_(pc.and_(changes[BEFORE], changes[AFTER]), same)
     rows = changes.filter(pc.and_(changes[side], pc.invert(stays)))
     return indexed_pairs(rows[f"{side}.{field}"], rows[KEY], index_version)
 

@@ -47,7 +47,7 @@ from lakebed.metadata.read.stats_lookup import Stats, Types, read_stats
 from lakebed.metadata.store.slices import MetadataSlices, open_slices
 from lakebed.model import FileSlice
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import side_by_side, waits
+from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
@@ -254,8 +254,8 @@ class MetadataTable:
                 return rows
             return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
 
-        few = sum(len(keys) for _, keys in asked) <= _FEW_KEYS and not waits(self.slices.storage)
-        answers = [rows for rows in side_by_side(ask, asked, 1 if few else _READERS) if rows is not None]
+        few = sum(len(keys) for _, keys in asked) <= _FEW_KEYS and not is_remote(self.slices.storage)
+        answers = [rows for rows in parallel_map(ask, asked, 1 if few else _READERS) if rows is not None]
         # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
         together = sum(map(len, answers)) <= _DECODED_TOGETHER
         parts = [pa.concat_tables(answers)] if answers and together else answers

@@ -12,7 +12,7 @@ from lakebed.metadata.read.lookup import decoded, slice_by_prefixes, whole_slice
 from lakebed.metadata.read.merge_records import alive, newest_stats
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 
 Types = Mapping[str, pa.DataType]
 Stats = dict[str, pa.Table]
@@ -35,7 +35,7 @@ def read_stats(
         return stats_records.decode(keys, values, schema_json, types)
 
     found: dict[str, list[pa.Table]] = {}
-    for rows in side_by_side(read, slices):
+    for rows in parallel_map(read, slices):
         for stats in decoded(rows, decode):
             for column, table in stats.items():
                 found.setdefault(column, []).append(table)

@@ -10,7 +10,7 @@ from typing import Any
 from lakebed.metadata.layout import parse_files
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, write_base
 from lakebed.metadata.store.slice_merge import Unordered, open_slice
-from lakebed.metadata.store.store import OwnTable
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.timeline.commit_metadata import NEW_FILE
 from lakebed.timeline.service_plans import CompactionOperation, compaction_operations, encode_compaction_plan
@@ -44,54 +44,56 @@ class _Compacted:
         return self.base.stat(**facts)
 
 
-def finish_compactions(own: OwnTable) -> list[str]:
+def finish_compactions(store: MetadataStore) -> list[str]:
     """Finish compactions that were cut off; says what was done."""
-    return [_finish(own, instant) for instant in own.pending(Action.COMPACTION)]
+    return [_finish(store, instant) for instant in store.pending(Action.COMPACTION)]
 
 
-def run_compaction(own: OwnTable) -> list[str]:
+def run_compaction(store: MetadataStore) -> list[str]:
     """Compact if it is due; says what was done."""
-    if delta_commits_since_compaction(own) >= own.settings.compact_after and not is_held_up(own):
-        instant = _instant(own)
+    if delta_commits_since_compaction(store) >= store.settings.compact_after and not is_held_up(store):
+        instant = _instant(store)
         slices = [
             file_slice
-            for partition in own.partitions
-            for file_slice in own.slices.file_slices(partition)
+            for partition in store.partitions
+            for file_slice in store.slices.file_slices(partition)
             if file_slice.log_files
         ]
         if instant is not None and slices:
-            own.request(Action.COMPACTION, instant, encode_compaction_plan(slices))
-            return [_run(own, instant, slices, State.REQUESTED)]
+            store.request(Action.COMPACTION, instant, encode_compaction_plan(slices))
+            return [_run(store, instant, slices, State.REQUESTED)]
     return []
 
 
-def delta_commits_since_compaction(own: OwnTable) -> int:
+def delta_commits_since_compaction(store: MetadataStore) -> int:
     """How many completed delta commits there are behind the last completed compaction."""
-    last = last_compaction(own)
-    commits = own.timeline.commits_completed_after(last.time if last else "")
+    last = last_compaction(store)
+    commits = store.timeline.commits_completed_after(last.time if last else "")
     return sum(1 for i in commits if i.action is Action.DELTACOMMIT)
 
 
-def last_compaction(own: OwnTable) -> Instant | None:
+def last_compaction(store: MetadataStore) -> Instant | None:
     """The last completed compaction."""
-    return next((i for i in reversed(own.timeline.commits) if i.action is Action.COMMIT), None)
+    return next((i for i in reversed(store.timeline.commits) if i.action is Action.COMMIT), None)
 
 
-def is_held_up(own: OwnTable) -> bool:
+def is_held_up(store: MetadataStore) -> bool:
     """Whether file slices must stay as they are: a commit of the data table that died behind its delta commit is still
     to be rolled back; on version 6 whoever writes at the moment will log to the slices that there are."""
-    if own.version < 8:
-        return bool(own.data_timeline.pending or own.pending(Action.DELTACOMMIT))
-    here = {instant.time for instant in own.timeline.commits}
-    return any(instant.time in here for instant in own.data_timeline.pending)
+    if store.version < 8:
+        return bool(store.data_timeline.pending or store.pending(Action.DELTACOMMIT))
+    here = {instant.time for instant in store.timeline.commits}
+    return any(instant.time in here for instant in store.data_timeline.pending)
 
 
-def plan_slice(own: OwnTable, operation: CompactionOperation) -> FileSlice | None:
+def plan_slice(store: MetadataStore, operation: CompactionOperation) -> FileSlice | None:
     """The file slice that an operation of a plan names; None where a file of it is gone: the partition was dropped, and
     maybe built again, since the plan was made."""
-    sizes = {info.path.rpartition("/")[2]: info.size for info in own.storage.list(operation.partition, recursive=False)}
+    sizes = {
+        info.path.rpartition("/")[2]: info.size for info in store.storage.list(operation.partition, recursive=False)
+    }
     names = [*([operation.base_file] if operation.base_file else []), *operation.log_files]
-    if operation.partition not in own.partitions or not sizes.keys() >= set(names):
+    if operation.partition not in store.partitions or not sizes.keys() >= set(names):
         return None
     files = [parse_files(operation.partition, name, sizes[name]) for name in names]
     base = next((file for file in files if isinstance(file, BaseFile)), None)
@@ -99,47 +101,47 @@ def plan_slice(own: OwnTable, operation: CompactionOperation) -> FileSlice | Non
     return FileSlice(operation.partition, operation.file_id, operation.instant, base, logs)
 
 
-def remove_leftovers(own: OwnTable, instant: str, partitions: Sequence[str]) -> None:
+def remove_leftovers(store: MetadataStore, instant: str, partitions: Sequence[str]) -> None:
     """Delete what a service wrote at this instant before it died."""
     for partition in partitions:
-        for info in list(own.storage.list(partition, recursive=False)):
+        for info in list(store.storage.list(partition, recursive=False)):
             file = parse_files(partition, info.path.rpartition("/")[2], info.size)
-            if file is not None and file.instant == instant and (own.version >= 8 or isinstance(file, BaseFile)):
-                own.storage.delete(info.path)
+            if file is not None and file.instant == instant and (store.version >= 8 or isinstance(file, BaseFile)):
+                store.storage.delete(info.path)
 
 
-def _finish(own: OwnTable, pending: Instant) -> str:
-    operations = compaction_operations(own.timeline.plan(pending))
-    remove_leftovers(own, pending.time, sorted({operation.partition for operation in operations}))
-    slices = [found for operation in operations if (found := plan_slice(own, operation)) is not None]
-    return _run(own, pending.time, slices, pending.state)
+def _finish(store: MetadataStore, pending: Instant) -> str:
+    operations = compaction_operations(store.timeline.plan(pending))
+    remove_leftovers(store, pending.time, sorted({operation.partition for operation in operations}))
+    slices = [found for operation in operations if (found := plan_slice(store, operation)) is not None]
+    return _run(store, pending.time, slices, pending.state)
 
 
-def _run(own: OwnTable, instant: str, slices: Sequence[FileSlice], state: State) -> str:
+def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state: State) -> str:
     if state is State.REQUESTED:
-        own.transitions.inflight(Action.COMPACTION, instant)
-    compacted = own.side_by_side(lambda file_slice: _compact(own, file_slice, instant), slices)
-    own.complete(Action.COMPACTION, instant, _OPERATION, [one.stat() for one in compacted])
+        store.transitions.inflight(Action.COMPACTION, instant)
+    compacted = store.parallel_map(lambda file_slice: _compact(store, file_slice, instant), slices)
+    store.complete(Action.COMPACTION, instant, _OPERATION, [one.stat() for one in compacted])
     return f"compaction {instant} of {len(slices)} file groups"
 
 
-def _compact(own: OwnTable, file_slice: FileSlice, instant: str) -> _Compacted:
+def _compact(store: MetadataStore, file_slice: FileSlice, instant: str) -> _Compacted:
     started = time.monotonic()
-    merge = open_slice(own.slices, file_slice)
-    group = FileGroup(own.version, file_slice.partition, file_slice.file_id, instant)
+    merge = open_slice(store.slices, file_slice)
+    group = FileGroup(store.version, file_slice.partition, file_slice.file_id, instant)
     read_millis = int((time.monotonic() - started) * 1000)
     try:
-        base = write_base(own.data_storage, group, instant, merge.entries(), schema_json=merge.schema_json)
+        base = write_base(store.data_storage, group, instant, merge.entries(), schema_json=merge.schema_json)
     except Unordered:
         whole = merge.entries(in_order=False)
-        base = write_base(own.data_storage, group, instant, whole, schema_json=merge.schema_json)
+        base = write_base(store.data_storage, group, instant, whole, schema_json=merge.schema_json)
     logged = sum(file.entry_count for file, _ in merge.layers if file is not None)
     return _Compacted(file_slice, base, len(merge.layers), logged, read_millis)
 
 
-def _instant(own: OwnTable) -> str | None:
+def _instant(store: MetadataStore) -> str | None:
     """When the next compaction happens; None on version 6 where there was one behind the last delta commit."""
-    if own.version >= 8:
-        return own.new_time()
-    last = max(i.time for i in own.timeline.commits if i.action is Action.DELTACOMMIT)
-    return None if any(i.time == last + _SUFFIX for i in own.timeline.instants) else last + _SUFFIX
+    if store.version >= 8:
+        return store.new_time()
+    last = max(i.time for i in store.timeline.commits if i.action is Action.DELTACOMMIT)
+    return None if any(i.time == last + _SUFFIX for i in store.timeline.instants) else last + _SUFFIX

@@ -32,7 +32,7 @@ from lakebed.metadata.layout import (
 )
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base, write_creation_log
 from lakebed.metadata.store.rollback import finish_rollbacks
-from lakebed.metadata.store.store import OwnTable
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, Instant
 from lakebed.timeline.properties_file import create_table, update_table_config
 from lakebed.timeline.table_config import TableConfig
@@ -64,63 +64,63 @@ class NewPartition:
     groups: tuple[FileGroup, ...]
 
 
-def create(own: OwnTable) -> None:
+def create(store: MetadataStore) -> None:
     """Make the metadata table where there is none; one without any completed instant is made anew."""
-    if own.exists():
-        if own.timeline.completed:
+    if store.exists():
+        if store.timeline.completed:
             return
-        own.data_storage.delete_folder(METADATA_FOLDER)
-        own.changed()
+        store.data_storage.delete_folder(METADATA_FOLDER)
+        store.changed()
     try:
-        create_table(own.storage, metadata_properties(own.data_config.name, own.version))
+        create_table(store.storage, metadata_properties(store.data_config.name, store.version))
     except TableExists:  # its backup alone was left
-        own.data_storage.delete_folder(METADATA_FOLDER)
-        create_table(own.storage, metadata_properties(own.data_config.name, own.version))
-    own.changed()
+        store.data_storage.delete_folder(METADATA_FOLDER)
+        create_table(store.storage, metadata_properties(store.data_config.name, store.version))
+    store.changed()
 
 
-def begin_partition(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
+def begin_partition(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
     """Make an empty partition with so many file groups (for each partition path of the data, where it is a partitioned
     record index) and show its building as inflight: base files may be written now."""
-    drop_unfinished(own)
-    if next(own.storage.list(partition), None) is not None:
-        own.storage.delete_folder(partition)
-        own.changed()
-    instant = _initial_instant(own)
+    drop_unfinished(store)
+    if next(store.storage.list(partition), None) is not None:
+        store.storage.delete_folder(partition)
+        store.changed()
+    instant = _initial_instant(store)
     wanted: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
     ids = [
         file_id(partition, first + number, path)
         for path, count in wanted.items()
-        for first in [first_free_number(own, partition, path)]
+        for first in [first_free_number(store, partition, path)]
         for number in range(count)
     ]
-    groups = tuple(FileGroup(own.version, partition, id_, instant) for id_ in sorted(ids))
-    own.transitions.request(Action.DELTACOMMIT, instant)
-    own.transitions.inflight(Action.DELTACOMMIT, instant)
+    groups = tuple(FileGroup(store.version, partition, id_, instant) for id_ in sorted(ids))
+    store.transitions.request(Action.DELTACOMMIT, instant)
+    store.transitions.inflight(Action.DELTACOMMIT, instant)
     body = dump_properties(partition_metadata(instant), "partition metadata", datetime.now(UTC))
-    own.storage.put_if_absent(f"{partition}/{_PARTITION_METADATA}", body)
-    own.side_by_side(lambda group: write_creation_log(own.data_storage, group, instant), groups)
-    own.changed()
+    store.storage.put_if_absent(f"{partition}/{_PARTITION_METADATA}", body)
+    store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), groups)
+    store.changed()
     return NewPartition(partition, instant, groups)
 
 
 def complete_partition(
-    own: OwnTable, new: NewPartition, written: Sequence[WrittenBase], definition: IndexDefinition | None = None
+    store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase], definition: IndexDefinition | None = None
 ) -> TableConfig:
     """Complete the building of a partition with these base files (none for groups without records): from now on readers
     use it. Gives the data table's new settings."""
-    own.complete(Action.DELTACOMMIT, new.instant, _OPERATION, [base.stat() for base in written])
+    store.complete(Action.DELTACOMMIT, new.instant, _OPERATION, [base.stat() for base in written])
     changes: dict[str, str | None] = {}
     if definition is not None:
-        changes |= define(own, [definition])
-    complete = {*own.data_config.metadata_partitions, new.partition}
-    inflight = {*own.data_config.metadata_partitions_inflight} - {new.partition}
+        changes |= define(store, [definition])
+    complete = {*store.data_config.metadata_partitions, new.partition}
+    inflight = {*store.data_config.metadata_partitions_inflight} - {new.partition}
     changes |= {PARTITIONS: ",".join(sorted(complete)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))}
-    return _update(own, changes)
+    return _update(store, changes)
 
 
 def initialise(
-    own: OwnTable, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
+    store: MetadataStore, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
 ) -> TableConfig:
     """Build a partition from records in memory: one entry of `groups` for each of its file groups, in order."""
     counts: int | dict[str, int] = len(groups)
@@ -129,7 +129,7 @@ def initialise(
         for group in groups:
             assert group.data_partition is not None
             counts[group.data_partition] = counts.get(group.data_partition, 0) + 1
-    new = begin_partition(own, partition, counts)
+    new = begin_partition(store, partition, counts)
     waiting: dict[str | None, list[FileGroup]] = {}
     for group in new.groups:
         waiting.setdefault(data_partition_of(group.file_id) if partition == RECORD_INDEX else None, []).append(group)
@@ -138,78 +138,78 @@ def initialise(
 
     def write(item: tuple[FileGroup, GroupRecords]) -> WrittenBase:
         group, given = item
-        return write_base(own.data_storage, group, new.instant, [sorted_by_key(given.keys, given.values)])
+        return write_base(store.data_storage, group, new.instant, [sorted_by_key(given.keys, given.values)])
 
-    return complete_partition(own, new, own.side_by_side(write, filled), definition)
+    return complete_partition(store, new, store.parallel_map(write, filled), definition)
 
 
-def drop(own: OwnTable, partitions: Sequence[str]) -> TableConfig:
+def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
     """Take partitions off: first the properties, so that nobody reads what is going. Without `files` nothing stays."""
     if FILES in partitions:
-        return drop_all(own)
+        return drop_all(store)
     gone = set(partitions)
-    kept = [name for name in own.data_config.metadata_partitions if name not in gone]
-    inflight = [name for name in own.data_config.metadata_partitions_inflight if name not in gone]
-    config = _update(own, {PARTITIONS: ",".join(sorted(kept)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
-    undefine(own, gone)
+    kept = [name for name in store.data_config.metadata_partitions if name not in gone]
+    inflight = [name for name in store.data_config.metadata_partitions_inflight if name not in gone]
+    config = _update(store, {PARTITIONS: ",".join(sorted(kept)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
+    undefine(store, gone)
     for partition in partitions:
-        own.storage.delete_folder(partition)
-    own.changed()
+        store.storage.delete_folder(partition)
+    store.changed()
     return config
 
 
-def drop_all(own: OwnTable) -> TableConfig:
+def drop_all(store: MetadataStore) -> TableConfig:
     """Take the whole metadata table off."""
-    config = _update(own, {PARTITIONS: "", PARTITIONS_INFLIGHT: ""})
-    undefine(own, None)
-    own.data_storage.delete_folder(METADATA_FOLDER)
-    own.changed()
+    config = _update(store, {PARTITIONS: "", PARTITIONS_INFLIGHT: ""})
+    undefine(store, None)
+    store.data_storage.delete_folder(METADATA_FOLDER)
+    store.changed()
     return config
 
 
-def first_free_number(own: OwnTable, partition: str, path: str | None) -> int:
+def first_free_number(store: MetadataStore, partition: str, path: str | None) -> int:
     """The first number for file groups behind those that were replaced: while the timeline says so of an id, nobody
     looks at a group that has it."""
-    ids = [id_ for part, id_ in own.timeline.replaced_files() if part == partition]
+    ids = [id_ for part, id_ in store.timeline.replaced_files() if part == partition]
     numbers = [group_number(id_) for id_ in ids if partition != RECORD_INDEX or data_partition_of(id_) == path]
     return max(numbers, default=-1) + 1
 
 
-def define(own: OwnTable, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
+def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
     """Write index definitions, in place of those of the same name; gives the property that says where they are."""
-    known = load_definitions(own.data_storage, own.data_config)
-    body = dump_definitions({**known, **{one.name: one for one in definitions}}.values(), own.version)
-    own.data_storage.write(DEFINITIONS_PATH, body)
-    return {DEFINITIONS_PROPERTY: own.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH}
+    known = load_definitions(store.data_storage, store.data_config)
+    body = dump_definitions({**known, **{one.name: one for one in definitions}}.values(), store.version)
+    store.data_storage.write(DEFINITIONS_PATH, body)
+    return {DEFINITIONS_PROPERTY: store.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH}
 
 
-def undefine(own: OwnTable, names: set[str] | None) -> None:
+def undefine(store: MetadataStore, names: set[str] | None) -> None:
     """Take index definitions off, all without names."""
-    known = load_definitions(own.data_storage, own.data_config)
+    known = load_definitions(store.data_storage, store.data_config)
     kept = [one for name, one in known.items() if names is not None and name not in names]
     if len(kept) < len(known):
-        own.data_storage.write(DEFINITIONS_PATH, dump_definitions(kept, own.version))
+        store.data_storage.write(DEFINITIONS_PATH, dump_definitions(kept, store.version))
 
 
-def drop_unfinished(own: OwnTable) -> None:
+def drop_unfinished(store: MetadataStore) -> None:
     """Take back the building of partitions by writers that died, folders and all. Those that an indexing of Hudi's
     builds beside the writers are left alone."""
-    finish_rollbacks(own)
-    if any(instant.action is Action.INDEXING for instant in own.data_timeline.pending):
+    finish_rollbacks(store)
+    if any(instant.action is Action.INDEXING for instant in store.data_timeline.pending):
         return
-    unfinished = [instant for instant in own.pending(Action.DELTACOMMIT) if _builds_partition(own, instant)]
+    unfinished = [instant for instant in store.pending(Action.DELTACOMMIT) if _builds_partition(store, instant)]
     if not unfinished:
         return
-    for folder in own.storage.list_folders():
-        if is_known(folder) and folder not in own.partitions:
-            own.storage.delete_folder(folder)
+    for folder in store.storage.list_folders():
+        if is_known(folder) and folder not in store.partitions:
+            store.storage.delete_folder(folder)
     for instant in unfinished:
-        own.transitions.remove_pending(instant)
-    own.changed()
+        store.transitions.remove_pending(instant)
+    store.changed()
 
 
-def _builds_partition(own: OwnTable, instant: Instant) -> bool:
-    if own.version >= 8:
+def _builds_partition(store: MetadataStore, instant: Instant) -> bool:
+    if store.version >= 8:
         return instant.time.startswith(INITIAL_INSTANT)
     digits = (
         instant.time.removeprefix(INITIAL_INSTANT) if instant.time.startswith(INITIAL_INSTANT) else instant.time[17:]
@@ -217,20 +217,20 @@ def _builds_partition(own: OwnTable, instant: Instant) -> bool:
     return len(digits) == len("010") and int(digits) >= _FIRST_SUFFIX
 
 
-def _initial_instant(own: OwnTable) -> str:
+def _initial_instant(store: MetadataStore) -> str:
     """The instant at which the next partition is built: none that was used before."""
-    used = {instant.time for instant in own.timeline.instants}
-    if own.version >= 8:
+    used = {instant.time for instant in store.timeline.instants}
+    if store.version >= 8:
         if not any(time.startswith(INITIAL_INSTANT) for time in used):
-            used |= {instant.time for instant in own.timeline.archived().instants}
+            used |= {instant.time for instant in store.timeline.archived().instants}
         return next(time for number in range(len(used) + 1) if (time := f"{number:017d}") not in used)
-    completed = own.data_timeline.completed
+    completed = store.data_timeline.completed
     start = max((instant.time for instant in completed), default=INITIAL_INSTANT)
     numbers = range(_FIRST_SUFFIX, _FIRST_SUFFIX + len(used) + 1)
     return next(time for number in numbers if (time := f"{start}{number:03d}") not in used)
 
 
-def _update(own: OwnTable, changes: Mapping[str, Any]) -> TableConfig:
-    config = update_table_config(own.data_storage, changes)
-    own.changed(config)
+def _update(store: MetadataStore, changes: Mapping[str, Any]) -> TableConfig:
+    config = update_table_config(store.data_storage, changes)
+    store.changed(config)
     return config

@@ -12,7 +12,7 @@ from lakebed.metadata.layout import data_partition_of, file_id
 from lakebed.metadata.routing import Records, split_by_group
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, encode_log, put_log, write_creation_log
 from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
-from lakebed.metadata.store.store import OwnTable
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, State
 from lakebed.storage.parallel import in_background
 from lakebed.timeline.commit_metadata import PartitionProfile, encode_inflight
@@ -34,26 +34,28 @@ class _Log:
         return len(self.keys) + len(self.deleted)
 
 
-def file_groups(own: OwnTable, partition: str) -> tuple[FileGroup, ...]:
+def file_groups(store: MetadataStore, partition: str) -> tuple[FileGroup, ...]:
     """The file groups of a partition in the order of their ids; one listing."""
-    return tuple(own.group(file_slice) for file_slice in own.slices.file_slices(partition))
+    return tuple(store.group(file_slice) for file_slice in store.slices.file_slices(partition))
 
 
-def begin_delta(own: OwnTable, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
+def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
     """Show a delta commit as inflight whose log files others are going to write; gives the file groups of the
     partitions that it is about."""
-    finish_rollbacks(own)
-    _take_back(own, instant)
-    groups = {partition: file_groups(own, partition) for partition in partitions}
-    _start(own, instant, [(group, 0) for part in groups.values() for group in part])
-    own.changed()
+    finish_rollbacks(store)
+    _take_back(store, instant)
+    groups = {partition: file_groups(store, partition) for partition in partitions}
+    _start(store, instant, [(group, 0) for part in groups.values() for group in part])
+    store.changed()
     return groups
 
 
-def apply_delta(own: OwnTable, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog]) -> None:
+def apply_delta(
+    store: MetadataStore, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog]
+) -> None:
     """Write a whole delta commit; with `written` the rest of one that has begun."""
-    finish_rollbacks(own)
-    unknown = sorted({*records, *(log.group.partition for log in written)} - {*own.partitions})
+    finish_rollbacks(store)
+    unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
     if unknown:
         raise InvalidOption(
             f"the metadata table has no partition {unknown[0]!r}",
@@ -61,79 +63,79 @@ def apply_delta(own: OwnTable, instant: str, records: Mapping[str, Records], wri
             context={"partition": unknown[0]},
         )
     if written:
-        _check_current(own, instant, written)
+        _check_current(store, instant, written)
     else:
-        _take_back(own, instant)
-    new_groups = [group for part, given in records.items() for group in _missing_groups(own, part, given)]
-    logs = [log for part, given in records.items() for log in _logs(own, part, given, new_groups)]
+        _take_back(store, instant)
+    new_groups = [group for part, given in records.items() for group in _missing_groups(store, part, given)]
+    logs = [log for part, given in records.items() for log in _logs(store, part, given, new_groups)]
     touched = [(log.group, log.count) for log in logs]
-    begun = in_background(lambda: None if written else _start(own, instant, touched))
+    begun = in_background(lambda: None if written else _start(store, instant, touched))
     try:
         encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
     finally:
         begun()  # no file before it
-    own.side_by_side(lambda group: write_creation_log(own.data_storage, group, instant), new_groups)
-    put = own.side_by_side(lambda log: put_log(own.data_storage, log), encoded)
-    own.complete(Action.DELTACOMMIT, instant, OPERATION, [log.stat() for log in (*written, *put)])
+    store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
+    put = store.parallel_map(lambda log: put_log(store.data_storage, log), encoded)
+    store.complete(Action.DELTACOMMIT, instant, OPERATION, [log.stat() for log in (*written, *put)])
 
 
-def _take_back(own: OwnTable, instant: str) -> None:
+def _take_back(store: MetadataStore, instant: str) -> None:
     """Roll back what the metadata table has of this instant: the data table's writer tries again."""
-    found = own.timeline.find(instant, Action.DELTACOMMIT)
+    found = store.timeline.find(instant, Action.DELTACOMMIT)
     if found is not None and found.action is Action.DELTACOMMIT:
-        roll_back(own, instant, own.new_time() if own.version >= 8 else instant)
+        roll_back(store, instant, store.new_time() if store.version >= 8 else instant)
 
 
-def _start(own: OwnTable, instant: str, groups: Sequence[tuple[FileGroup, int]]) -> None:
-    own.transitions.request(Action.DELTACOMMIT, instant)
+def _start(store: MetadataStore, instant: str, groups: Sequence[tuple[FileGroup, int]]) -> None:
+    store.transitions.request(Action.DELTACOMMIT, instant)
     body = b""
-    if own.version < 8:
+    if store.version < 8:
         # what a release before 1.0 looks up the log files to roll back by
         updates: dict[str, list[tuple[str, str, int]]] = {}
         for group, count in groups:
             updates.setdefault(group.partition, []).append((group.file_id, group.slice_instant, count))
         profile = [PartitionProfile(partition, 0, part) for partition, part in updates.items()]
-        body = encode_inflight(OPERATION, profile, own.version)
-    own.transitions.inflight(Action.DELTACOMMIT, instant, body)
+        body = encode_inflight(OPERATION, profile, store.version)
+    store.transitions.inflight(Action.DELTACOMMIT, instant, body)
 
 
-def _missing_groups(own: OwnTable, partition: str, records: Records) -> list[FileGroup]:
+def _missing_groups(store: MetadataStore, partition: str, records: Records) -> list[FileGroup]:
     """The file groups that a partitioned record index still needs for partition paths new to it."""
     if not records.is_partitioned:
         return []
-    known = {data_partition_of(file_slice.file_id) for file_slice in own.slices.file_slices(partition)}
-    count = max(own.settings.partitioned_sizing.minimum, 1)
+    known = {data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
+    count = max(store.settings.partitioned_sizing.minimum, 1)
     return [
-        FileGroup(own.version, partition, file_id(partition, number, path), "")
+        FileGroup(store.version, partition, file_id(partition, number, path), "")
         for path in records.paths()
         if path not in known
         for number in range(count)
     ]
 
 
-def _logs(own: OwnTable, partition: str, records: Records, new_groups: Sequence[FileGroup]) -> list[_Log]:
-    known = {group.file_id: group for group in file_groups(own, partition)}
+def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Sequence[FileGroup]) -> list[_Log]:
+    known = {group.file_id: group for group in file_groups(store, partition)}
     known |= {group.file_id: group for group in new_groups if group.partition == partition}
     groups = [known[file_id] for file_id in sorted(known)]
-    definition = own.slices.definitions.get(partition) if partition.startswith("secondary") else None
-    version = definition.version if definition else 2 if own.version >= 9 else 1
+    definition = store.slices.definitions.get(partition) if partition.startswith("secondary") else None
+    version = definition.version if definition else 2 if store.version >= 9 else 1
     parts = split_by_group(partition, records, [group.file_id for group in groups], version)
     logs = [_Log(groups[at], *part) for at, part in parts.items()]
     return [log for log in logs if log.count]
 
 
-def _check_current(own: OwnTable, instant: str, written: Sequence[WrittenLog]) -> None:
+def _check_current(store: MetadataStore, instant: str, written: Sequence[WrittenLog]) -> None:
     """Log files that tasks wrote go to file groups as they were when the delta commit began."""
     begun = any(
         found.time == instant and found.action is Action.DELTACOMMIT and found.state is State.INFLIGHT
-        for found in own.timeline.instants
+        for found in store.timeline.instants
     )
     current = {
-        (group.partition, group.file_id): group for log in written for group in file_groups(own, log.group.partition)
+        (group.partition, group.file_id): group for log in written for group in file_groups(store, log.group.partition)
     }
     for log in written:
         group = current.get((log.group.partition, log.group.file_id))
-        same_slice = group is not None and (own.version >= 8 or group.slice_instant == log.group.slice_instant)
+        same_slice = group is not None and (store.version >= 8 or group.slice_instant == log.group.slice_instant)
         if not begun or not same_slice or log.instant != instant:
             raise CommitConflict(
                 f"file group {log.group.file_id} of the metadata table is not what it was when instant {instant} began",

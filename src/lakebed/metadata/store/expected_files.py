@@ -128,19 +128,21 @@ class ExpectedFiles:
             )
 
 
-def check_told(data: Timeline, own: Timeline) -> None:
+def check_told(data: Timeline, store: Timeline) -> None:
     """Raise `CorruptFile` where a completed commit of the data table has no delta commit: the metadata table does not
     know what it did."""
-    told = {i.time for i in own.instants if i.is_completed}
-    ordered = [i.time for i in own.commits if not i.time.startswith(INITIAL_INSTANT)]
-    first = min(map(done, own.commits), default=None)
+    told = {i.time for i in store.instants if i.is_completed}
+    ordered = [i.time for i in store.commits if not i.time.startswith(INITIAL_INSTANT)]
+    first = min(map(done, store.commits), default=None)
     if first is None:
         return
     for commit in data.commits:
         before = done(commit) <= first or (bool(ordered) and commit.time < ordered[0])
         if commit.time in told or before:
             continue
-        raise damaged(own.storage, own.config.timeline_path, f"has no delta commit of the table's commit {commit.time}")
+        raise damaged(
+            store.storage, store.config.timeline_path, f"has no delta commit of the table's commit {commit.time}"
+        )
 
 
 def damaged(storage: Storage, path: str, what: str, *, offset: int | None = None) -> CorruptFile:

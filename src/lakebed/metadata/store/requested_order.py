@@ -44,9 +44,9 @@ def _has_ranges_of_paths(view: MetadataSlices, partition: str) -> bool:
 
 def _loses_files(view: MetadataSlices, instant: str, records: Records, form: RecordForm) -> bool:
     """Whether a later requested instant (a cleaning) has taken off a partition path or a file that this one adds."""
-    own = files_records.decode(records.keys, records.values, record_schema(form))
-    own = own.filter(pc.and_(own["name"].is_valid(), pc.invert(own["is_deleted"])))
-    entries = _entries(own)
+    store = files_records.decode(records.keys, records.values, record_schema(form))
+    store = store.filter(pc.and_(store["name"].is_valid(), pc.invert(store["is_deleted"])))
+    entries = _entries(store)
     for layer in _behind(view, FILES, instant, records.keys):
         if layer.records is None:
             return True

@@ -21,7 +21,7 @@ from lakebed.metadata.store.creation import first_free_number
 from lakebed.metadata.store.group_files import Entries, FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
 from lakebed.metadata.store.slice_merge import open_slice
-from lakebed.metadata.store.store import OwnTable
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, FileSlice, State
 
 _OPERATION = "UPSERT_PREPPED"
@@ -40,7 +40,7 @@ class _Change:
     new: tuple[FileGroup, ...]
 
 
-def reshard(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> str | None:
+def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> str | None:
     """Give a global index so many file groups, or a partitioned record index so many for each of these partition paths;
     gives the replacecommit's instant, None where it has them already.
 
@@ -53,37 +53,37 @@ def reshard(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> s
             hint="The record index and secondary indexes can be re-sharded.",
             context={"partition": partition},
         )
-    undo_dead_replaces(own)
-    if is_being_written(own):
+    undo_dead_replaces(store)
+    if is_being_written(store):
         raise CommitConflict(
             f"{partition} cannot be re-sharded while a write to the table is pending",
             hint="Try again when the writers are done.",
             context={"partition": partition},
         )
-    changes = _changes(own, partition, counts)
+    changes = _changes(store, partition, counts)
     if not changes:
         return None
-    instant = _instant(own)
-    own.transitions.request(Action.REPLACECOMMIT, instant)
-    own.transitions.inflight(Action.REPLACECOMMIT, instant)
-    version = _index_version(own, partition)
-    written = [base for change in changes for base in _rehash(own, change, instant, version)]
+    instant = _instant(store)
+    store.transitions.request(Action.REPLACECOMMIT, instant)
+    store.transitions.inflight(Action.REPLACECOMMIT, instant)
+    version = _index_version(store, partition)
+    written = [base for change in changes for base in _rehash(store, change, instant, version)]
     gone = [file_slice.file_id for change in changes for file_slice in change.old]
-    own.complete(
+    store.complete(
         Action.REPLACECOMMIT, instant, _OPERATION, [base.stat() for base in written], replaced={partition: gone}
     )
     return instant
 
 
-def undo_dead_replaces(own: OwnTable) -> None:
+def undo_dead_replaces(store: MetadataStore) -> None:
     """Take back re-shardings that were cut off."""
-    finish_rollbacks(own)
-    for instant in own.pending(Action.REPLACECOMMIT):
-        roll_back(own, instant.time, own.new_time())
+    finish_rollbacks(store)
+    for instant in store.pending(Action.REPLACECOMMIT):
+        roll_back(store, instant.time, store.new_time())
 
 
-def _changes(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> list[_Change]:
-    slices = own.slices.file_slices(partition)
+def _changes(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> list[_Change]:
+    slices = store.slices.file_slices(partition)
     by_path: dict[str | None, list[FileSlice]] = {}
     for file_slice in slices:
         path = data_partition_of(file_slice.file_id) if partition == RECORD_INDEX else None
@@ -101,34 +101,34 @@ def _changes(own: OwnTable, partition: str, counts: int | Mapping[str, int]) -> 
             )
         if len(old) != count:
             # numbers go on behind all that there ever were: replaced groups lie about until they are cleaned
-            first = max(_highest_number(own, partition, path) + 1, first_free_number(own, partition, path))
-            new = tuple(_new_group(own, partition, first + number, path) for number in range(count))
+            first = max(_highest_number(store, partition, path) + 1, first_free_number(store, partition, path))
+            new = tuple(_new_group(store, partition, first + number, path) for number in range(count))
             changes.append(_Change(tuple(old), new))
     return changes
 
 
-def _new_group(own: OwnTable, partition: str, number: int, path: str | None) -> FileGroup:
+def _new_group(store: MetadataStore, partition: str, number: int, path: str | None) -> FileGroup:
     if number > 9999:
         raise InvalidOption(
             f"{partition} has used up its numbers for file groups",
             hint="Drop the index and build it again; file ids sort as texts, so they have four digits.",
             context={"partition": partition},
         )
-    return FileGroup(own.version, partition, file_id(partition, number, path), "")
+    return FileGroup(store.version, partition, file_id(partition, number, path), "")
 
 
-def _highest_number(own: OwnTable, partition: str, path: str | None) -> int:
+def _highest_number(store: MetadataStore, partition: str, path: str | None) -> int:
     highest = -1
-    for info in own.storage.list(partition, recursive=False):
+    for info in store.storage.list(partition, recursive=False):
         file = parse_files(partition, info.path.rpartition("/")[2], info.size)
         if file is not None and (partition != RECORD_INDEX or data_partition_of(file.file_id) == path):
             highest = max(highest, group_number(file.file_id))
     return highest
 
 
-def _rehash(own: OwnTable, change: _Change, instant: str, index_version: int) -> list[WrittenBase]:
+def _rehash(store: MetadataStore, change: _Change, instant: str, index_version: int) -> list[WrittenBase]:
     """The base files of the new groups, each with its share of all old entries."""
-    merges = [open_slice(own.slices, file_slice) for file_slice in change.old]
+    merges = [open_slice(store.slices, file_slice) for file_slice in change.old]
     form = max((merge.form for merge in merges), key=lambda one: one.version)
     written: list[WrittenBase] = []
     for groups in _passes(change):
@@ -139,9 +139,9 @@ def _rehash(own: OwnTable, change: _Change, instant: str, index_version: int) ->
 
         def write(group: int, parts: Mapping[int, Sequence[Entries]] = parts) -> WrittenBase:
             entries = _sorted(parts[group])
-            return write_base(own.data_storage, change.new[group], instant, entries, schema_json=record_schema(form))
+            return write_base(store.data_storage, change.new[group], instant, entries, schema_json=record_schema(form))
 
-        written += own.side_by_side(write, list(groups))
+        written += store.parallel_map(write, list(groups))
     return written
 
 
@@ -177,27 +177,27 @@ def _sorted(parts: Sequence[Entries]) -> list[Entries]:
     return [sorted_by_key(keys, values)]
 
 
-def is_being_written(own: OwnTable) -> bool:
+def is_being_written(store: MetadataStore) -> bool:
     """Whether somebody may have sent records to the file groups that there are. A service that is planned has not."""
-    data = own.data_timeline
+    data = store.data_timeline
     planned = (Action.COMPACTION, Action.LOGCOMPACTION)
     busy = any(
         instant.state is not State.REQUESTED or not (instant.action in planned or data.is_pending_clustering(instant))
         for instant in data.pending
     )
-    return busy or bool(own.pending(Action.DELTACOMMIT, Action.COMPACTION, Action.LOGCOMPACTION))
+    return busy or bool(store.pending(Action.DELTACOMMIT, Action.COMPACTION, Action.LOGCOMPACTION))
 
 
-def _index_version(own: OwnTable, partition: str) -> int:
-    definition = own.slices.definitions.get(partition)
-    return definition.version if definition else 2 if own.version >= 9 else 1
+def _index_version(store: MetadataStore, partition: str) -> int:
+    definition = store.slices.definitions.get(partition)
+    return definition.version if definition else 2 if store.version >= 9 else 1
 
 
-def _instant(own: OwnTable) -> str:
-    if own.version >= 8:
-        return own.new_time()
-    last = max(i.time for i in own.timeline.commits if i.action is Action.DELTACOMMIT)
-    taken = {i.time for i in own.timeline.instants}
+def _instant(store: MetadataStore) -> str:
+    if store.version >= 8:
+        return store.new_time()
+    last = max(i.time for i in store.timeline.commits if i.action is Action.DELTACOMMIT)
+    taken = {i.time for i in store.timeline.instants}
     if last + _SUFFIX in taken:
         raise CommitConflict(
             "the metadata table was re-sharded since its last delta commit already",

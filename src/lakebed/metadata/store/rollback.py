@@ -13,7 +13,7 @@ from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.format.log_scan import BlockHead, scan_blocks
 from lakebed.metadata.layout import is_of_data, parse_files
 from lakebed.metadata.store.group_files import new_token
-from lakebed.metadata.store.store import OwnTable
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import HOODIE, Action, BaseFile, Instant, LogFile, State
 from lakebed.timeline.actions import (
     RollbackLogs,
@@ -32,81 +32,83 @@ _UNDONE = (Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _UNDONE_BY_PLANS = (*_UNDONE, Action.COMMIT, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 
 
-def roll_back(own: OwnTable, instant: str, rollback_instant: str) -> bool:
+def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool:
     """Undo the delta commit of this instant; False where there is none.
 
     The rollback gets `rollback_instant`, the one of the data table's (version 6: with a suffix). A rollback of it that
     was cut off is finished instead, under its own time.
     """
-    undone = instant in finish_rollbacks(own)
-    target = next((i for i in own.timeline.instants if i.time == instant and i.action in _UNDONE), None)
+    undone = instant in finish_rollbacks(store)
+    target = next((i for i in store.timeline.instants if i.time == instant and i.action in _UNDONE), None)
     if target is None:
         return undone
-    taken = {i.time for i in own.timeline.instants if i.action is Action.ROLLBACK}
-    at = rollback_instant if own.version >= 8 else rollback_instant + _SUFFIX
+    taken = {i.time for i in store.timeline.instants if i.action is Action.ROLLBACK}
+    at = rollback_instant if store.version >= 8 else rollback_instant + _SUFFIX
     if at in taken:
-        at = own.new_time() + ("" if own.version >= 8 else _SUFFIX)
-    logs = {} if own.version >= 8 else logs_with_blocks_of(own, instant)
-    files = _files_of(own, instant)
-    plan = encode_rollback_plan(own.storage.url(), target, files, logs)
-    own.transitions.request(Action.ROLLBACK, at, plan)
-    own.transitions.inflight(Action.ROLLBACK, at)
-    _execute(own, target, at, files, logs)
+        at = store.new_time() + ("" if store.version >= 8 else _SUFFIX)
+    logs = {} if store.version >= 8 else logs_with_blocks_of(store, instant)
+    files = _files_of(store, instant)
+    plan = encode_rollback_plan(store.storage.url(), target, files, logs)
+    store.transitions.request(Action.ROLLBACK, at, plan)
+    store.transitions.inflight(Action.ROLLBACK, at)
+    _execute(store, target, at, files, logs)
     return True
 
 
-def take_off(own: OwnTable, instant: str) -> None:
+def take_off(store: MetadataStore, instant: str) -> None:
     """Remove the delta commit of an instant that another writer has rolled back meanwhile, and log files of it that are
     in no delta commit."""
-    if roll_back(own, instant, own.new_time()):
+    if roll_back(store, instant, store.new_time()):
         return
-    logs = {} if own.version >= 8 else logs_with_blocks_of(own, instant)
-    alone = [p for p, size in logs.items() if all(h.instant == instant for h in _blocks(own, p, size))]
-    for path in (*_files_of(own, instant), *alone):
-        own.storage.delete(path)
-    own.changed()
+    logs = {} if store.version >= 8 else logs_with_blocks_of(store, instant)
+    alone = [p for p, size in logs.items() if all(h.instant == instant for h in _blocks(store, p, size))]
+    for path in (*_files_of(store, instant), *alone):
+        store.storage.delete(path)
+    store.changed()
 
 
-def take_off_strays(own: OwnTable) -> None:
+def take_off_strays(store: MetadataStore) -> None:
     """Remove the delta commits of writers that were rolled back on the data table and went on writing here: those that
     completed, and those that did not, since who writes here holds the lock."""
-    known = {instant.time for instant in own.data_timeline.instants}
-    stray = own.slices.rolled_back_in_data
-    stray |= {i.time for i in own.pending(Action.DELTACOMMIT) if is_of_data(i.time) and i.time not in known}
+    known = {instant.time for instant in store.data_timeline.instants}
+    stray = store.slices.rolled_back_in_data
+    stray |= {i.time for i in store.pending(Action.DELTACOMMIT) if is_of_data(i.time) and i.time not in known}
     for instant in sorted(stray):
-        take_off(own, instant)
+        take_off(store, instant)
 
 
-def finish_rollbacks(own: OwnTable) -> set[str]:
+def finish_rollbacks(store: MetadataStore) -> set[str]:
     """Finish rollbacks that were cut off; gives the instants they undo.
 
     Those of a completed commit of the data table, which Hudi plans and then refuses, and those without a plan that
     names an instant are taken off the timeline instead: nothing was deleted for them.
     """
     undone: set[str] = set()
-    for rollback in own.pending(Action.ROLLBACK):
-        plan = _plan_of(own, rollback)
+    for rollback in store.pending(Action.ROLLBACK):
+        plan = _plan_of(store, rollback)
         time_undone = rollback_target(plan)
-        found = next((i for i in own.timeline.instants if i.time == time_undone and i.action in _UNDONE_BY_PLANS), None)
-        stands = found is not None and found.is_completed and own.data_timeline.is_committed(time_undone)
+        found = next(
+            (i for i in store.timeline.instants if i.time == time_undone and i.action in _UNDONE_BY_PLANS), None
+        )
+        stands = found is not None and found.is_completed and store.data_timeline.is_committed(time_undone)
         if not time_undone or stands:
-            own.transitions.remove_pending(rollback)
-            own.changed()
+            store.transitions.remove_pending(rollback)
+            store.changed()
             continue
         target = found or Instant(time_undone, Action.DELTACOMMIT, State.INFLIGHT)
         if rollback.state is State.REQUESTED:
-            own.transitions.inflight(Action.ROLLBACK, rollback.time)
+            store.transitions.inflight(Action.ROLLBACK, rollback.time)
         # version 6: a base file's name carries the instant, a log file is hidden from by a command block
         files = [path for path in rollback_files(plan) if _instant_of(path) == time_undone]
-        logs = {path: size for path, size in rollback_logs(plan).items() if own.version < 8 and _is_log(path)}
-        _execute(own, target, rollback.time, files, logs)
+        logs = {path: size for path, size in rollback_logs(plan).items() if store.version < 8 and _is_log(path)}
+        _execute(store, target, rollback.time, files, logs)
         undone.add(time_undone)
     return undone
 
 
-def _plan_of(own: OwnTable, rollback: Instant) -> Mapping[str, Any]:
+def _plan_of(store: MetadataStore, rollback: Instant) -> Mapping[str, Any]:
     try:
-        return own.timeline.plan(rollback)
+        return store.timeline.plan(rollback)
     except CorruptFile:
         return {}
 
@@ -122,63 +124,63 @@ def _is_log(path: str) -> bool:
     return is_data_path(path) and isinstance(parse_files(partition, name, 0), LogFile)
 
 
-def _files_of(own: OwnTable, instant: str) -> list[str]:
+def _files_of(store: MetadataStore, instant: str) -> list[str]:
     """The files whose names carry the instant. On version 6 log files carry their slice's, and are hidden instead."""
     found: list[str] = []
-    for partition in own.storage.list_folders():
+    for partition in store.storage.list_folders():
         if partition == HOODIE:
             continue
-        for info in own.storage.list(partition, recursive=False):
+        for info in store.storage.list(partition, recursive=False):
             file = parse_files(partition, info.path.rpartition("/")[2], info.size)
-            if file is not None and file.instant == instant and (own.version >= 8 or isinstance(file, BaseFile)):
+            if file is not None and file.instant == instant and (store.version >= 8 or isinstance(file, BaseFile)):
                 found.append(info.path)
     return found
 
 
-def logs_with_blocks_of(own: OwnTable, instant: str) -> dict[str, int]:
+def logs_with_blocks_of(store: MetadataStore, instant: str) -> dict[str, int]:
     """The log files that hold visible blocks of the instant, with their sizes (version 6)."""
     found: dict[str, int] = {}
-    for partition in own.storage.list_folders():
+    for partition in store.storage.list_folders():
         if partition == HOODIE:
             continue
-        for file_slice in own.slices.file_slices(partition):
+        for file_slice in store.slices.file_slices(partition):
             for log in file_slice.log_files:
-                if any(head.instant == instant for head in _blocks(own, log.path, log.size)):
+                if any(head.instant == instant for head in _blocks(store, log.path, log.size)):
                     found[log.path] = log.size
     return found
 
 
-def _blocks(own: OwnTable, path: str, size: int) -> Iterable[BlockHead]:
-    return scan_blocks(FileSource(own.storage, path, size))
+def _blocks(store: MetadataStore, path: str, size: int) -> Iterable[BlockHead]:
+    return scan_blocks(FileSource(store.storage, path, size))
 
 
-def _execute(own: OwnTable, target: Instant, at: str, files: list[str], logs: dict[str, int]) -> None:
+def _execute(store: MetadataStore, target: Instant, at: str, files: list[str], logs: dict[str, int]) -> None:
     started = time.monotonic()
     if target.is_completed:
-        _make_pending(own, target)
-    deleted = [path for path in files if own.storage.delete(path)]
-    written = {path: size for log in logs for path, size in [_hide_blocks(own, log, target.time, at)]}
-    own.transitions.remove_pending(target)
+        _make_pending(store, target)
+    deleted = [path for path in files if store.storage.delete(path)]
+    written = {path: size for log in logs for path, size in [_hide_blocks(store, log, target.time, at)]}
+    store.transitions.remove_pending(target)
     millis = int((time.monotonic() - started) * 1000)
     hidden = RollbackLogs(written, logs)
-    body = encode_rollback_metadata(own.storage.url(), target, at, files, deleted, millis, hidden)
-    own.finish(Action.ROLLBACK, at, body)
+    body = encode_rollback_metadata(store.storage.url(), target, at, files, deleted, millis, hidden)
+    store.finish(Action.ROLLBACK, at, body)
 
 
-def _make_pending(own: OwnTable, target: Instant) -> None:
+def _make_pending(store: MetadataStore, target: Instant) -> None:
     """A completed instant loses its completion first: from then on nobody reads what it wrote."""
-    folder = own.slices.config.timeline_path
+    folder = store.slices.config.timeline_path
     for name in (requested_name, inflight_name):
-        own.storage.put_if_absent(f"{folder}/{name(target.action, target.time, own.version)}", b"")
-    own.storage.delete(f"{folder}/{target.file_name}")
+        store.storage.put_if_absent(f"{folder}/{name(target.action, target.time, store.version)}", b"")
+    store.storage.delete(f"{folder}/{target.file_name}")
 
 
-def _hide_blocks(own: OwnTable, path: str, target: str, at: str) -> tuple[str, int]:
+def _hide_blocks(store: MetadataStore, path: str, target: str, at: str) -> tuple[str, int]:
     """Write a log file behind the others of the slice that hides the target's blocks; gives its path and size."""
     partition, _, name = path.rpartition("/")
     log = parse_files(partition, name, 0)
     assert isinstance(log, LogFile)
-    others = [parse_files(partition, other, 0) for other in own.storage.list_names(partition)]
+    others = [parse_files(partition, other, 0) for other in store.storage.list_names(partition)]
     versions = [
         other.version
         for other in others
@@ -186,5 +188,5 @@ def _hide_blocks(own: OwnTable, path: str, target: str, at: str) -> tuple[str, i
     ]
     hiding = f"{partition}/{log_file_name(log.file_id, log.instant, max(versions, default=0) + 1, new_token())}"
     content = block_bytes(rollback_block(target, at))
-    own.storage.write(hiding, content)
+    store.storage.write(hiding, content)
     return hiding, len(content)

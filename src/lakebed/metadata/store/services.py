@@ -9,16 +9,16 @@ from lakebed.metadata.store.creation import drop_unfinished
 from lakebed.metadata.store.log_compaction import run_log_compaction, undo_log_compactions
 from lakebed.metadata.store.resharding import undo_dead_replaces
 from lakebed.metadata.store.shard_growth import run_resharding
-from lakebed.metadata.store.store import OwnTable
+from lakebed.metadata.store.store import MetadataStore
 
 
-def run_services(own: OwnTable) -> list[str]:
+def run_services(store: MetadataStore) -> list[str]:
     """Finish what writers that died left, clean, re-shard, compact, archive; says what was done."""
-    undo_dead_replaces(own)
-    drop_unfinished(own)
-    undo_log_compactions(own)
-    done = [*finish_compactions(own), *run_cleaning(own)]
+    undo_dead_replaces(store)
+    drop_unfinished(store)
+    undo_log_compactions(store)
+    done = [*finish_compactions(store), *run_cleaning(store)]
     # a re-sharded index needs no compaction, and version 6 has the instant of this one in front of the other's
-    done += run_resharding(own)
-    done += run_compaction(own) or run_log_compaction(own)
-    return [*done, *run_archival(own)]
+    done += run_resharding(store)
+    done += run_compaction(store) or run_log_compaction(store)
+    return [*done, *run_archival(store)]

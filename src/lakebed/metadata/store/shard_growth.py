@@ -12,7 +12,7 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, data_partition_of
 from lakebed.metadata.store.compaction import delta_commits_since_compaction, is_held_up
 from lakebed.metadata.store.resharding import is_being_written, reshard
-from lakebed.metadata.store.store import OwnTable
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import FileSlice
 
 # File ids have four digits, and a re-sharding takes new ones.
@@ -21,22 +21,22 @@ _MOST = 4096
 _FIXED_BYTES = 16 << 10
 
 
-def run_resharding(own: OwnTable) -> list[str]:
+def run_resharding(store: MetadataStore) -> list[str]:
     """Re-shard what has outgrown its file groups, if compaction is due; says what was done. While others write it
     waits for the next time."""
-    bound = own.settings.shard_max_bytes
-    if not bound or delta_commits_since_compaction(own) < own.settings.compact_after or is_held_up(own):
+    bound = store.settings.shard_max_bytes
+    if not bound or delta_commits_since_compaction(store) < store.settings.compact_after or is_held_up(store):
         return []
     done: list[str] = []
-    for partition in own.data_config.metadata_partitions:
+    for partition in store.data_config.metadata_partitions:
         if partition != RECORD_INDEX and not partition.startswith(SECONDARY_INDEX):
             continue
-        counts = grown(own.slices.file_slices(partition), bound)
-        if not counts or is_being_written(own):
+        counts = grown(store.slices.file_slices(partition), bound)
+        if not counts or is_being_written(store):
             continue
         wanted = counts[None] if None in counts else {path: n for path, n in counts.items() if path is not None}
         try:
-            instant = reshard(own, partition, wanted)
+            instant = reshard(store, partition, wanted)
         except (CommitConflict, InvalidOption):
             continue  # no number is left, or version 6 has no instant for it before the next write
         done.append(f"re-sharding {instant} of {partition}")

@@ -20,7 +20,7 @@ from lakebed.metadata.store.small_files import HFILES, LOGS, is_newest_base
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
-from lakebed.storage.parallel import in_background, waits
+from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.rolled_back import rolled_back
@@ -60,8 +60,8 @@ class MetadataSlices:
 
     def shows_same(self, other: MetadataSlices) -> bool:
         """Whether settings and timeline of the two are the same, the metadata table's own and the table's."""
-        own = self.config == other.config and self.timeline.files == other.timeline.files
-        return own and self.data_config == other.data_config and self.data_timeline.files == other.data_timeline.files
+        store = self.config == other.config and self.timeline.files == other.timeline.files
+        return store and self.data_config == other.data_config and self.data_timeline.files == other.data_timeline.files
 
     def is_valid(self, instant: str) -> bool:
         """Whether what a deltacommit of this instant logged is visible: it is committed here, and the data table's
@@ -150,7 +150,7 @@ class MetadataSlices:
         base: list[BaseFile] = []
         logs: list[LogFile] = []
         # what the instants say is on its way while the folder is listed
-        expected = in_background(self._expected) if waits(self.storage) else self._expected
+        expected = in_background(self._expected) if is_remote(self.storage) else self._expected
         listed = list(self.storage.list(partition, recursive=False))
         sizes = {info.path.rpartition("/")[2]: info.size for info in listed}
         expected().check_folder(self.timeline, partition, sizes)
@@ -211,14 +211,14 @@ def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> Me
     """
     if FILES not in config.metadata_partitions:
         return None
-    own = FolderStorage(storage, METADATA_FOLDER)
+    store = FolderStorage(storage, METADATA_FOLDER)
     try:
-        own_config = load_table_config(own)
+        own_config = load_table_config(store)
     except TableNotFound as cause:
         raise CorruptFile(
             f"the metadata table of {storage.url()} is missing, its properties name it",
             hint=WAY_OUT,
             context={"path": METADATA_FOLDER},
         ) from cause
-    own_timeline = load_timeline(own, own_config)
-    return MetadataSlices(own, own_config, own_timeline, storage, config, timeline)
+    own_timeline = load_timeline(store, own_config)
+    return MetadataSlices(store, own_config, own_timeline, storage, config, timeline)

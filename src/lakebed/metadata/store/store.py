@@ -1,4 +1,4 @@
-"""`OwnTable`: the metadata table as a table with a timeline of its own, as those who write to it see it."""
+"""`MetadataStore`: the metadata table as a table with a timeline of its own, as those who write to it see it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import Action, FileSlice, Instant, State
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
-from lakebed.storage.parallel import side_by_side
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import commit_from_record, encode_commit
 from lakebed.timeline.properties_file import load_table_config
@@ -52,7 +52,7 @@ class MetadataSettings:
     threads: int = 8
 
 
-class OwnTable:
+class MetadataStore:
     """What it shows is what storage held when it was first asked for or last said to have changed. The caller holds the
     data table's lock.
 
@@ -206,9 +206,9 @@ class OwnTable:
             self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))
             self.check_lock()
 
-    def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    def parallel_map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """The work's result for each item, by several threads: most of it is waiting for storage."""
-        return side_by_side(work, items, self.settings.threads)
+        return parallel_map(work, items, self.settings.threads)
 
     def _load(self) -> MetadataSlices:
         try:

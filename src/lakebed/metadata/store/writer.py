@@ -11,7 +11,7 @@ from lakebed.metadata.store import creation, deltacommit, resharding, rollback
 from lakebed.metadata.store.creation import GroupRecords, NewPartition
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog
 from lakebed.metadata.store.services import run_services
-from lakebed.metadata.store.store import MetadataSettings, OwnTable
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
@@ -34,7 +34,7 @@ class MetadataWriter:
         settings: MetadataSettings | None = None,
         still_mine: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._own = OwnTable(storage, config, timeline, settings, still_mine)
+        self._own = MetadataStore(storage, config, timeline, settings, still_mine)
 
     @property
     def config(self) -> TableConfig:
