@@ -57,6 +57,10 @@ class Engine(Protocol):
     """See the module. `rows` handles of one engine are never given to another."""
 
     name: Literal["local", "spark"]
+    """For people: plans and results show it."""
+
+    is_distributed: bool
+    """Whether functions run in tasks of other processes, and asking for rows is a job."""
 
     def rows(self, data: Any) -> Rows:
         """A handle over the caller's data (a DataFrame, or anything with the Arrow stream protocol)."""

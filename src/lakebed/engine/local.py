@@ -37,6 +37,7 @@ class LocalEngine:
     """Runs the pipeline's verbs on Arrow tables with a few threads."""
 
     name: Literal["local", "spark"] = "local"
+    is_distributed = False
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or min(8, os.cpu_count() or 1)

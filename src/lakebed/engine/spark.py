@@ -21,7 +21,7 @@ from lakebed.format.base_file import read_base_file
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.schema.arrow import normalise_batch
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
-from lakebed.storage import open_storage_spec
+from lakebed.storage.base import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +49,7 @@ class SparkEngine:
     """Runs the pipeline's verbs on a Spark session, with native expressions where Spark has them."""
 
     name: Literal["local", "spark"] = "spark"
+    is_distributed = True
 
     def __init__(self, spark: SparkSession) -> None:
         require_spark()
@@ -150,7 +151,7 @@ class SparkEngine:
             return read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], ddl)
         listed = pa.table({"path": [f.path for f in files], "size": [f.size for f in files]})
         spread = self.from_arrow(listed).repartition(min(len(files), parallelism(self.spark) * _TASKS_PER_CORE))
-        return spread.mapInArrow(partial(_run_read, snapshot.storage.spec, list(columns), fields), ddl)
+        return spread.mapInArrow(partial(_run_read, snapshot.storage, list(columns), fields), ddl)
 
     def join(
         self,
@@ -264,10 +265,9 @@ def _with_derived(batch: pa.RecordBatch, derived: Mapping[str, RowExpression]) -
 
 
 def _run_read(
-    spec: Any, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    storage: Storage, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     settle_worker()
-    storage = open_storage_spec(spec)
     for listed in batches:
         for path, size in zip(*(c.to_pylist() for c in listed.columns), strict=True):
             for batch in read_base_file(storage, path, size, columns):

@@ -25,8 +25,7 @@ from lakebed.handles.sorted_merge import SortedMerge
 from lakebed.handles.targets import Target, Targets
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.model import RECORD_KEY, BaseFile
-from lakebed.storage import open_storage_spec
-from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.base import Storage
 from lakebed.timeline.markers import MarkerKind
 from lakebed.upkeep.write_status import WriteStatus, to_batch
 
@@ -39,7 +38,7 @@ class GroupWriter:
     An error of the rows comes back in the status, so that the driver can raise it as it was.
     """
 
-    storage: StorageSpec | Storage
+    storage: Storage
     instant: str
     format: FileFormat
     intake: Intake
@@ -59,13 +58,12 @@ class GroupWriter:
         yield to_batch(statuses)
 
     def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
-        storage = open_storage_spec(self.storage) if isinstance(self.storage, StorageSpec) else self.storage
         target = self.targets.of(partition, group)
         with Spill(self.intake.memory) as spill:
             incoming = self.intake.collect(batches, spill, task)
             if self.format.sort:
                 incoming = incoming.by_key()
-            files = _Files(self, storage, partition, group, target, task)
+            files = _Files(self, self.storage, partition, group, target, task)
             if target.base is None:
                 return files.create(incoming)
             return files.merge(incoming, target.base)

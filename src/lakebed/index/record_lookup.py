@@ -63,7 +63,7 @@ def find_places_in_partitions(rows: Rows, metadata: MetadataTable, engine: Engin
 def _few(rows: Rows, columns: list[str], engine: Engine) -> pa.Table | None:
     """These columns of the rows, if they are few enough to look their keys up in this process."""
     chosen = engine.derive(rows, {}, keep=columns)
-    if engine.name == "local":
+    if not engine.is_distributed:
         return engine.collect(chosen)
     table = engine.collect(engine.head(chosen, IN_PROCESS_ROWS + 1))
     return table if table.num_rows <= IN_PROCESS_ROWS else None

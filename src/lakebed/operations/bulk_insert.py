@@ -31,8 +31,7 @@ from lakebed.operations.upsert import (
     write_buckets,
 )
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage import open_storage_spec
-from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.base import Storage
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, to_batch
 
 # Bytes that the open files of one task may hold back together before the largest is closed.
@@ -87,8 +86,7 @@ class BulkWriter:
     sorted: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-        storage = open_storage_spec(self.to.storage) if isinstance(self.to.storage, StorageSpec) else self.to.storage
-        files = _OpenFiles(self.to, storage, task, keep_open=not self.sorted)
+        files = _OpenFiles(self.to, self.to.storage, task, keep_open=not self.sorted)
         try:
             for batch in batches:
                 for partition, part in by_partition(batch):

@@ -279,9 +279,8 @@ def group_writer(
         indexes.fields if indexes else None,
         context.config.sorts_by_key,
     )
-    storage = context.storage if context.engine.name == "local" else context.storage.spec
     return GroupWriter(
-        storage=storage,
+        storage=context.storage,
         instant=instant,
         format=format_,
         intake=Intake(

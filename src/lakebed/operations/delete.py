@@ -143,7 +143,7 @@ def _by_predicate(context: WriteContext, snapshot: Snapshot, predicate: Any) -> 
     if not context.config.populate_meta_fields:
         keyed_by_meta(context, "delete")
     scan = Scan(snapshot, columns=[RECORD_KEY, PARTITION_PATH, FILE_NAME], filter=predicate, spark=_spark(context))
-    found = context.engine.rows(scan.to_spark() if context.engine.name == "spark" else scan.to_arrow())
+    found = context.engine.rows(scan.to_spark() if context.engine.is_distributed else scan.to_arrow())
     return context.engine.derive(found, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
 
 

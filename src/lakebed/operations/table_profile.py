@@ -52,6 +52,6 @@ def profile_of(
 def _partitions(engine: Engine, rows: Rows, schema: pa.Schema, settings: TableSettings) -> int | None:
     """How many partition paths the rows have; None where that takes a job or a key generator."""
     fields = settings.partition_fields or ()
-    if engine.name != "local" or settings.key_generator or settings.partition_types:
+    if engine.is_distributed or settings.key_generator or settings.partition_types:
         return None
     return engine.aggregate(rows, fields).num_rows if fields and set(fields) <= set(schema.names) else None

@@ -283,7 +283,7 @@ def buckets_met(context: WriteContext, snapshot: Snapshot, prepared: Rows) -> di
     job, all."""
     index, engine = context.index, context.engine
     assert isinstance(index, BucketIndex)
-    if engine.name != "local":
+    if engine.is_distributed:
         return index.bucket_map(snapshot)
     met = engine.aggregate(prepared, [PARTITION_PATH, GROUP])
     return index.bucket_map(snapshot, *distinct_values(met, PARTITION_PATH, GROUP))

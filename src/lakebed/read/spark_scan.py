@@ -19,7 +19,6 @@ from lakebed.read.arrow_scan import FileReader, file_readers
 from lakebed.read.plan import ColumnSource, FileSet, ScanPlan
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_type
-from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ def _python_frame(plan: ScanPlan, spark: SparkSession, storage: Storage) -> Data
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    frame = numbers.mapInArrow(partial(_read_files, storage.spec, _Jobs.of(jobs)), arrow_to_spark_ddl(wide.schema))
+    frame = numbers.mapInArrow(partial(_read_files, storage, _Jobs.of(jobs)), arrow_to_spark_ddl(wide.schema))
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
@@ -189,8 +188,7 @@ class _Jobs:
         return cls(distinct, files)
 
 
-def _read_files(spec: StorageSpec, jobs: _Jobs, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    storage = open_storage_spec(spec)
+def _read_files(storage: Storage, jobs: _Jobs, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
             file, at = jobs.files[number]

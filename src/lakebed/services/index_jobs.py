@@ -27,8 +27,7 @@ from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage import open_storage_spec
-from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.table_config import TableConfig
 
@@ -51,7 +50,7 @@ _PAIRS = pa.schema(
 
 def is_large(snapshot: Snapshot, engine: Engine) -> bool:
     """Whether the table's keys are read by a job; the footers tell the rows."""
-    return engine.name == "spark" and sum(_rows_by_path(snapshot).values()) >= LARGE_ROWS
+    return engine.is_distributed and sum(_rows_by_path(snapshot).values()) >= LARGE_ROWS
 
 
 def build_by_job(
@@ -63,7 +62,7 @@ def build_by_job(
     if name.partitioned:
         counts = {path: (sizing or PARTITIONED_SIZING).file_groups(n) for path, n in rows.items()}
     new = writer.begin_partition(name.partition, counts)
-    storage = snapshot.storage if engine.name == "local" else snapshot.storage.spec
+    storage = snapshot.storage
     if name.column is None:
         definition = record_index_definition(version, partitioned=name.partitioned)
         write = BaseWriter(storage, new.instant, new.groups, None)
@@ -84,7 +83,7 @@ class BaseWriter:
     """Sent to the tasks: writes the base file of one file group. Called with a partition path (of a partitioned record
     index, else empty), the group's number and all its entries; `index_version` is that of a secondary index."""
 
-    storage: StorageSpec | Storage
+    storage: Storage
     instant: str
     groups: tuple[FileGroup, ...]
     index_version: int | None
@@ -92,7 +91,7 @@ class BaseWriter:
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
-        storage = open_storage_spec(self.storage) if isinstance(self.storage, StorageSpec) else self.storage
+        storage = self.storage
         group = next(
             g
             for g in self.groups

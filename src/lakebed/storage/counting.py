@@ -6,10 +6,12 @@ import builtins
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned
+from lakebed.storage.opening import open_storage_spec
 
 
 class CountingStorage:
@@ -46,6 +48,9 @@ class CountingStorage:
                 self.opened.append(opened)
             if written is not None:
                 self.written.append(written)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_storage_spec, (self.spec,)  # other processes do without
 
     @property
     def spec(self) -> StorageSpec:

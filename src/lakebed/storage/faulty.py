@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned
 from lakebed.storage.failure import refused
-from lakebed.storage.opening import wrapping
+from lakebed.storage.opening import open_storage_spec, wrapping
 from lakebed.storage.upload import StreamUpload
 
 Mode = Literal["fail", "kill", "torn", "unacknowledged", "doubtful", "lost"]
@@ -128,6 +128,9 @@ class FaultyStorage:
     @property
     def mutations(self) -> builtins.list[Mutation]:
         return self.crash.mutations
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_storage_spec, (self.spec,)  # other processes do without
 
     @property
     def spec(self) -> StorageSpec:

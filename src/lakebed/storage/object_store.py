@@ -58,7 +58,9 @@ class ObjectStorage:
         return f"ObjectStorage({self._location.uri!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ObjectStorage, (self._location, dict(self._spec.options)))
+        from lakebed.storage.opening import open_storage_spec  # which keeps the connections of a process
+
+        return (open_storage_spec, (self._spec,))
 
     def _connect(self, retries: int) -> Any:
         settings = self._settings

@@ -31,8 +31,7 @@ from lakebed.model import BaseFile, CommitMetadata
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage import open_storage_spec
-from lakebed.storage.base import StorageSpec
+from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline
@@ -106,8 +105,8 @@ class ExpressionRecords:
         """The records of the latest files, as real Hudi begins, and of the partition paths."""
         bases = self.snapshot.base_files()
         files = [(b.partition, b.name, b.size) for b in bases]
-        if self.engine is not None and self.engine.name == "spark" and sum(b.size for b in bases) >= LARGE_BYTES:
-            found = each(self.engine, ResultsOf(self.snapshot.storage.spec, (index,), self.snapshot.schema), files)
+        if self.engine is not None and self.engine.is_distributed and sum(b.size for b in bases) >= LARGE_BYTES:
+            found = each(self.engine, ResultsOf(self.snapshot.storage, (index,), self.snapshot.schema), files)
         else:
             found = results_of_files(self.snapshot, files, [index])
         results = dict(by_index(found)).get(index.partition, [])
@@ -123,12 +122,12 @@ class ExpressionRecords:
 class ResultsOf:
     """Sent to the tasks: `results_of_file` on a storage that they open themselves."""
 
-    storage: StorageSpec
+    storage: Storage
     indexes: tuple[ExpressionIndex, ...]
     schema: pa.Schema
 
     def __call__(self, file: _File) -> dict[str, FileResults]:
-        return results_of_file(open_storage_spec(self.storage), file, self.indexes, self.schema)
+        return results_of_file(self.storage, file, self.indexes, self.schema)
 
 
 def results_of_files(

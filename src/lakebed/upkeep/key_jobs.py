@@ -22,8 +22,7 @@ from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, write_log
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile
-from lakebed.storage import open_storage_spec
-from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.base import Storage
 from lakebed.upkeep.changed_keys import group_changes, removed_changes
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table
 
@@ -65,7 +64,7 @@ _LOGS = pa.schema(
 
 def is_large(statuses: Sequence[WriteStatus], engine: Engine | None) -> bool:
     """Whether an action changed so many keys that jobs are worth while."""
-    return engine is not None and engine.name == "spark" and sum(s.changed_keys for s in statuses) >= LARGE_KEYS
+    return engine is not None and engine.is_distributed and sum(s.changed_keys for s in statuses) >= LARGE_KEYS
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,10 @@ class KeyJobs:
         return pa.Table.from_arrays([*columns, pa.array(range(len(listed)), pa.int32())], schema=_TOLD)
 
     def _written(self, partition: str, groups: tuple[FileGroup, ...], told: pa.Table) -> list[WrittenLog]:
-        storage = self.storage if self.engine.name == "local" else self.storage.spec
-        read = ChangeReader(storage, self.indexes, partition, groups)
+        read = ChangeReader(self.storage, self.indexes, partition, groups)
         schema = _PLACES if partition == RECORD_INDEX else _PAIRS
         changes = self._by_group(self.engine.from_arrow(told), read, schema, told.num_rows)
-        write = LogWriter(storage, self.instant, partition, groups)
+        write = LogWriter(self.storage, self.instant, partition, groups)
         done = self.engine.collect(self._by_group(changes, write, _LOGS, len(groups)))
         known = {group.file_id: group for group in groups}
         return [
@@ -122,7 +120,7 @@ class KeyJobs:
 class ChangeReader:
     """Sent to the tasks: key changes of file groups, with the file group of the index that each goes to."""
 
-    storage: StorageSpec | Storage
+    storage: Storage
     indexes: KeyIndexes
     partition: str
     groups: tuple[FileGroup, ...]
@@ -130,7 +128,7 @@ class ChangeReader:
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
-        storage = open_storage_spec(self.storage) if isinstance(self.storage, StorageSpec) else self.storage
+        storage = self.storage
         for batch in batches:
             table = pa.Table.from_batches([batch])
             gone, written = (table.filter(m) for m in (table["replaced"], pc.invert(table["replaced"])))
@@ -166,7 +164,7 @@ class ChangeReader:
 class LogWriter:
     """Sent to the tasks: writes the log file of one file group from all that goes to it."""
 
-    storage: StorageSpec | Storage
+    storage: Storage
     instant: str
     partition: str
     groups: tuple[FileGroup, ...]
@@ -174,7 +172,7 @@ class LogWriter:
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
-        storage = open_storage_spec(self.storage) if isinstance(self.storage, StorageSpec) else self.storage
+        storage = self.storage
         rows = pa.Table.from_batches(list(batches))
         came, went = rows.filter(rows["came"]), rows.filter(pc.invert(rows["came"]))
         group = self.groups[number]
