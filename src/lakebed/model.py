@@ -20,6 +20,13 @@ DERIVED = "_lakebed_"
 FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant", "delete"))
 """Columns that an index adds to rows: where their key is, and whether it leaves there."""
 HOODIE = ".hoodie"
+# In the metadata of every commit that lakebed wrote.
+WRITER_ID = "lakebed.writer"
+
+
+def path_in(folder: str, name: str) -> str:
+    """The path of a file in a folder, which may be the table's own: `""`."""
+    return f"{folder}/{name}" if folder else name
 
 
 class Action(StrEnum):
@@ -77,7 +84,7 @@ class BaseFile:
 
     @property
     def path(self) -> str:
-        return f"{self.partition}/{self.name}" if self.partition else self.name
+        return path_in(self.partition, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +102,7 @@ class LogFile:
 
     @property
     def path(self) -> str:
-        return f"{self.partition}/{self.name}" if self.partition else self.name
+        return path_in(self.partition, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,9 @@ class WriteStat:
     upsert_millis: int = 0
 
 
+_WITH_SCHEMA_OF_FILES = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}
+
+
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
     """The body of a completed commit, deltacommit or replacecommit, reduced to what planning needs.
@@ -145,3 +155,8 @@ class CommitMetadata:
     def schema(self) -> str:
         """The Avro schema (JSON text, without meta columns) the commit wrote with, or an empty string."""
         return self.extra.get("schema") or ""
+
+    @property
+    def table_schema(self) -> str:
+        """The same where it is the commit's word on the table's schema: services write with that of their files."""
+        return "" if self.operation in _WITH_SCHEMA_OF_FILES else self.schema

@@ -77,9 +77,20 @@ class Footer:
         """The bloom filter, None where the file has none."""
         from lakebed.format.bloom import BloomFilter
 
+        stored = self.stored_bloom
+        return None if stored is None else BloomFilter.from_text(stored[1], stored[0], path=self.path)
+
+    @property
+    def stored_bloom(self) -> tuple[str, str] | None:
+        """Type code and text of the bloom filter, None where the file has none."""
         text = self.key_values.get(BLOOM_KEY) or self.key_values.get(OLD_BLOOM_KEY)
-        kind = self.key_values.get(BLOOM_TYPE_KEY, "SIMPLE")
-        return BloomFilter.from_text(text, kind, path=self.path) if text else None
+        return (self.key_values.get(BLOOM_TYPE_KEY) or "SIMPLE", text) if text else None
+
+    @property
+    def key_range(self) -> tuple[str, str] | None:
+        """The least and the greatest record key, None where the file does not say."""
+        low, high = self.key_values.get(MIN_KEY), self.key_values.get(MAX_KEY)
+        return None if low is None or high is None else (low, high)
 
 
 def read_footer(storage: Storage, path: str, size: int | None = None) -> Footer:

@@ -22,7 +22,7 @@ from lakebed.format.parquet_writer import ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
 from lakebed.format.properties import dump_properties
 from lakebed.merge.meta_columns import constant, sequence_numbers
 from lakebed.metadata.kinds.key_changes import KeyChanges
-from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, path_in
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
 from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
@@ -92,7 +92,7 @@ class FileWriter:
 
     @property
     def path(self) -> str:
-        return f"{self.partition}/{self.name}" if self.partition else self.name
+        return path_in(self.partition, self.name)
 
     @property
     def size(self) -> int:
@@ -217,4 +217,4 @@ def write_partition_metadata(storage: Storage, partition: str, instant: str) -> 
     body = dump_properties(
         {"commitTime": instant, "partitionDepth": str(depth)}, "partition metadata", datetime.now(UTC)
     )
-    storage.put_if_absent(f"{partition}/{PARTITION_METADATA}" if partition else PARTITION_METADATA, body)
+    storage.put_if_absent(path_in(partition, PARTITION_METADATA), body)

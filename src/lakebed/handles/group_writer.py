@@ -239,18 +239,13 @@ class _Files:
         A filter is carried on only where one is to be written; where the old file has none that can be used, all
         its keys are added anew.
         """
-        text = footer.key_values.get("org.apache.hudi.bloomfilter")
-        low = footer.key_values.get("hoodie_min_record_key")
-        high = footer.key_values.get("hoodie_max_record_key")
-        if low is None or high is None:
+        if footer.key_range is None:
             return self._filled(base)
-        keys = KeyRange(low, high)
+        keys = KeyRange(*footer.key_range)
         if not self._to.format.settings.bloom_filter:
             return None, keys
-        kind = footer.key_values.get("hoodie_bloom_filter_type_code")
-        if text is None or kind is None:
-            return self._filled(base)
-        return BloomFilter.from_text(text, kind, path=base.path), keys
+        bloom = footer.bloom()
+        return (bloom, keys) if bloom is not None else self._filled(base)
 
     def _filled(self, base: BaseFile) -> tuple[BloomFilter | None, KeyRange]:
         bloom, keys = self._to.format.bloom(), KeyRange()

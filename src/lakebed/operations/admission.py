@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakebed.config.features import check_write
+from lakebed.model import path_in
 from lakebed.operations.context import WriteContext
 from lakebed.operations.plan import WritePlan
 from lakebed.slices.facts import table_features
@@ -24,5 +25,5 @@ def refuse_clustered(snapshot: Snapshot, plan: WritePlan) -> None:
     met = sorted(plan.touched() & file_groups_in_clustering(snapshot))
     if met:
         partition, file_id = met[0]
-        facts = table_features(snapshot, updated_in_clustering=f"{partition}/{file_id}" if partition else file_id)
+        facts = table_features(snapshot, updated_in_clustering=path_in(partition, file_id))
         check_write(snapshot.config.properties, facts, plan.operation.lower())

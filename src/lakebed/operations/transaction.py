@@ -12,7 +12,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError, StorageError, UnsupportedFeature
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import Action, CommitMetadata, Instant, State
+from lakebed.model import WRITER_ID, Action, CommitMetadata, Instant, State
 from lakebed.operations.leftovers import sweep
 from lakebed.operations.rollback import (
     delete_data_files,
@@ -37,8 +37,6 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.upkeep.write_status import WriteStatus
-
-WRITER_ID = "lakebed.writer"
 
 
 @dataclass

@@ -30,6 +30,7 @@ from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.slices import open_slices
 from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.model import path_in
 from lakebed.services.rebuilding import rebuild_damaged
 from lakebed.services.verification import DIFFERENCES, Verification, verify_partitions
 from lakebed.slices.snapshot import Snapshot
@@ -134,7 +135,7 @@ class _Repair:
             return Records.upserts(*self._stats(self._data.partition_stats, keys, RecordType.PARTITION_STATS))
         if partition == BLOOM_FILTERS:
             labels = set(rows["what"].to_pylist())
-            files = [f for f in self._data.files if (f"{f.partition}/{f.name}" if f.partition else f.name) in labels]
+            files = [f for f in self._data.files if (path_in(f.partition, f.name)) in labels]
             return bloom_records_of(files, self._instant, self._form)
         if partition == RECORD_INDEX:
             return self._places(rows)

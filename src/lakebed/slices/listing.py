@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.model import HOODIE, BaseFile, LogFile
+from lakebed.model import HOODIE, BaseFile, LogFile, path_in
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import is_remote, parallel_map
 
@@ -148,5 +148,5 @@ def _file_ids(names: pa.Array) -> pa.Array:
 
 
 def _size(storage: Storage, folder: str, name: str) -> int:
-    info = storage.head(f"{folder}/{name}" if folder else name)
+    info = storage.head(path_in(folder, name))
     return info.size if info is not None else 0

@@ -22,8 +22,6 @@ from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 
-# Operations whose commits carry a schema that is not the table's word on it.
-_NO_SCHEMA_CHANGE = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}
 # Listings of different partition paths that are kept.
 _KEPT_LISTINGS = 16
 
@@ -59,8 +57,8 @@ class Snapshot:
         """The table's Avro schema without meta columns, as JSON; empty where nothing tells it."""
         for instant in reversed(self.commits):
             meta = self.timeline.commit_metadata(instant)
-            if meta.schema and meta.operation not in _NO_SCHEMA_CHANGE:
-                return meta.schema
+            if meta.table_schema:
+                return meta.table_schema
         if self.config.create_schema:
             return self.config.create_schema
         for file_slice in self.file_slices():
@@ -167,17 +165,17 @@ class Snapshot:
         instant = self.timeline.commit(base_file.instant)
         if instant is not None:
             written = self.timeline.commit_metadata(instant)
-            if written.schema and written.operation not in _NO_SCHEMA_CHANGE:
-                return _arrow_schema(written.schema, f"{self.config.timeline_path}/{instant.file_name}")
+            if written.table_schema:
+                return _arrow_schema(written.table_schema, f"{self.config.timeline_path}/{instant.file_name}")
         return without_meta(self._footer_schema(base_file))
 
     def lacked_since(self, instant: str, column: str) -> bool:
         """Whether a commit behind this instant, on the active timeline, wrote a schema without the column."""
         for later in self.commits:
             written = self.timeline.commit_metadata(later) if later.time > instant else None
-            if written is None or not written.schema or written.operation in _NO_SCHEMA_CHANGE:
+            if written is None or not written.table_schema:
                 continue
-            if column not in avro_to_arrow(written.schema).names:
+            if column not in avro_to_arrow(written.table_schema).names:
                 return True
         return False
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.model import path_in
 from lakebed.storage.atomic_file import AtomicFile, checksum_name, make_folder, remove_aside, sync_folder
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error, in_doubt, refused
@@ -81,7 +82,7 @@ class LocalStorage:
             folder = folders.pop()
             below: list[str] = []
             for entry in sorted(self._entries(folder), key=attrgetter("name")):
-                path = f"{folder}/{entry.name}" if folder else entry.name
+                path = path_in(folder, entry.name)
                 try:
                     if entry.is_dir():
                         if not entry.is_symlink():

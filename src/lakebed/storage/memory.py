@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.model import path_in
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found
 from lakebed.storage.upload import StreamUpload
@@ -71,7 +72,7 @@ class MemoryStorage:
 
     def _key(self, path: str) -> str:
         check_relative(path)
-        return f"{self._prefix}/{path}" if self._prefix else path
+        return path_in(self._prefix, path)
 
     def _get(self, path: str) -> _Object:
         with self._bucket.lock:

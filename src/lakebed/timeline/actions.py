@@ -9,7 +9,7 @@ from typing import Any
 from lakebed.format.avro.container import is_avro_file, read_avro_file, write_avro_file
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.json_text import parse_json_object
-from lakebed.model import Instant
+from lakebed.model import Instant, path_in
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.body_shapes import ACTION, check_shape
 
@@ -181,7 +181,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+    return path_in(folder, name)
 
 
 def _plain(root: str) -> str:

@@ -15,8 +15,6 @@ from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.timeline import Timeline
 
 COMPACT_OPERATION = "COMPACT"
-# Operations whose commits carry a schema that is not the table's word on it.
-_NO_SCHEMA_CHANGE = {"CLUSTER", COMPACT_OPERATION, "LOG_COMPACT", "INDEX"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +112,7 @@ def table_schema(timeline: Timeline) -> str:
 
 def _schema_commit(timeline: Timeline) -> Instant | None:
     for instant in reversed(timeline.commits):
-        meta = timeline.commit_metadata(instant)
-        if meta.schema and meta.operation not in _NO_SCHEMA_CHANGE:
+        if timeline.commit_metadata(instant).table_schema:
             return instant
     return None
 

@@ -132,6 +132,4 @@ def wanted_stats(storage: Storage, config: TableConfig, schema: pa.Schema, setti
 
 def bloom_of_file(storage: Storage, path: str, size: int) -> tuple[str, str] | None:
     """Type code and text of the bloom filter in a base file's footer."""
-    values = read_footer(storage, path, size).key_values
-    text = values.get("org.apache.hudi.bloomfilter")
-    return None if text is None else (values.get("hoodie_bloom_filter_type_code") or "SIMPLE", text)
+    return read_footer(storage, path, size).stored_bloom

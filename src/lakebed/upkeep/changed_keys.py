@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakebed.format.base_file import read_base_file
 from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, changes_schema, from_bytes
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
-from lakebed.model import RECORD_KEY, BaseFile
+from lakebed.model import RECORD_KEY, BaseFile, path_in
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.markers import marker_folder
@@ -73,7 +73,7 @@ def compared(storage: Storage, status: WriteStatus, fields: Sequence[str]) -> pa
     if not status.prev_base_file:
         changes.added(after)
         return changes.table()
-    path = f"{folder}/{status.prev_base_file}" if folder else status.prev_base_file
+    path = path_in(folder, status.prev_base_file)
     before = stored_keys(storage, path, changes.columns)
     at = pc.index_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))
     changes.removed(before.filter(at.is_null()))

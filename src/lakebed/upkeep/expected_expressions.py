@@ -27,6 +27,7 @@ from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import form_of_version
+from lakebed.model import path_in
 from lakebed.upkeep.expected_records import ExpectedRecords, as_expected, expected_stats, facts, joined
 from lakebed.upkeep.expression_records import live_files, partition_stats_of, results_of_files
 
@@ -154,4 +155,4 @@ def _filter_text(results: FileResults) -> str:
 
 
 def _label(results: FileResults) -> str:
-    return f"{results.partition}/{results.name}" if results.partition else results.name
+    return path_in(results.partition, results.name)

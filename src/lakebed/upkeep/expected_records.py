@@ -28,7 +28,7 @@ from lakebed.metadata.kinds.updates import Kinds, NewFile, merged_partition_stat
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.read.stats_lookup import Stats
-from lakebed.model import META_COLUMNS
+from lakebed.model import META_COLUMNS, path_in
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import Listing, list_table
@@ -97,9 +97,7 @@ class ExpectedRecords:
         def read(file: NewFile) -> NewFile:
             path = _path(file)
             storage = self.snapshot.storage
-            values = read_footer(storage, path, file.size).key_values
-            text = values.get("org.apache.hudi.bloomfilter")
-            bloom = None if text is None else (values.get("hoodie_bloom_filter_type_code") or "SIMPLE", text)
+            bloom = read_footer(storage, path, file.size).stored_bloom
             ranges = ranges_of_file(storage, path, file.size, self.kinds) if self.kinds else None
             return NewFile(file.partition, file.name, file.size, ranges, bloom)
 
@@ -322,7 +320,7 @@ def _listed_facts(metadata: MetadataTable) -> pa.Table:
     return facts(
         [*map(partition_identifier, paths), *(ALL_PARTITIONS for _ in partitions)],
         [*names, *map(partition_identifier, partitions)],
-        [*(f"{p}/{n}" if p else n for p, n in zip(paths, names, strict=True)), *(f"partition {p}" for p in partitions)],
+        [*(path_in(p, n) for p, n in zip(paths, names, strict=True)), *(f"partition {p}" for p in partitions)],
         [*(f"{size} bytes" for size in sizes), *("" for _ in partitions)],
     )
 
@@ -342,4 +340,4 @@ def _bound_text(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _path(file: NewFile) -> str:
-    return f"{file.partition}/{file.name}" if file.partition else file.name
+    return path_in(file.partition, file.name)

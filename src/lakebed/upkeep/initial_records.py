@@ -29,6 +29,7 @@ from lakebed.metadata.layout import (
 from lakebed.metadata.routing import Records, split_by_group
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import GroupRecords
+from lakebed.model import path_in
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
@@ -99,7 +100,7 @@ class InitialRecords:
 
 
 def _path(file: NewFile) -> str:
-    return f"{file.partition}/{file.name}" if file.partition else file.name
+    return path_in(file.partition, file.name)
 
 
 def _grouped(partition: str, records: Records) -> list[GroupRecords]:

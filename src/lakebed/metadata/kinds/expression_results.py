@@ -19,6 +19,7 @@ from lakebed.metadata.kinds.stats_records import stats_schema
 from lakebed.metadata.kinds.updates import without_nan
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import RecordForm
+from lakebed.model import path_in
 from lakebed.schema.conversion import cast_column
 from lakebed.storage.base import Storage
 
@@ -49,7 +50,7 @@ def results_of_file(
     Raises `CorruptFile`.
     """
     partition, name, size = file
-    path = f"{partition}/{name}" if partition else name
+    path = path_in(partition, name)
     collected = [_Collected(index) for index in indexes]
     for batch in read_base_file(storage, path, size, sorted({index.column for index in indexes})):
         for one in collected:
@@ -63,7 +64,7 @@ def result_texts(
 ) -> Iterator[pa.Array]:
     """The results over a base file as bloom filters take them, batch by batch; unknown ones are left out."""
     partition, name, size = file
-    path = f"{partition}/{name}" if partition else name
+    path = path_in(partition, name)
     for batch in read_base_file(storage, path, size, [index.column]):
         found = index.function.apply(_column(batch, index.column, schema))
         if found is not None:
