@@ -13,6 +13,7 @@ from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hfile.cache import BLOCKS
+from lakebed.index.base import Tagged
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.metadata.store.small_files import HFILES, LOGS
@@ -46,7 +47,9 @@ def tag(table: str, index: str, batch: pa.Table, *, cold: bool = False) -> Taggi
     engine = LocalEngine()
     context = write_context(storage, load_table_config(storage), engine, resolve_options({}))
     rows = engine.from_arrow(batch.select(["id", "day"]).rename_columns([RECORD_KEY, PARTITION_PATH]))
-    tagged = engine.collect(INDEXES[index].tag(rows, context.opened, engine, context.rules))
+    placed = INDEXES[index].place(rows, context.opened, engine)
+    assert isinstance(placed, Tagged)
+    tagged = engine.collect(placed.rows)
     return Tagging(
         time.perf_counter() - started,
         time.process_time() - used,

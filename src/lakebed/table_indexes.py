@@ -162,14 +162,15 @@ class IndexesView(View):
         Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
         """
         with default_lock(self._storage, wait_seconds=60.0):
+            snapshot = self._snapshot()
             adopted = adopt(
-                self._snapshot(),
+                snapshot,
                 index,
                 buckets=buckets,
                 fields=tuple(fields),
                 update_partition_path=update_partition_path,
             )
-            update_table_config(self._storage, index_changes(adopted))
+            update_table_config(self._storage, index_changes(adopted, snapshot.config.properties))
         return self.index
 
     def __repr__(self) -> str:

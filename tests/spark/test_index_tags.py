@@ -19,6 +19,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
+from tagged_rows import tagged_rows
 
 ORDERING: dict[str, tuple[pa.DataType, list[Any]]] = {
     "long": (pa.int64(), [1, 2, -(2**62), None]),
@@ -109,7 +110,7 @@ def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: Any, rules: M
     snapshot = open_snapshot(open_storage(str(tmp_path / "t")))
     found: list[list[tuple[Any, ...]]] = []
     for engine in (LocalEngine(), SparkEngine(spark)):
-        tagged = engine.collect(index.tag(engine.rows(incoming), snapshot, engine, rules))
+        tagged = engine.collect(tagged_rows(index, incoming, snapshot, engine, rules))
         names = [RECORD_KEY, PARTITION_PATH, "ts", FILE_ID, INSTANT]
         names += [DELETE] if DELETE in tagged.column_names else []
         assert sorted(tagged.column_names) == sorted(names)

@@ -22,6 +22,7 @@ from lakebed.services import indexing as index_building
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.upkeep import expression_records, key_jobs
+from tagged_rows import tagged_rows
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 
@@ -61,7 +62,7 @@ def test_both_engines_tag_alike(
     snapshot = open_snapshot(open_storage(table.uri))
     found: list[list[tuple[Any, ...]]] = []
     for engine in (LocalEngine(), SparkEngine(spark)):
-        tagged = engine.collect(index.tag(engine.rows(incoming), snapshot, engine, rules))
+        tagged = engine.collect(tagged_rows(index, incoming, snapshot, engine, rules))
         names = [RECORD_KEY, PARTITION_PATH, "ts", FILE_ID, INSTANT]
         names += [DELETE] if DELETE in tagged.column_names else []
         assert sorted(tagged.column_names) == sorted([*names, "v"])
@@ -98,7 +99,7 @@ def test_the_plan_reads_no_data_file(spark: Any, tmp_path: Path) -> None:
     snapshot = open_snapshot(open_storage(table.uri))
     engine = SparkEngine(spark)
     incoming = rows(200, 400).rename_columns([RECORD_KEY, PARTITION_PATH, "v", "ts"])
-    tagged = RecordIndex().tag(engine.rows(incoming), snapshot, engine, MergeRules(("ts",)))
+    tagged = tagged_rows(RecordIndex(), incoming, snapshot, engine, MergeRules(("ts",)))
     plan = tagged._jdf.queryExecution().toString()
     assert "parquet" not in plan.lower()
     assert "Broadcast" in plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,15 @@ from lakebed.engine.base import GroupFunction, Task
 from lakebed.model import DERIVED, PARTITION_PATH
 
 GROUP = f"{DERIVED}group"
+
+
+def distinct_values(profile: pa.Table, *columns: str) -> list[list[Any]]:
+    """The values of each of these columns, once and without null.
+
+    >>> distinct_values(pa.table({"a": [1, 1, None]}), "a")
+    [[1]]
+    """
+    return [pc.unique(profile.column(name)).drop_null().to_pylist() for name in columns]
 
 
 class _Cursor:

@@ -34,8 +34,8 @@ class PlannedTargets:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketTargets:
-    """One file group per (partition path, bucket); a bucket without one gets it from the instant."""
+class HashedTargets:
+    """One file group per (partition path, number); a number without one gets it from the instant."""
 
     instant: str
     existing: dict[tuple[str, int], BaseFile]

@@ -1,25 +1,111 @@
-"""What an index is: it finds the file group of a record key. Read this file first.
+"""What an index is: it places the rows of a write in file groups. Read this file first.
 
-A write hands the index its rows (record key in `_hoodie_record_key`, partition path in `_hoodie_partition_path`) and
-gets them back tagged. How the location is found is the index's own business: by a hash (bucket), by the keys that
-stand in the base files (simple), by a lookup in an index of its own.
+A write derives the record key (`_hoodie_record_key`) and the partition path (`_hoodie_partition_path`) of its rows and
+asks the table's index to `place` them. How that is done is the index's own business: the file group follows from a hash
+of the key (bucket), or the key is looked up among the keys of the stored rows (simple) or in an index of its own
+(record). Nothing outside this room asks which index it has before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
-from lakebed.engine.base import Engine, Rows
-from lakebed.merge.rules import MergeRules
-from lakebed.slices.snapshot import Snapshot
+import pyarrow as pa
 
-__all__ = ["Index"]
+from lakebed.engine.base import Engine, Rows
+from lakebed.errors import InvalidOption
+from lakebed.expressions.base import RowExpression
+from lakebed.expressions.key_generators import KeyGenerator
+from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.model import BaseFile
+from lakebed.slices.snapshot import Snapshot
+from lakebed.upkeep.write_status import WriteStatus
+
+__all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "Placement", "Tagged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """The file group follows from the row: its number is in the column that `KeyHash.group_column` derived.
+
+    `existing` has the file group of every (partition path, number) that is stored already and that the rows may go to.
+    """
+
+    existing: Mapping[tuple[str, int], BaseFile]
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The rows with two columns more, `FILE_ID` and `INSTANT`: the file group that holds the row's key and the instant
+    of its newest file, both null for a key that the table does not hold.
+
+    A global index may have changed `_hoodie_partition_path` to where the key lives, or give two rows for a key that
+    moves: one with `DELETE` true for its old place, one without location for the new one. A key that lives in several
+    file groups comes back once per place.
+    """
+
+    rows: Rows
+
+
+Placement = Hashed | Tagged
+
+
+class KeyHash(Protocol):
+    """The hash by which an index finds the file group of a key without looking anything up."""
+
+    fields: tuple[str, ...]
+    """The key fields that are hashed, all of them named."""
+
+    @property
+    def groups(self) -> int:
+        """How many file groups a partition path has at most."""
+        ...
+
+    def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> RowExpression:
+        """The derived column (int32) with the number of each row's file group, for rows of this schema.
+
+        SchemaConflict where they lack a column that the key is made of.
+        """
+        ...
+
+    def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """The number (int32) of the file group of each stored key text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """What a caller says besides the name of an index; None where nothing is said.
+
+    `defaults` are settings (as `Index.settings` has them) for what is left open.
+    """
+
+    name: str
+    buckets: int | None = None
+    fields: tuple[str, ...] | None = None
+    update_partition_path: bool | None = None
+    defaults: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def refuse_all_but(self, *own: str) -> None:
+        """Raise `InvalidOption` for an option that is given and not one of the index's `own`."""
+        for option in ("update_partition_path", "buckets", "fields"):
+            if option not in own and getattr(self, option) is not None:
+                raise InvalidOption(
+                    f"{option} does not belong to the index {self.name!r}",
+                    hint="buckets and fields are the bucket index's, update_partition_path the global indexes'",
+                    context={"index": self.name, "option": option},
+                )
 
 
 @runtime_checkable
 class Index(Protocol):
-    """Third-party indexes implement this and register under the entry-point group `lakebed.indexes`."""
+    """Third-party indexes inherit from this class and register under the entry-point group `lakebed.indexes`.
+
+    A class that needs more than its name has the class method `from_settings(settings)`, which takes what `settings()`
+    gave; one that takes options has `from_options(options)`, with an `IndexOptions`.
+    """
 
     name: ClassVar[str]
     """As in `index="..."` and in the table's `lakebed.index.type`."""
@@ -27,29 +113,54 @@ class Index(Protocol):
     is_global: bool
     """Whether a key is unique over the table (else within its partition path)."""
 
-    hashes_to_groups: bool
-    """Whether the file group follows from the key alone (bucket): then there is nothing to look up or to assign."""
-
     def settings(self) -> Mapping[str, str]:
         """What the table must remember, as properties without the prefix `lakebed.index.` (`type` among them)."""
-        ...
+        return {"type": self.name}
 
-    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Add `FILE_ID` and `INSTANT` (both null for a key that the table does not hold) to every row.
+    def resolved(self, key_fields: Sequence[str]) -> Index:
+        """The same index with what it takes from the table's key fields filled in; InvalidOption where they do not
+        fit."""
+        return self
 
-        A global index may change `_hoodie_partition_path` to where the key lives, or give back two rows for a key that
-        moves: one with `DELETE` true for its old place, one without location for the new one. A key that lives in
-        several file groups comes back once per place.
+    @property
+    def key_hash(self) -> KeyHash | None:
+        """The hash that says where a key is; None for an index that looks keys up."""
+        return None
+
+    @property
+    def metadata_indexes(self) -> tuple[IndexName, ...]:
+        """The indexes in the table's metadata table that this one reads; the first write builds them."""
+        return ()
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Raise `IndexInconsistent` where a sample of the stored keys shows that the table has not this index."""
+
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Placement:
+        """Where the rows go: `Hashed` for an index with a `key_hash`, whose column the rows have, else `Tagged`.
+
+        The rows may be evaluated several times, then they are persisted: the caller releases what it gave.
         """
         ...
 
-    def update(self, statuses: Sequence[object], instant: str) -> None:
-        """Called under the lock before the commit completes, with the write statuses of all file groups."""
-        ...
+    def without_moves(self) -> Index:
+        """The same index for writes that only ask whether a key exists: each row comes back at its key's place."""
+        return self
 
-    def rollback(self, instant: str) -> None:
-        """Forget what a failed or undone instant told the index."""
-        ...
+    def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
+        """`_hoodie_record_key`, `_hoodie_partition_path`, `FILE_ID` and `INSTANT` of those keys that the table holds,
+        in whatever partition path; None where the stored keys themselves have to be searched."""
+        return None
+
+    def update(self, statuses: Sequence[WriteStatus], instant: str, snapshot: Snapshot) -> None:
+        """Called under the table lock when nothing stands in the way of the commit any more, with the write statuses of
+        all file groups (see `upkeep.changed_keys.group_changes` for the keys that they gained and lost).
+
+        `snapshot` is the table without the instant, `snapshot.storage` its storage. What raises here fails the write.
+        """
+
+    def rollback(self, instant: str, snapshot: Snapshot) -> None:
+        """Forget what an instant told the index: called under the table lock before the instant is taken off the
+        timeline, again if that was cut off."""
 
     def explain(self) -> str:
         """One line for people: what this index does to find a key here."""

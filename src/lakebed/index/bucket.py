@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -10,25 +10,27 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Engine, Rows, Task
+from lakebed.engine.base import Engine, Rows
+from lakebed.engine.groups import GROUP, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.expressions.base import Column
 from lakebed.expressions.bucket import Bucket
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.format.file_names import BUCKET_ID, bucket_of_file_id
-from lakebed.format.hashes import bucket_ids, plain_strings
-from lakebed.merge.rules import MergeRules
-from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
+from lakebed.format.hashes import bucket_ids
+from lakebed.index.base import Hashed, Index, IndexOptions, KeyHash
+from lakebed.index.bucket_keys import check_sample
+from lakebed.model import PARTITION_PATH, BaseFile, FileSlice
 from lakebed.slices.snapshot import Snapshot
 
 # What a file id has room for: eight digits.
 MAX_BUCKETS = 100_000_000
-# What real Hudi takes where a job names the bucket index without a count.
-HUDI_BUCKETS = 256
+# For `index="bucket"` without a count.
+DEFAULT_BUCKETS = 8
 
 
 @dataclass
-class BucketIndex:
+class BucketIndex(Index):
     """Hudi's bucket index (engine SIMPLE): every partition path has up to `buckets` file groups, one a bucket.
 
     `fields` are the key fields that are hashed, a subset of the table's key fields; empty means all of them. Neither
@@ -43,7 +45,8 @@ class BucketIndex:
 
     name: ClassVar[str] = "bucket"
     is_global = False
-    hashes_to_groups = True
+    # what real Hudi takes where a job names the bucket index without a count
+    HUDI_SETTINGS: ClassVar[Mapping[str, str]] = {"bucket.count": "256"}
 
     def __post_init__(self) -> None:
         self.fields = tuple(self.fields)
@@ -65,6 +68,14 @@ class BucketIndex:
                 context={"option": "lakebed.index.bucket.count", "value": text},
             )
         return cls(int(text), split_fields(settings.get("bucket.fields", "")))
+
+    @classmethod
+    def from_options(cls, options: IndexOptions) -> BucketIndex:
+        """The index that a caller names."""
+        options.refuse_all_but("buckets", "fields")
+        defaults = {"bucket.count": str(DEFAULT_BUCKETS), **options.defaults}
+        named = cls.from_settings(defaults)
+        return cls(options.buckets or named.buckets, options.fields or named.fields)
 
     def settings(self) -> Mapping[str, str]:
         recorded = {"type": self.name, "bucket.count": str(self.buckets)}
@@ -94,21 +105,40 @@ class BucketIndex:
         wanted = self.fields or tuple(key_fields)
         return BucketIndex(self.buckets, tuple(f for f in key_fields if f in wanted))
 
-    def group_expression(self, key_generator: KeyGenerator, schema: pa.Schema) -> Bucket:
+    @property
+    def key_hash(self) -> KeyHash:
+        return self
+
+    @property
+    def groups(self) -> int:
+        return self.buckets
+
+    def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> Bucket:
         """The derived column (int32) that gives the bucket number of each row of data with this schema.
 
         SchemaConflict where the data lacks a column that the key is made of.
         """
-        expression = Bucket(key_generator, self.fields, self.buckets)
+        expression = Bucket(keys, self.fields, self.buckets)
         for name in expression.columns:
             Column(name).type_in(schema)
         return expression
 
-    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Location by hash of the stored key text. The write pipeline routes by `group_expression` instead."""
-        groups = self.bucket_map(snapshot)
-        schema = pa.schema([(FILE_ID, pa.string()), (INSTANT, pa.string()), *engine.schema(rows)])
-        return engine.map(rows, partial(_tag, self, _locations(groups)), schema)
+    def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Bucket number (int32) of each stored key text."""
+        return pa.array(bucket_ids(keys, self.fields, self.buckets), pa.int32())
+
+    def check(self, snapshot: Snapshot) -> None:
+        number_slices(snapshot.file_slices(), self.buckets)
+        if snapshot.config.populate_meta_fields:
+            check_sample(snapshot, self)
+
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Hashed:
+        """By the hash. In this process the buckets of the rows are looked at, on Spark, where counting them would be a
+        job, all."""
+        if engine.is_distributed:
+            return Hashed(self.bucket_map(snapshot))
+        counted = engine.aggregate(rows, [PARTITION_PATH, GROUP])
+        return Hashed(self.bucket_map(snapshot, *distinct_values(counted, PARTITION_PATH, GROUP)))
 
     def bucket_map(
         self, snapshot: Snapshot, partitions: Collection[str] | None = None, numbers: Collection[int] | None = None
@@ -122,16 +152,6 @@ class BucketIndex:
         slices = snapshot.file_slices(partitions, None if numbers is None else partial(_of_buckets, self, numbers))
         numbered = {key: s.base_file for key, s in number_slices(slices, self.buckets).items()}
         return {key: base for key, base in numbered.items() if base is not None}
-
-    def buckets_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Bucket number (int32) of each stored key text."""
-        return pa.array(bucket_ids(keys, self.fields, self.buckets), pa.int32())
-
-    def update(self, statuses: Sequence[object], instant: str) -> None:
-        return None
-
-    def rollback(self, instant: str) -> None:
-        return None
 
     def explain(self) -> str:
         hashed = ", ".join(self.fields) or "the whole key"
@@ -192,25 +212,3 @@ def _two_groups(one: FileSlice, other: FileSlice, number: int) -> IndexInconsist
         " write it again with insert_overwrite",
         context={"partition": one.partition, "bucket": number, "files": [first, second]},
     )
-
-
-def _locations(groups: Mapping[tuple[str, int], BaseFile]) -> pa.Table:
-    return pa.table(
-        {
-            "place": pa.array([f"{number}/{partition}" for partition, number in groups], pa.string()),
-            FILE_ID: pa.array([b.file_id for b in groups.values()], pa.string()),
-            INSTANT: pa.array([b.instant for b in groups.values()], pa.string()),
-        }
-    )
-
-
-def _tag(
-    index: BucketIndex, locations: pa.Table, batches: Iterator[pa.RecordBatch], task: Task
-) -> Iterator[pa.RecordBatch]:
-    places = locations.column("place").combine_chunks()
-    for batch in batches:
-        numbers = index.buckets_of(batch.column(RECORD_KEY)).cast(pa.string())
-        partitions = plain_strings(batch.column(PARTITION_PATH))
-        at = pc.index_in(pc.binary_join_element_wise(numbers, partitions.cast(pa.string()), "/"), places)
-        located = [locations.column(name).combine_chunks().take(at) for name in (FILE_ID, INSTANT)]
-        yield pa.RecordBatch.from_arrays([*located, *batch.columns], names=[FILE_ID, INSTANT, *batch.schema.names])

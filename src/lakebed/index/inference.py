@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from itertools import combinations, islice
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -14,36 +13,24 @@ import pyarrow as pa
 
 from lakebed.config.features import TableFacts, check_write
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
-from lakebed.format.base_file import read_base_file
 from lakebed.format.file_names import bucket_of_file_id
-from lakebed.format.hashes import key_list_hash, plain_strings
+from lakebed.format.hashes import key_list_hash
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex, number_slices
+from lakebed.index.bucket_keys import SampledFile, check_all_keys, sample_files
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
-from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.slices.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 
 # More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
 _PLAUSIBLE = 1 << 16
-_SAMPLE_FILES = 32
-_SAMPLE_KEYS = 4096
 # Hash fields are tried in every combination up to this many key fields, beyond it one by one and all together.
 _COMBINED_FIELDS = 6
 _SHOWN = 4
 _SIGN_OFF = np.int32(0x7FFFFFFF)
 _ADOPT = "t.indexes.adopt('bucket', buckets=..., fields=[...]) or t.indexes.adopt('simple')"
-
-
-@dataclass(frozen=True, slots=True)
-class SampledFile:
-    """A base file, the bucket number in its file id, and some of its record keys."""
-
-    path: str
-    bucket: int
-    keys: pa.Array
 
 
 def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
@@ -78,9 +65,9 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
     A bucket index has to agree with file ids and keys (`IndexInconsistent`); any other is refused (`InvalidOption`) on
     a table whose ids and keys are those of a bucket index.
     """
-    if isinstance(requested, BucketIndex):
+    if requested.key_hash is not None:
         try:
-            _check_sample(snapshot, requested)
+            requested.check(snapshot)
         except IndexInconsistent:
             if _ids_are_numbers(snapshot) and not _fitting(snapshot):
                 _refuse_counts_by_partition(snapshot)
@@ -127,18 +114,6 @@ def fitting_buckets(
     return found
 
 
-def sample_files(snapshot: Snapshot) -> list[SampledFile]:
-    """The first keys of some of the latest base files, spread over the table; their ids must be bucket numbers."""
-    files = snapshot.base_files()
-    step = max(1, len(files) // _SAMPLE_FILES)
-    sampled: list[SampledFile] = []
-    for file in files[::step][:_SAMPLE_FILES]:
-        parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(stored_keys(snapshot, file, _SAMPLE_KEYS), 1)]
-        keys = parts[0] if parts else pa.array([], pa.string())
-        sampled.append(SampledFile(file.path, _number(file), keys))
-    return sampled
-
-
 def adopt(
     snapshot: Snapshot,
     kind: str,
@@ -180,38 +155,8 @@ def adopt(
             context={"feature": "no meta fields"},
         )
     number_slices(snapshot.file_slices(), index.buckets)
-    for file in snapshot.base_files():
-        for keys in stored_keys(snapshot, file):
-            _check_keys(SampledFile(file.path, _number(file), keys), index)
+    check_all_keys(snapshot, index)
     return index
-
-
-def _check_sample(snapshot: Snapshot, index: BucketIndex) -> None:
-    number_slices(snapshot.file_slices(), index.buckets)
-    if snapshot.config.populate_meta_fields:
-        for sampled in sample_files(snapshot):
-            _check_keys(sampled, index)
-
-
-def _check_keys(file: SampledFile, index: BucketIndex) -> None:
-    """`IndexInconsistent` naming the first of these keys of a base file that does not hash to its bucket."""
-    numbers = index.buckets_of(file.keys).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(numbers != file.bucket)
-    if len(wrong):
-        key, other = file.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
-        raise IndexInconsistent(
-            f"record key {key!r} in {file.path} belongs to bucket {other} under {index.buckets} buckets hashed on"
-            f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {file.bucket}",
-            hint="the count or the hash fields are not those that the table was written with, or a writer without"
-            " a bucket index has written to it",
-            context={"record_key": key, "path": file.path, "bucket": file.bucket, "hashed_to": other},
-        )
-
-
-def stored_keys(snapshot: Snapshot, file: BaseFile, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
-    """The record keys of a base file, a batch at a time."""
-    for batch in read_base_file(snapshot.storage, file.path, file.size, [RECORD_KEY], batch_rows=batch_rows):
-        yield plain_strings(batch.column(0))
 
 
 def _fitting(snapshot: Snapshot) -> list[BucketIndex]:
@@ -250,17 +195,6 @@ def _ids_are_numbers(snapshot: Snapshot) -> bool:
 
 def _highest(snapshot: Snapshot) -> int:
     return max(bucket_of_file_id(s.file_id) or 0 for s in snapshot.file_slices())
-
-
-def _number(file: BaseFile) -> int:
-    number = bucket_of_file_id(file.file_id)
-    if number is None:
-        raise IndexInconsistent(
-            f"base file {file.path} does not start with a bucket number of eight digits",
-            hint="it is not a bucket table's: t.indexes.adopt('simple') looks keys up",
-            context={"path": file.path},
-        )
-    return number
 
 
 def _field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:

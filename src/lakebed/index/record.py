@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column, RowExpression
+from lakebed.index.base import Index, IndexOptions, Tagged
 from lakebed.index.locations import BooleanLiteral, Coalesce, Differ
 from lakebed.index.record_lookup import find_places, find_places_in_partitions
 from lakebed.index.simple import (
@@ -21,6 +22,7 @@ from lakebed.index.simple import (
     stored_ordering,
 )
 from lakebed.merge.rules import MergeRules
+from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
@@ -29,7 +31,7 @@ from lakebed.slices.snapshot import Snapshot
 _log = logging.getLogger("lakebed")
 
 
-class RecordIndex:
+class RecordIndex(Index):
     """Looks keys up in the record index of the table's metadata table: only its file groups that the keys hash to are
     opened. A table without one (before its first write) is looked through as by the simple indexes.
 
@@ -42,7 +44,6 @@ class RecordIndex:
     """
 
     name: ClassVar[str] = "record"
-    hashes_to_groups = False
     NAMES: ClassVar[Mapping[str, bool]] = {
         "record": False,
         "record_index": False,
@@ -63,6 +64,13 @@ class RecordIndex:
         return cls(moves.strip().lower() == "true", partitioned=partitioned.strip().lower() == "true")
 
     @classmethod
+    def from_options(cls, options: IndexOptions) -> RecordIndex:
+        """The index that a caller names."""
+        partitioned = cls.NAMES[options.name]
+        options.refuse_all_but(*([] if partitioned else ["update_partition_path"]))
+        return cls(bool(options.update_partition_path), partitioned=partitioned)
+
+    @classmethod
     def of_metadata(cls, snapshot: Snapshot) -> RecordIndex | None:
         """The index that the table's metadata table has, whoever made it; None where it has none."""
         if RECORD_INDEX not in snapshot.config.metadata_partitions:
@@ -78,29 +86,33 @@ class RecordIndex:
             return {"type": self.name, "partitioned": "true"}
         return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
 
-    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Rows with the place of their key; `DELETE` is there if rows may move. They are persisted on Spark."""
+    @property
+    def metadata_indexes(self) -> tuple[IndexName, ...]:
+        return (IndexName(RECORD_INDEX, partitioned=self.partitioned),)
+
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """By the record index; `DELETE` is there if rows may move. They are persisted on Spark."""
         require_stored_keys(snapshot)
         metadata = snapshot.metadata if snapshot.commits else None
         if metadata is None or not metadata.has(RECORD_INDEX):
             if snapshot.commits:
                 _tell_of_fallback(snapshot.storage.url())
-            return self._fallback.tag(rows, snapshot, engine, rules)
+            return self._fallback.place(rows, snapshot, engine)
         own = [n for n in engine.schema(rows).names if n != PARTITION_PATH]
         rows = engine.persist(rows)
         if self.partitioned:
             found = find_places_in_partitions(rows, metadata, engine)
-            return engine.join(rows, found.rows, [RECORD_KEY, PARTITION_PATH], "left", small=found.small)
+            return Tagged(engine.join(rows, found.rows, [RECORD_KEY, PARTITION_PATH], "left", small=found.small))
         found = find_places(rows, metadata, engine)
         joined = engine.join(rows, found.rows, [RECORD_KEY], "left", small=found.small)
         if not (self.update_partition_path and snapshot.config.partition_fields):
             place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
-            return engine.derive(joined, place, keep=own)
-        return _moved(joined, own, snapshot, engine, rules)
+            return Tagged(engine.derive(joined, place, keep=own))
+        return Tagged(_moved(joined, own, snapshot, engine, MergeRules.of_table(snapshot.config)))
 
-    def located(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """Key, partition path, file id and instant of those keys that the table holds, wherever they are; None where
-        the index cannot tell: it is not there, is partitioned, or speaks of later commits than the snapshot shows."""
+    def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
+        """None where the index cannot tell: it is not there, is partitioned, or speaks of later commits than the
+        snapshot shows."""
         metadata = snapshot.metadata if snapshot.is_latest and not self.partitioned else None
         if metadata is None or not metadata.has(RECORD_INDEX):
             return None
@@ -111,12 +123,6 @@ class RecordIndex:
     @property
     def _fallback(self) -> SimpleIndex | GlobalSimpleIndex:
         return SimpleIndex() if self.partitioned else GlobalSimpleIndex(self.update_partition_path)
-
-    def update(self, statuses: Sequence[object], instant: str) -> None:
-        return None
-
-    def rollback(self, instant: str) -> None:
-        return None
 
     def explain(self) -> str:
         if self.partitioned:

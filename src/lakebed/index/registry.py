@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
+from lakebed.config.settings import IndexSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.index.base import Index
+from lakebed.index.base import Index, IndexOptions
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.inference import infer_index
 from lakebed.index.record import RecordIndex
@@ -17,14 +18,12 @@ from lakebed.slices.snapshot import Snapshot
 
 ENTRY_POINTS = "lakebed.indexes"
 PREFIX = "lakebed.index."
-# For `index="bucket"` without a count.
-DEFAULT_BUCKETS = 8
 
 _BUILT_IN: dict[str, Any] = {
     BucketIndex.name: BucketIndex,
     SimpleIndex.name: SimpleIndex,
     GlobalSimpleIndex.name: GlobalSimpleIndex,
-    RecordIndex.name: RecordIndex,
+    **dict.fromkeys(RecordIndex.NAMES, RecordIndex),
 }
 # Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
 _KNOWN_ELSEWHERE = (
@@ -50,26 +49,34 @@ def make_index(
     `update_partition_path` to the global ones; given for another index they raise `InvalidOption`.
     """
     if not isinstance(spec, str):
-        return spec.resolved(key_fields) if isinstance(spec, BucketIndex) else spec
-    name = spec.strip().lower()
-    if name == "bucket":
-        _refuse(name, update_partition_path=update_partition_path)
-        return BucketIndex(buckets or DEFAULT_BUCKETS, tuple(fields)).resolved(key_fields)
-    _refuse(name, buckets=buckets, fields=tuple(fields) or None)
-    if name in RecordIndex.NAMES:
-        if RecordIndex.NAMES[name]:
-            _refuse(name, update_partition_path=update_partition_path)
-        return RecordIndex(bool(update_partition_path), partitioned=RecordIndex.NAMES[name])
-    if name == "global_simple":
-        return GlobalSimpleIndex(True if update_partition_path is None else update_partition_path)
-    _refuse(name, update_partition_path=update_partition_path)
-    return _from_settings(name, {"type": name})
+        return spec.resolved(key_fields)
+    options = IndexOptions(spec.strip().lower(), buckets, tuple(fields) or None, update_partition_path)
+    return _from_options(options).resolved(key_fields)
 
 
-def recorded_index(settings: Mapping[str, str]) -> Index | None:
-    """The index in a table's `lakebed.index.*` properties (without that prefix), or None where there is none."""
+def job_index(options: IndexSettings, key_fields: Sequence[str], recorded: Index | None = None) -> Index | None:
+    """The index that a Hudi job's options name, or None. What they leave open is as the `recorded` index of the table
+    has it, else as Hudi has it."""
+    if options.type is None or options.type == "auto":
+        return None
+    name = options.type.strip().lower()
+    if recorded is not None and recorded.name == name:
+        defaults = recorded.settings()
+    else:
+        defaults = getattr(_class_of(name), "HUDI_SETTINGS", {})
+    named = IndexOptions(name, options.buckets, options.fields or None, options.update_partition, defaults)
+    return _from_options(named).resolved(key_fields)
+
+
+def recorded_index(settings: Mapping[str, str], *, missing_ok: bool = False) -> Index | None:
+    """The index in a table's `lakebed.index.*` properties (without that prefix), or None where there is none.
+
+    With `missing_ok` also None for an index whose class is not installed here: to read a table nobody needs it.
+    """
     name = settings.get("type")
-    return _from_settings(name, settings) if name else None
+    if not name or (missing_ok and name not in _BUILT_IN and _third_party(name) is None):
+        return None
+    return _from_settings(name, settings)
 
 
 def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
@@ -80,7 +87,7 @@ def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     index = recorded_index(snapshot.config.index_settings)
     if index is None:
         return infer_index(snapshot, for_write=for_write)
-    return index.resolved(snapshot.config.key_fields) if isinstance(index, BucketIndex) else index
+    return index.resolved(snapshot.config.key_fields)
 
 
 def index_properties(index: Index) -> dict[str, str]:
@@ -88,10 +95,9 @@ def index_properties(index: Index) -> dict[str, str]:
     return {PREFIX + key: value for key, value in index.settings().items()}
 
 
-def index_changes(index: Index) -> dict[str, str | None]:
-    """Changes to `hoodie.properties` that make a table remember this index and forget what another one left there."""
-    every = ("type", "bucket.count", "bucket.fields", "update_partition", "partitioned", "why")
-    return {**dict.fromkeys((PREFIX + key for key in every), None), **index_properties(index)}
+def index_changes(index: Index, properties: Mapping[str, str]) -> dict[str, str | None]:
+    """Changes to a table's `properties` that make it remember this index and forget what another one left there."""
+    return {**{key: None for key in properties if key.startswith(PREFIX)}, **index_properties(index)}
 
 
 def check_same_index(recorded: Index, requested: Index) -> None:
@@ -114,35 +120,31 @@ def check_same_index(recorded: Index, requested: Index) -> None:
 
 
 def _words(settings: Mapping[str, str]) -> str:
-    said = {
+    phrases = {
         "bucket.count": "{} buckets",
         "bucket.fields": "hashed on {}",
         "update_partition": "moving rows to their new partition: {}",
         "partitioned": "for each partition path: {}",
     }
-    details = [said.get(k, k + "={}").format(v) for k, v in settings.items() if k != "type"]
+    details = [phrases.get(k, k + "={}").format(v) for k, v in settings.items() if k != "type"]
     return settings.get("type", "unnamed") + (f" ({', '.join(details)})" if details else "")
 
 
-def _refuse(name: str, **given: object) -> None:
-    for option, value in given.items():
-        if value is not None:
-            raise InvalidOption(
-                f"{option} does not belong to the index {name!r}",
-                hint="buckets and fields are the bucket index's, update_partition_path the global indexes'",
-                context={"index": name, "option": option},
-            )
+def _from_options(options: IndexOptions) -> Index:
+    factory = _class_of(options.name)
+    if hasattr(factory, "from_options"):
+        return _checked(options.name, factory.from_options(options))
+    options.refuse_all_but()
+    return _from_settings(options.name, {"type": options.name})
 
 
 def _from_settings(name: str, settings: Mapping[str, str]) -> Index:
     """An instance of the named class: its `from_settings(settings)`, or else its call without arguments."""
-    factory = _BUILT_IN.get(name) or _third_party(name)
-    if factory is None:
-        raise _unknown(name)
-    if hasattr(factory, "from_settings"):
-        made = factory.from_settings(settings)
-    else:
-        made = factory()
+    factory = _class_of(name)
+    return _checked(name, factory.from_settings(settings) if hasattr(factory, "from_settings") else factory())
+
+
+def _checked(name: str, made: Any) -> Index:
     if not isinstance(made, Index):
         raise InvalidOption(
             f"entry point {name!r} of {ENTRY_POINTS} gives a {type(made).__name__}, which is no lakebed Index",
@@ -150,6 +152,13 @@ def _from_settings(name: str, settings: Mapping[str, str]) -> Index:
             context={"index": name},
         )
     return made
+
+
+def _class_of(name: str) -> Any:
+    found = _BUILT_IN.get(name) or _third_party(name)
+    if found is None:
+        raise _unknown(name)
+    return found
 
 
 def _third_party(name: str) -> Any:

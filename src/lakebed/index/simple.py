@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Column, Constant, RowExpression
+from lakebed.index.base import Index, IndexOptions, Tagged
 from lakebed.index.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
@@ -21,7 +22,7 @@ _MOVES = f"{DERIVED}moves"
 _STORED = f"{DERIVED}stored_ordering_"
 
 
-class SimpleIndex:
+class SimpleIndex(Index):
     """Looks a key up among the stored keys of its own partition path; a key may exist once in every partition.
 
     Costs the key column of every latest base file of the partitions that the rows name.
@@ -29,13 +30,12 @@ class SimpleIndex:
 
     name: ClassVar[str] = "simple"
     is_global = False
-    hashes_to_groups = False
 
-    def settings(self) -> Mapping[str, str]:
-        return {"type": self.name}
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """By the keys of the stored rows. The rows are evaluated twice, hence persisted."""
+        return Tagged(self._tagged(rows, snapshot, engine))
 
-    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Rows with the place of their key. They are evaluated twice, hence persisted: release what you gave."""
+    def _tagged(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
         require_stored_keys(snapshot)
         if not snapshot.commits:
             return engine.derive(rows, nowhere())
@@ -49,17 +49,11 @@ class SimpleIndex:
         places = engine.derive(stored, _location(), keep=[RECORD_KEY, PARTITION_PATH])
         return engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
 
-    def update(self, statuses: Sequence[object], instant: str) -> None:
-        return None
-
-    def rollback(self, instant: str) -> None:
-        return None
-
     def explain(self) -> str:
         return "simple: reads the keys of the base files in the partitions that the rows touch, and joins on them"
 
 
-class GlobalSimpleIndex:
+class GlobalSimpleIndex(Index):
     """Looks a key up among the stored keys of the whole table, so that a key exists once.
 
     A row that names another partition path than its key is stored in moves there (it wins over the stored row: deleted
@@ -70,7 +64,6 @@ class GlobalSimpleIndex:
 
     name: ClassVar[str] = "global_simple"
     is_global = True
-    hashes_to_groups = False
 
     def __init__(self, update_partition_path: bool = True) -> None:
         self.update_partition_path = update_partition_path
@@ -80,6 +73,12 @@ class GlobalSimpleIndex:
         """The index that `settings()` describes."""
         return cls(settings.get("update_partition", "true").strip().lower() != "false")
 
+    @classmethod
+    def from_options(cls, options: IndexOptions) -> GlobalSimpleIndex:
+        """The index that a caller names."""
+        options.refuse_all_but("update_partition_path")
+        return cls(True if options.update_partition_path is None else options.update_partition_path)
+
     def without_moves(self) -> GlobalSimpleIndex:
         """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
         return GlobalSimpleIndex(update_partition_path=False)
@@ -87,9 +86,13 @@ class GlobalSimpleIndex:
     def settings(self) -> Mapping[str, str]:
         return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
 
-    def tag(self, rows: Rows, snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-        """Rows with the place of their key; `DELETE` is there if rows may move, and then the rows are persisted."""
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """By the keys of the stored rows; `DELETE` is there if rows may move, and then the rows are persisted."""
+        return Tagged(self._tagged(rows, snapshot, engine))
+
+    def _tagged(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
         require_stored_keys(snapshot)
+        rules = MergeRules.of_table(snapshot.config)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
         files = snapshot.base_files() if snapshot.commits else ()
         schema = engine.schema(rows)
@@ -107,12 +110,6 @@ class GlobalSimpleIndex:
         rows = engine.persist(rows)
         joined = engine.join(rows, _stored_places(snapshot, files, engine, ordering), [RECORD_KEY], "left")
         return moved(joined, engine, rules, own, len(ordering))
-
-    def update(self, statuses: Sequence[object], instant: str) -> None:
-        return None
-
-    def rollback(self, instant: str) -> None:
-        return None
 
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"

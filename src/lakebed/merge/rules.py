@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakebed.errors import InvalidRecord, UnsupportedFeature
 from lakebed.model import IS_DELETED_COLUMN, RECORD_KEY
 from lakebed.schema.java_text import to_java_text
+from lakebed.timeline.table_config import TableConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class MergeRules:
                 context={"feature": "custom merge mode"},
             )
         return cls(tuple(ordering) if mode == "event_time" else (), delete_field, delete_marker)
+
+    @classmethod
+    def of_table(cls, config: TableConfig) -> MergeRules:
+        """The rules that a table's properties name."""
+        return cls.of(config.merge_mode, config.ordering_fields, config.delete_field, config.delete_marker)
 
     def is_delete(self, rows: pa.Table | pa.RecordBatch) -> pa.Array | None:
         """Which rows are deletes (no nulls), or None when the rows have no column that could say so."""

@@ -6,10 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.groups import GROUP
@@ -94,15 +92,6 @@ def _small_files(
         ),
         key=lambda f: f.name,
     )
-
-
-def distinct_values(profile: pa.Table, *columns: str) -> list[list[Any]]:
-    """The values of each of these columns, once and without null.
-
-    >>> distinct_values(pa.table({"a": [1, 1, None]}), "a")
-    [[1]]
-    """
-    return [pc.unique(profile.column(name)).drop_null().to_pylist() for name in columns]
 
 
 class _Plan:

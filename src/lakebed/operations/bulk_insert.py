@@ -2,194 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from lakebed.engine.base import Rows, Task
-from lakebed.errors import LakebedError
-from lakebed.format.file_names import new_file_id
-from lakebed.handles.file_writer import FileWriter, with_meta, write_partition_metadata
-from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.targets import PlannedTargets
-from lakebed.index.bucket import BucketIndex
-from lakebed.merge.combine_stage import combine_by_key
-from lakebed.model import PARTITION_PATH, RECORD_KEY
-from lakebed.operations.context import TableSchema, WriteContext, group_writer, schema_for_write
-from lakebed.operations.prepare import prepare
+from lakebed.engine.base import Rows
+from lakebed.operations.context import WriteContext
+from lakebed.operations.pipeline import RowsVerb, run
+from lakebed.operations.placement import Placed, RowMatch, TaskRows, Write, placed
 from lakebed.operations.result import WriteResult
-from lakebed.operations.transaction import StageTimes
-from lakebed.operations.upsert import (
-    KeyedWrite,
-    admitted_rows,
-    checked_statuses,
-    finish,
-    transaction,
-    write_buckets,
-)
-from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.base import Storage
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, to_batch
-
-# Bytes that the open files of one task may hold back together before the largest is closed.
-_OPEN_BYTES = 256 << 20
+from lakebed.operations.upsert import admitted_rows
 
 
 def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
     """Write all rows to new file groups, in the session's sort mode. Keys are not looked at.
 
-    On a bucket table rows go to their buckets; a bucket that has a file group already takes them in beside its rows.
+    Where the index hashes keys, rows go to their file groups; one that is there already takes them in beside its rows.
     """
-    times = StageTimes()
-    kind = KeyedWrite("INSERT", "none", context.settings.combine_before_insert)
-    rows = admitted_rows(context, data, kind)
-    with transaction(context, "BULK_INSERT") as tx:
-        tx.begin()
-        tx.inflight()
-        times.mark("begin")
-        snapshot = tx.snapshot()
-        schema = schema_for_write(context, snapshot, rows)
-        prepared = prepare(context, rows, schema)
-        if isinstance(context.index, BucketIndex):
-            statuses = write_buckets(context, snapshot, schema, tx.instant, prepared, kind)
-        else:
-            statuses = write_unplanned(context, snapshot, schema, tx.instant, prepared, kind.combine)
-        times.mark("write")
-        return finish(context, tx, statuses, schema.avro, times)
+    match = RowMatch("none", context.settings.combine_before_insert)
+    rows = admitted_rows(context, data, "INSERT", match)
+    return run(context, BulkInsert(operation="BULK_INSERT", match=match, rows=rows, unique=False))
 
 
-def write_unplanned(
-    context: WriteContext, snapshot: Snapshot, schema: TableSchema, instant: str, prepared: Rows, combine: bool
-) -> list[WriteStatus]:
-    """Each task writes what it has, one open file a partition path."""
-    engine, mode = context.engine, context.settings.sort_mode
-    if mode == "NONE" and context.config.sorts_by_key:
-        mode = "PARTITION_SORT"
-    if combine:
-        prepared = combine_by_key(engine, prepared, context.rules)
-    if mode != "NONE":
-        scope = "table" if mode == "GLOBAL_SORT" else "task"
-        prepared = engine.sort(prepared, [PARTITION_PATH, RECORD_KEY], scope)
-    writer = group_writer(context, snapshot, schema, instant, PlannedTargets(()), combine=False)
-    written = engine.map(prepared, BulkWriter(writer, sorted=mode != "NONE"), STATUS_SCHEMA)
-    return checked_statuses(engine.collect(written))
+@dataclass(frozen=True, kw_only=True)
+class BulkInsert(RowsVerb):
+    """Rows are not brought together by file group unless the index hashes them."""
 
-
-@dataclass(frozen=True, slots=True)
-class BulkWriter:
-    """The row function of a bulk insert: any batches in, one status a file out."""
-
-    to: GroupWriter
-    sorted: bool
-
-    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-        files = _OpenFiles(self.to, self.to.storage, task, keep_open=not self.sorted)
-        try:
-            for batch in batches:
-                for partition, part in by_partition(batch):
-                    files.write(partition, part)
-            yield to_batch(files.close())
-        except LakebedError as error:
-            files.abort()
-            yield to_batch([WriteStatus("", error=error.to_json())])
-        except BaseException:
-            files.abort()
-            raise
-
-
-class _OpenFiles:
-    """The files a task has open, by partition path."""
-
-    def __init__(self, to: GroupWriter, storage: Storage, task: Task, *, keep_open: bool) -> None:
-        self._to = to
-        self._storage = storage
-        self._task = task
-        self._keep_open = keep_open
-        self._open: dict[str, FileWriter] = {}
-        self._numbers: dict[str, int] = {}
-        self._done: list[WriteStatus] = []
-
-    def write(self, partition: str, rows: pa.RecordBatch) -> None:
-        if not self._keep_open:
-            for other in [p for p in self._open if p != partition]:
-                self._finish(other)
-        checked = self._to.intake.checked(iter([rows]), self._task)
-        incoming = self._to.intake.split(pa.Table.from_batches(checked))
-        for keys, data in incoming.alive_batches():
-            self._append(partition, with_meta(data, keys, self._to.format, self._to.instant, partition, self._task))
-        if len(self._open) > 1 and sum(w.size for w in self._open.values()) > _OPEN_BYTES:
-            self._finish(max(self._open, key=lambda p: self._open[p].size))
-
-    def _append(self, partition: str, coming: pa.RecordBatch) -> None:
-        """Write rows, going on to a further file group whenever the file is full."""
-        while coming.num_rows:
-            writer = self._open.get(partition) or self._new(partition)
-            self._open[partition] = writer
-            fits = writer.room(self._to.max_file_size, coming)
-            if fits:
-                writer.write(coming.slice(0, fits), new_keys=None)
-                coming = coming.slice(fits)
-            else:
-                self._finish(partition)
-
-    def _new(self, partition: str) -> FileWriter:
-        if partition not in self._numbers:
-            self._to.path_check.require(partition)
-            write_partition_metadata(self._storage, partition, self._to.instant)
-        n = self._numbers[partition] = self._numbers.get(partition, -1) + 1
-        file_id = new_file_id(self._to.instant, partition, self._task.partition, n=n)
-        return FileWriter(
-            self._storage,
-            self._to.format,
-            self._to.instant,
-            partition,
-            file_id,
-            self._task,
-            "CREATE",
-            self._to.format.bloom(),
-        )
-
-    def _finish(self, partition: str) -> None:
-        writer = self._open.pop(partition)
-        size = writer.close()
-        self._done.append(
-            WriteStatus(
-                partition,
-                writer.file_id,
-                path=writer.path,
-                rows_in=writer.rows,
-                num_writes=writer.rows,
-                num_inserts=writer.rows,
-                file_size=size,
-                millis=writer.millis,
-                ranges=writer.ranges,
-                **writer.told_changes(),
-            )
-        )
-
-    def close(self) -> list[WriteStatus]:
-        for partition in list(self._open):
-            self._finish(partition)
-        return self._done
-
-    def abort(self) -> None:
-        for writer in self._open.values():
-            writer.abort()
-
-
-def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """A batch split by partition path, rows in their order."""
-    if batch.num_rows == 0:
-        return
-    encoded = batch.column(PARTITION_PATH).dictionary_encode()
-    if len(encoded.dictionary) == 1:
-        yield encoded.dictionary[0].as_py(), batch
-        return
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0))
-    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
-        yield encoded.dictionary[int(codes[order[start]])].as_py(), batch.take(pa.array(order[start:end]))
+    def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
+        if write.context.index.key_hash is not None:
+            return placed(write, prepared)
+        return nullcontext(TaskRows(write, prepared))

@@ -14,20 +14,13 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.partition_checks import PathCheck
-from lakebed.handles.file_writer import FileFormat
-from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.merge_file import OnMatch
-from lakebed.handles.targets import Targets
 from lakebed.index.base import Index
-from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
 from lakebed.index.inference import check_requested
-from lakebed.index.registry import check_same_index, index_of, make_index, recorded_index
-from lakebed.merge.incoming import Intake
+from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
-from lakebed.schema.arrow import normal_type, normalise, with_meta
-from lakebed.schema.avro import arrow_to_avro, avro_with_meta
+from lakebed.schema.arrow import normal_type, normalise
+from lakebed.schema.avro import arrow_to_avro
 from lakebed.schema.evolution import is_promotion, reconcile
 from lakebed.schema.kept_values import may_lose
 from lakebed.schema.spark import spark_type
@@ -35,7 +28,6 @@ from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
-from lakebed.upkeep.action_records import columns_with_stats
 
 
 @dataclass(frozen=True)
@@ -64,8 +56,8 @@ class WriteContext:
 
     @cached_property
     def keys(self) -> KeyGenerator:
-        said = self.options.table
-        return table_keys(self.opened, said.timestamp, said.partition_types)
+        options = self.options.table
+        return table_keys(self.opened, options.timestamp, options.partition_types)
 
     @cached_property
     def path_check(self) -> PathCheck:
@@ -75,37 +67,18 @@ class WriteContext:
     def index(self) -> Index:
         """The table's own index; one that the options name has to be the same."""
         recorded = recorded_index(self.config.index_settings)
-        asked = requested_index(self.options, self.config.key_fields, recorded)
-        if asked is None:
+        named = job_index(self.options.index, self.config.key_fields, recorded)
+        if named is None:
             return index_of(self.opened)
         if recorded is None:
-            check_requested(self.opened, asked)
+            check_requested(self.opened, named)
         else:
-            check_same_index(index_of(self.opened), asked)
-        return asked
+            check_same_index(index_of(self.opened), named)
+        return named
 
     @cached_property
     def rules(self) -> MergeRules:
-        c = self.config
-        return MergeRules.of(c.merge_mode, c.ordering_fields, c.delete_field, c.delete_marker)
-
-
-def requested_index(options: Options, key_fields: Sequence[str], recorded: Index | None) -> Index | None:
-    """The index that a job's options name, or None. What they leave open is as the table has it, else as Hudi has."""
-    said = options.index
-    if said.type is None or said.type == "auto":
-        return None
-    buckets, fields = said.buckets, said.fields
-    if said.type == BucketIndex.name:
-        known = recorded if isinstance(recorded, BucketIndex) else BucketIndex(HUDI_BUCKETS)
-        buckets, fields = buckets or known.buckets, fields or known.fields
-    return make_index(
-        said.type,
-        key_fields=key_fields,
-        buckets=buckets,
-        fields=fields or (),
-        update_partition_path=said.update_partition,
-    )
+        return MergeRules.of_table(self.config)
 
 
 @dataclass(frozen=True)
@@ -252,50 +225,6 @@ def _other_type(context: WriteContext, what: str, name: str, stored: pa.DataType
         f"the {what} column {name!r} of table {context.config.name!r} is {stored}, the data has it as {given}",
         hint=f"cast it to {stored}",
         context={"column": name, "role": what, "table": str(stored), "data": str(given)},
-    )
-
-
-def group_writer(
-    context: WriteContext,
-    snapshot: Snapshot,
-    schema: TableSchema,
-    instant: str,
-    targets: Targets,
-    *,
-    on_match: OnMatch = "keys",
-    combine: bool = True,
-    all_deletes: bool = False,
-    known_partitions: frozenset[str] = frozenset(),
-) -> GroupWriter:
-    """The row function of this write, ready to be sent to tasks."""
-    settings = context.settings
-    indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
-    format_ = FileFormat(
-        with_meta(schema.data),
-        avro_with_meta(schema.avro),
-        settings,
-        context.config.populate_meta_fields,
-        tuple(columns_with_stats(snapshot.storage, snapshot.config, schema.data, settings)),
-        indexes.fields if indexes else None,
-        context.config.sorts_by_key,
-    )
-    return GroupWriter(
-        storage=context.storage,
-        instant=instant,
-        format=format_,
-        intake=Intake(
-            schema=schema.data,
-            rules=context.rules,
-            combine=combine,
-            all_deletes=all_deletes,
-            memory=settings.memory,
-            auto_keys=instant if context.keys.auto_keys and not all_deletes else None,
-        ),
-        targets=targets,
-        on_match=on_match,
-        max_file_size=settings.max_file_size,
-        known_partitions=known_partitions,
-        path_check=context.path_check,
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -9,12 +12,9 @@ import pyarrow as pa
 from lakebed.engine.base import Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
-from lakebed.index.bucket import BucketIndex
 from lakebed.index.locations import BooleanLiteral
-from lakebed.index.record import RecordIndex
 from lakebed.model import DELETE, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY
-from lakebed.operations.admission import admit, file_groups_in_clustering, refuse_clustered
-from lakebed.operations.assign import Assignment, assign, distinct_values
+from lakebed.operations.admission import admit
 from lakebed.operations.context import (
     TableSchema,
     WriteContext,
@@ -25,27 +25,15 @@ from lakebed.operations.context import (
     table_schema,
 )
 from lakebed.operations.locations import NamePart
-from lakebed.operations.plan import plan_of_assignment
+from lakebed.operations.pipeline import Verb, run
+from lakebed.operations.placement import Placed, RowMatch, TaggedRows, Write
 from lakebed.operations.prepare import derive_keys
 from lakebed.operations.result import WriteResult
-from lakebed.operations.transaction import StageTimes
-from lakebed.operations.upsert import (
-    KeyedWrite,
-    finish,
-    plan_keyed_write,
-    transaction,
-    write_assigned,
-    write_buckets,
-    write_located,
-)
-from lakebed.operations.workload_profile import encode_profile
 from lakebed.read.lookup_keys import is_keys, wanted_keys
 from lakebed.read.scan import Scan
-from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.write_status import WriteStatus
 
-_DELETE = KeyedWrite("DELETE", "keys", True)
+_DELETES = RowMatch("keys", deletes=True)
 
 
 def delete(context: WriteContext, what: Any) -> WriteResult:
@@ -53,118 +41,105 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
 
     Keys without their partition columns are looked for in every partition, and every hit goes.
     """
-    snapshot = context.opened
     admit(context, "delete")
+    return run(context, _verb(context, what))
+
+
+def _verb(context: WriteContext, what: Any) -> Verb:
+    snapshot, engine = context.opened, context.engine
     if isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute"):
-        return _delete_located(context, snapshot, _by_predicate(context, snapshot, what))
+        if not context.config.populate_meta_fields:
+            keyed_by_meta(context, "delete")
+        verb = DeleteWhere(condition=what)
+        verb.stored_rows(context, snapshot).parsed_filter()  # one that means nothing is refused before the write begins
+        return verb
     keyed_by_meta(context, "delete")
     if is_keys(what):
-        return _delete_located(context, snapshot, _by_key_text(context, snapshot, wanted_keys(snapshot, what).texts))
-    rows = context.engine.rows(what)
-    present = context.engine.schema(rows)
+        texts = wanted_keys(snapshot, what).texts
+        if texts.null_count:
+            raise InvalidOption("a key to delete is null", hint="leave null keys out")
+        return DeleteKeys(keys=engine.from_arrow(pa.table({RECORD_KEY: texts})))
+    rows = engine.rows(what)
+    present = engine.schema(rows)
     check_key_types(context, snapshot.schema, incoming_schema(present))
     missing = [f for f in context.keys.partition_fields if f not in present.names]
     if missing:
-        keys = context.engine.derive(rows, {RECORD_KEY: context.keys.record_key}, keep=[])
-        return _delete_located(context, snapshot, _by_keys(context, snapshot, keys))
+        return DeleteKeys(keys=engine.derive(rows, {RECORD_KEY: context.keys.record_key}, keep=[]))
     require_columns(context, present, ordering=False)
-    return _delete_keyed(context, snapshot, rows, present)
+    return DeleteRows(rows=rows)
 
 
-def _delete_keyed(context: WriteContext, snapshot: Snapshot, rows: Rows, present: pa.Schema) -> WriteResult:
-    """Rows that name key and partition: found by the index, like an upsert."""
-    times = StageTimes()
-    prepared = derive_keys(context, rows, present, keep=[])
-    by_bucket = isinstance(context.index, BucketIndex)
-    if not by_bucket:
+@dataclass(frozen=True, kw_only=True)
+class _Delete(Verb):
+    operation: str = "DELETE"
+    match: RowMatch = _DELETES
+    unique: bool = False
+
+    def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+        return table_schema(context, snapshot, snapshot.schema)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteRows(_Delete):
+    """Rows that name key and partition path: found by the index, like those of an upsert."""
+
+    rows: Rows
+
+    def prepare(self, write: Write) -> Rows:
+        context = write.context
+        prepared = derive_keys(context, self.rows, context.engine.schema(self.rows), keep=[])
+        if context.index.key_hash is not None:
+            return prepared
         # marked already: a global index then deletes a key where it lives instead of moving it
-        prepared = context.engine.derive(prepared, {DELETE: BooleanLiteral(True)})
-    if file_groups_in_clustering(snapshot):
-        schema = unchanged_schema(context, snapshot)
-        refuse_clustered(snapshot, plan_keyed_write(context, snapshot, prepared, schema, _DELETE))
-    with transaction(context, "DELETE") as tx:
-        tx.begin()
-        times.mark("begin")
-        snapshot = tx.snapshot()
-        schema = unchanged_schema(context, snapshot)
-        if by_bucket:
-            tx.inflight()
-            statuses = write_buckets(context, snapshot, schema, tx.instant, prepared, _DELETE)
-        else:
-            statuses = write_located(context, snapshot, schema, tx, prepared, _DELETE, times)
-        times.mark("write")
-        return finish(context, tx, statuses, schema.avro, times)
+        return context.engine.derive(prepared, {DELETE: BooleanLiteral(True)})
 
 
-def _delete_located(context: WriteContext, snapshot: Snapshot, located: Rows) -> WriteResult:
-    """Rows whose file is known already: no index, one shuffle by file group."""
-    times = StageTimes()
-    engine = context.engine
-    held = engine.persist(located)
-    try:
-        if file_groups_in_clustering(snapshot):
-            refuse_clustered(
-                snapshot, plan_of_assignment(context, snapshot, _groups(context, snapshot, held, ""), "DELETE")
-            )
-        with transaction(context, "DELETE") as tx:
-            tx.begin()
-            times.mark("begin")
-            current = tx.snapshot()
-            schema = unchanged_schema(context, current)
-            plan = _groups(context, snapshot, held, tx.instant)
-            tx.inflight(encode_profile(context, "DELETE", plan))
-            times.mark("tag")
-            statuses: list[WriteStatus] = []
-            if plan.groups:
-                statuses = write_assigned(context, snapshot, schema, tx.instant, held, plan, _DELETE)
-            times.mark("write")
-            tx.read_at(snapshot)
-            return finish(context, tx, statuses, schema.avro, times)
-    finally:
-        engine.release(held)
+@dataclass(frozen=True, kw_only=True)
+class _DeleteLocated(_Delete):
+    """Stored rows, with their place: nothing is asked of the index any more."""
+
+    @contextmanager
+    def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
+        engine = write.context.engine
+        held = engine.persist(prepared)
+        try:
+            yield TaggedRows(write, held)
+        finally:
+            engine.release(held)
 
 
-def _groups(context: WriteContext, snapshot: Snapshot, located: Rows, instant: str) -> Assignment:
-    profile = context.engine.aggregate(located, [PARTITION_PATH, FILE_ID])
-    partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
-    files = snapshot.base_files(partitions, groups_of_ids(ids))
-    return assign(profile, files, instant=instant, record_size=1.0, settings=context.settings)
+@dataclass(frozen=True, kw_only=True)
+class DeleteKeys(_DeleteLocated):
+    """Keys, wherever they are."""
+
+    keys: Rows
+
+    def prepare(self, write: Write) -> Rows:
+        """Every place of these keys over all partition paths: from the index, or from the key column of all base files,
+        joined."""
+        engine, snapshot = write.context.engine, write.snapshot
+        located = write.context.index.locate(self.keys, snapshot, engine)
+        if located is not None:
+            return located
+        stored = engine.read_columns(snapshot, snapshot.base_files(), [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+        places = engine.derive(stored, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
+        return engine.join(places, engine.distinct(self.keys), [RECORD_KEY], "inner")
 
 
-def unchanged_schema(context: WriteContext, snapshot: Snapshot) -> TableSchema:
-    return table_schema(context, snapshot, snapshot.schema)
+@dataclass(frozen=True, kw_only=True)
+class DeleteWhere(_DeleteLocated):
+    """Every stored row that a condition holds for."""
+
+    condition: Any
+
+    def prepare(self, write: Write) -> Rows:
+        engine, scan = write.context.engine, self.stored_rows(write.context, write.snapshot)
+        found = engine.rows(scan.to_spark() if engine.is_distributed else scan.to_arrow())
+        return engine.derive(found, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
+
+    def stored_rows(self, context: WriteContext, snapshot: Snapshot) -> Scan:
+        columns = [RECORD_KEY, PARTITION_PATH, FILE_NAME]
+        return Scan(snapshot, columns=columns, filter=self.condition, spark=getattr(context.engine, "spark", None))
 
 
 _PLACE: dict[str, RowExpression] = {FILE_ID: NamePart(FILE_NAME, 0), INSTANT: NamePart(FILE_NAME, 2)}
-
-
-def _by_predicate(context: WriteContext, snapshot: Snapshot, predicate: Any) -> Rows:
-    """Key and place of every stored row that the predicate holds for."""
-    if not context.config.populate_meta_fields:
-        keyed_by_meta(context, "delete")
-    scan = Scan(snapshot, columns=[RECORD_KEY, PARTITION_PATH, FILE_NAME], filter=predicate, spark=_spark(context))
-    found = context.engine.rows(scan.to_spark() if context.engine.is_distributed else scan.to_arrow())
-    return context.engine.derive(found, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
-
-
-def _by_keys(context: WriteContext, snapshot: Snapshot, keys: Rows) -> Rows:
-    """Every place of these keys, over all partitions: from the record index of writes, or the key column of all base
-    files, joined."""
-    engine, index = context.engine, context.index
-    indexed = index.located(keys, snapshot, engine) if isinstance(index, RecordIndex) else None
-    if indexed is not None:
-        return indexed
-    files = snapshot.base_files()
-    stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
-    placed = engine.derive(stored, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
-    return engine.join(placed, engine.distinct(keys), [RECORD_KEY], "inner")
-
-
-def _by_key_text(context: WriteContext, snapshot: Snapshot, keys: pa.Array) -> Rows:
-    if keys.null_count:
-        raise InvalidOption("a key to delete is null", hint="leave null keys out")
-    return _by_keys(context, snapshot, context.engine.from_arrow(pa.table({RECORD_KEY: keys})))
-
-
-def _spark(context: WriteContext) -> Any:
-    return getattr(context.engine, "spark", None)

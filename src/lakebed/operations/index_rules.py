@@ -9,7 +9,6 @@ import pyarrow as pa
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index
-from lakebed.index.record import RecordIndex
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.expression_indexes import FIRST_VERSION, ExpressionIndex
 from lakebed.metadata.kinds.index_names import IndexName
@@ -21,9 +20,7 @@ from lakebed.timeline.table_config import TableConfig
 def check_new_indexes(wanted: Sequence[IndexName], config: TableConfig, schema: pa.Schema, index: Index) -> None:
     """Raise `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for an index that the table cannot have, with
     the ones it has and the others that are `wanted`. `index` is the one that writes use."""
-    there = {*config.metadata_partitions, *(name.partition for name in wanted)}
-    if isinstance(index, RecordIndex):
-        there.add(RECORD_INDEX)
+    there = {*config.metadata_partitions, *(name.partition for name in (*wanted, *index.metadata_indexes))}
     for name in wanted:
         if name.partition == RECORD_INDEX:
             _check_record_index(name, config, index)

@@ -11,7 +11,7 @@ from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine, to_arrow_table
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
-from lakebed.index.bucket import HUDI_BUCKETS, BucketIndex
+from lakebed.index.registry import job_index
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.create import create
@@ -66,12 +66,12 @@ def session_engine(spark: Any | None) -> Engine:
 
 def check_verb(options: Options, verb: str) -> None:
     """Raise `InvalidOption` where the options name another operation than the verb that they were given to."""
-    said = options.given.get(OPERATION, verb).strip().lower()
-    if said != verb:
+    named = options.given.get(OPERATION, verb).strip().lower()
+    if named != verb:
         raise InvalidOption(
-            f"{OPERATION}={said} contradicts the {verb} that was called",
-            hint=f"leave the option out, or call {_CALLS.get(said, 'lakebed.write')}",
-            context={"option": OPERATION, "given": said, "verb": verb},
+            f"{OPERATION}={named} contradicts the {verb} that was called",
+            hint=f"leave the option out, or call {_CALLS.get(named, 'lakebed.write')}",
+            context={"option": OPERATION, "given": named, "verb": verb},
         )
 
 
@@ -139,19 +139,19 @@ def _default_operation(config: TableConfig) -> str:
 
 
 def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableConfig:
-    said = job.index
+    options = job.index
     rows = engine.rows(df)
     schema = engine.schema(rows)
     return create(
         storage,
         schema,
         settings=job.table,
-        index=said.type or "simple",
-        buckets=said.buckets or (HUDI_BUCKETS if said.type == BucketIndex.name else None),
-        hash_fields=said.fields or (),
-        update_partition_path=said.update_partition,
+        index=job_index(options, job.table.key_fields or ()) or options.type or "simple",
+        buckets=options.buckets,
+        hash_fields=options.fields or (),
+        update_partition_path=options.update_partition,
         properties={},
-        profile=lambda: profile_of(schema, job.table, said, engine, rows),
+        profile=lambda: profile_of(schema, job.table, options, engine, rows),
     )
 
 

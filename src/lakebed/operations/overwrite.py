@@ -3,81 +3,92 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.config.features import check_write
 from lakebed.engine.base import Rows
 from lakebed.errors import InvalidOption, InvalidRecord
-from lakebed.handles.record_size import SAMPLE_ROWS, from_commits, from_sample
-from lakebed.handles.targets import BucketTargets
-from lakebed.index.bucket import BucketIndex
-from lakebed.index.record import RecordIndex
-from lakebed.index.simple import GlobalSimpleIndex
-from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action
+from lakebed.index.base import Hashed
+from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action, path_in
 from lakebed.operations.admission import admit, file_groups_in_clustering
-from lakebed.operations.assign import assign
-from lakebed.operations.context import TableSchema, WriteContext, group_writer, schema_for_write
-from lakebed.operations.locations import NO_LOCATION
-from lakebed.operations.prepare import prepare
+from lakebed.operations.context import TableSchema, WriteContext
+from lakebed.operations.pipeline import RowsVerb, Verb, run
+from lakebed.operations.placement import NoRows, Placed, RowMatch, Write
 from lakebed.operations.result import WriteResult
-from lakebed.operations.transaction import StageTimes, Transaction
-from lakebed.operations.upsert import (
-    KeyedWrite,
-    admitted_rows,
-    finish,
-    groups_of_buckets,
-    has_keys,
-    run_writer,
-    transaction,
-)
-from lakebed.operations.workload_profile import encode_profile
+from lakebed.operations.upsert import admitted_rows
+from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import encode_requested_replace
 from lakebed.upkeep.write_status import WriteStatus
 
 Scope = Literal["partitions", "table"]
+_NO_LOOKUP = RowMatch("none")
+_OPERATIONS: Mapping[Scope, str] = {"partitions": "INSERT_OVERWRITE", "table": "INSERT_OVERWRITE_TABLE"}
 
 
 def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partitions") -> WriteResult:
     """Write the rows to new file groups and replace all old ones of the partitions written, or of the whole table."""
     if scope not in ("partitions", "table"):
         raise InvalidOption(f"insert_overwrite has no scope {scope!r}", hint='use "partitions" or "table"')
-    times = StageTimes()
-    operation = "INSERT_OVERWRITE_TABLE" if scope == "table" else "INSERT_OVERWRITE"
-    kind = KeyedWrite("INSERT", "none", context.settings.combine_before_insert)
-    rows = admitted_rows(context, data, kind)
+    match = RowMatch("none", context.settings.combine_before_insert)
+    rows = admitted_rows(context, data, "INSERT", match)
     for partition in context.settings.overwrite_partitions:
         context.path_check.require(partition)
-    with transaction(context, operation, Action.REPLACECOMMIT, unique=True) as tx:
-        tx.begin(encode_requested_replace(None))
-        times.mark("begin")
-        snapshot = tx.snapshot()
-        refuse_replacing_clustered(snapshot, None if scope == "table" else ())
-        schema = schema_for_write(context, snapshot, rows)
-        prepared = prepare(context, rows, schema)
-        if isinstance(context.index, BucketIndex):
-            tx.inflight()
-            statuses = _overwrite_buckets(context, snapshot, schema, tx.instant, prepared, kind)
-        else:
-            statuses = _overwrite_planned(context, snapshot, schema, tx, prepared, kind, whole=scope == "table")
-        times.mark("write")
-        written = {s.partition for s in statuses if s.path is not None} | set(context.settings.overwrite_partitions)
-        replaced = replaced_file_ids(snapshot, None if scope == "table" else written)
-        return finish(context, tx, statuses, schema.avro, times, replaced)
+    return run(context, InsertOverwrite(operation=_OPERATIONS[scope], match=match, rows=rows, scope=scope))
 
 
-def _refuse_keys_elsewhere(context: WriteContext, snapshot: Snapshot, keys: Rows) -> None:
+@dataclass(frozen=True, kw_only=True)
+class InsertOverwrite(RowsVerb):
+    """Rows that replace what the partitions written, or the table, hold."""
+
+    scope: Scope
+    action: Action = Action.REPLACECOMMIT
+    request: bytes = encode_requested_replace(None)
+    anew: bool = True
+
+    def prepare(self, write: Write) -> Rows:
+        refuse_replacing_clustered(write.snapshot, None if self.scope == "table" else ())
+        return super().prepare(write)
+
+    @contextmanager
+    def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
+        context = write.context
+        keyed = context.config.populate_meta_fields and not context.keys.auto_keys
+        if not (context.index.is_global and keyed and self.scope == "partitions"):
+            with super().place(write, prepared) as rows:
+                yield rows
+            return
+        engine = context.engine
+        held = engine.persist(prepared)
+        try:
+            _refuse_keys_elsewhere(write, engine.derive(held, {}, keep=[RECORD_KEY, PARTITION_PATH]))
+            with super().place(write, held) as rows:
+                yield rows
+        finally:
+            engine.release(held)
+
+    def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
+        written = {s.partition for s in statuses if s.path is not None}
+        written |= set(write.context.settings.overwrite_partitions)
+        return replaced_file_ids(write.snapshot, None if self.scope == "table" else written)
+
+
+def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
     """Under a global index a key stands once in the table: a row whose key lives in a partition path that is not
     overwritten would be its second."""
-    engine, index = context.engine, context.index
+    context, engine = write.context, write.context.engine
     overwritten = set(engine.aggregate(keys, [PARTITION_PATH]).column(PARTITION_PATH).to_pylist())
     overwritten |= set(context.settings.overwrite_partitions)
-    if isinstance(index, GlobalSimpleIndex | RecordIndex):
-        index = index.without_moves()
-    tagged = engine.persist(index.tag(keys, snapshot, engine, context.rules))
+    answer = context.index.without_moves().place(keys, write.snapshot, engine)
+    if isinstance(answer, Hashed):
+        return
+    tagged = engine.persist(answer.rows)
     try:
         places = engine.aggregate(tagged, [PARTITION_PATH, FILE_ID])
     finally:
@@ -94,64 +105,37 @@ def _refuse_keys_elsewhere(context: WriteContext, snapshot: Snapshot, keys: Rows
         )
 
 
-def _overwrite_buckets(
-    context: WriteContext, snapshot: Snapshot, schema: TableSchema, instant: str, prepared: Rows, kind: KeyedWrite
-) -> list[WriteStatus]:
-    index = context.index
-    assert isinstance(index, BucketIndex)
-    writer = group_writer(
-        context, snapshot, schema, instant, BucketTargets(instant, {}), on_match="none", combine=kind.combine
-    )
-    return run_writer(context, prepared, writer, groups=groups_of_buckets(context, index))
-
-
-def _overwrite_planned(
-    context: WriteContext,
-    snapshot: Snapshot,
-    schema: TableSchema,
-    tx: Transaction,
-    prepared: Rows,
-    kind: KeyedWrite,
-    *,
-    whole: bool,
-) -> list[WriteStatus]:
-    engine = context.engine
-    located = engine.persist(engine.derive(prepared, NO_LOCATION))
-    try:
-        if context.index.is_global and has_keys(context) and not whole:
-            _refuse_keys_elsewhere(context, snapshot, engine.derive(located, {}, keep=[RECORD_KEY, PARTITION_PATH]))
-        size = from_commits(snapshot, context.settings)
-        if size is None:
-            sample = engine.collect(engine.head(located, SAMPLE_ROWS))
-            size = from_sample(sample.drop_columns(list(NO_LOCATION)), context.settings)
-        profile = engine.aggregate(located, [PARTITION_PATH, FILE_ID])
-        plan = assign(
-            profile, (), instant=tx.instant, record_size=size, settings=context.settings, fill_small_files=False
-        )
-        tx.inflight(encode_profile(context, tx.operation, plan))
-        routed = engine.route(located, plan.updates, plan.inserts)
-        writer = group_writer(
-            context, snapshot, schema, tx.instant, plan.targets, on_match="none", combine=kind.combine
-        )
-        return run_writer(context, routed, writer, groups=max(1, len(plan.groups)))
-    finally:
-        engine.release(located)
-
-
 def delete_partitions(context: WriteContext, partitions: Sequence[str]) -> WriteResult:
     """Replace every file group of the partitions by nothing. `*` in a path stands for any text."""
-    times = StageTimes()
-    snapshot = context.opened
     admit(context, "delete_partition")
-    chosen = match_partitions(partitions, snapshot.partitions())
-    refuse_replacing_clustered(snapshot, chosen)
-    with transaction(context, "DELETE_PARTITION", Action.REPLACECOMMIT) as tx:
-        tx.begin(encode_requested_replace("DELETE_PARTITION"))
-        tx.inflight()
-        times.mark("begin")
-        snapshot = tx.snapshot()
-        replaced = replaced_file_ids(snapshot, set(chosen))
-        return finish(context, tx, [], snapshot.avro_schema, times, replaced)
+    chosen = match_partitions(partitions, context.opened.partitions())
+    refuse_replacing_clustered(context.opened, chosen)
+    return run(context, DeletePartitions(partitions=tuple(chosen)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletePartitions(Verb):
+    """A write without rows."""
+
+    partitions: tuple[str, ...]
+    operation: str = "DELETE_PARTITION"
+    match: RowMatch = _NO_LOOKUP
+    action: Action = Action.REPLACECOMMIT
+    request: bytes = encode_requested_replace("DELETE_PARTITION")
+    unique: bool = False
+    anew: bool = True
+
+    def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+        return TableSchema(snapshot.schema, snapshot.avro_schema)
+
+    def prepare(self, write: Write) -> Rows:
+        return None
+
+    def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
+        return nullcontext(NoRows(write))
+
+    def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
+        return replaced_file_ids(write.snapshot, set(self.partitions))
 
 
 def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list[str]:
@@ -188,10 +172,5 @@ def refuse_replacing_clustered(snapshot: Snapshot, partitions: Sequence[str] | N
     clustered = file_groups_in_clustering(snapshot)
     met = sorted(k for k in clustered if partitions is None or k[0] in partitions)
     if met:
-        from lakebed.config.features import check_write
-        from lakebed.slices.facts import table_features
-
-        name = "/".join(filter(None, met[0]))
-        check_write(
-            snapshot.config.properties, table_features(snapshot, updated_in_clustering=name), "insert_overwrite"
-        )
+        features = table_features(snapshot, updated_in_clustering=path_in(*met[0]))
+        check_write(snapshot.config.properties, features, "insert_overwrite")

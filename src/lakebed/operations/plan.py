@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lakebed.engine.base import Rows
 from lakebed.engine.groups import GROUP
-from lakebed.index.bucket import BucketIndex
+from lakebed.index.base import Hashed
 from lakebed.index.costs import TaggingCosts
 from lakebed.model import PARTITION_PATH, BaseFile
-from lakebed.operations.assign import Assignment, distinct_values
+from lakebed.operations.assign import Assignment
 from lakebed.operations.context import WriteContext
 from lakebed.operations.tagging_costs import tagging_costs
 from lakebed.slices.snapshot import Snapshot
@@ -116,20 +116,25 @@ def plan_of_assignment(context: WriteContext, snapshot: Snapshot, assignment: As
     return WritePlan(operation, context.index.explain(), context.engine.name, files, tagging=tagging)
 
 
-def plan_of_buckets(context: WriteContext, snapshot: Snapshot, prepared: Rows, operation: str) -> WritePlan:
-    """Rows counted by bucket; which of them are updates shows only when the file is merged."""
-    index = context.index
-    assert isinstance(index, BucketIndex)
+def plan_of_hashed(
+    context: WriteContext, snapshot: Snapshot, prepared: Rows, hashed: Hashed, operation: str
+) -> WritePlan:
+    """Rows counted by file group; which of them are updates shows only when the file is merged."""
     counted = context.engine.aggregate(prepared, [PARTITION_PATH, GROUP])
-    existing = index.bucket_map(snapshot, *distinct_values(counted, PARTITION_PATH, GROUP))
-    files = tuple(_bucket_files(counted.to_pylist(), existing))
+    files = tuple(_hashed_files(counted.to_pylist(), hashed.existing))
     note = "file groups are found while the write runs; no data file is read to tag"
     tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
-    return WritePlan(operation, index.explain(), context.engine.name, files, note, tagging)
+    return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging)
 
 
-def _bucket_files(
-    counted: Iterable[dict[str, Any]], existing: dict[tuple[str, int], BaseFile]
+def plan_of_tasks(context: WriteContext, operation: str) -> WritePlan:
+    """Every task opens file groups of its own: how many is known when it has run."""
+    note = "every task writes its rows to new file groups; no key is looked up"
+    return WritePlan(operation, context.index.explain(), context.engine.name, (), note)
+
+
+def _hashed_files(
+    counted: Iterable[dict[str, Any]], existing: Mapping[tuple[str, int], BaseFile]
 ) -> Iterable[PlannedFile]:
     for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP] or 0)):
         base = existing.get((row[PARTITION_PATH], row[GROUP]))

@@ -1,4 +1,4 @@
-"""The first stage of a write: record key, partition path and, for hashing indexes, the bucket of every row."""
+"""The first stage of a write: record key and partition path of every row, and its file group where keys are hashed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from lakebed.engine.base import Rows
 from lakebed.engine.groups import GROUP
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.record_keys import SingleKey
-from lakebed.index.bucket import BucketIndex
 from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext
 
 
 def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
-    """Key, partition path (and bucket) in front of the columns that go into the files."""
+    """Key, partition path (and number of the file group) in front of the columns that go into the files."""
     present = context.engine.schema(rows)
     wanted = set(schema.data.names)
     extra = {IS_DELETED_COLUMN, context.config.delete_field}
@@ -50,6 +49,7 @@ def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Seq
         RECORD_KEY: context.keys.record_key,
         PARTITION_PATH: context.keys.partition_path,
     }
-    if isinstance(context.index, BucketIndex):
-        columns[GROUP] = context.index.group_expression(context.keys, present)
+    key_hash = context.index.key_hash
+    if key_hash is not None:
+        columns[GROUP] = key_hash.group_column(context.keys, present)
     return context.engine.derive(rows, columns, keep=keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,6 +103,20 @@ class WriteResult:
         head = "".join(f"<th>{name}</th>" for name in cells)
         row = "".join(f"<td>{value}</td>" for value in cells.values())
         return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table>"
+
+
+@dataclass
+class StageTimes:
+    """Seconds spent in each stage of a write, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=time.monotonic)
+
+    def mark(self, stage: str) -> None:
+        """Ends a stage: the time since the last mark is its."""
+        now = time.monotonic()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
 
 
 def _size(n: float) -> str:

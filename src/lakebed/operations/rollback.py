@@ -72,11 +72,13 @@ def roll_back_dead_writers(
     config: TableConfig,
     timeline: Timeline,
     clock: InstantClock,
-    still_mine: Callable[[], bool] = lambda: True,
+    still_mine: Callable[[], bool],
+    forget: Callable[[str], None],
 ) -> list[str]:
     """Roll back every pending write whose writer is dead, and finish rollbacks that were cut off. Lock held.
 
-    Gives the instants that were rolled back; the caller reloads the timeline when there are any.
+    `forget` is called with each instant before it is taken off the timeline. Gives the instants that were rolled back;
+    the caller reloads the timeline when there are any.
     """
     undone: list[str] = []
     others: set[str] = set()
@@ -84,7 +86,7 @@ def roll_back_dead_writers(
         if pending.action is not Action.ROLLBACK:
             continue
         if is_dead(storage, pending.time):
-            undone.append(_finish_rollback(storage, config, timeline, pending, clock))
+            undone.append(_finish_rollback(storage, config, timeline, pending, clock, forget))
         else:
             others.add(rollback_target(_plan_of(timeline, pending)))
     for pending in timeline.pending:
@@ -93,7 +95,7 @@ def roll_back_dead_writers(
         if is_plan_of_clustering(timeline, pending):
             continue
         if is_dead(storage, pending.time):
-            roll_back(storage, config, timeline, pending, clock, still_mine)
+            roll_back(storage, config, timeline, pending, clock, still_mine, forget)
             undone.append(pending.time)
     return undone
 
@@ -110,6 +112,7 @@ def roll_back(
     target: Instant,
     clock: InstantClock,
     still_mine: Callable[[], bool] = lambda: True,
+    forget: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Undo one pending write, on the timeline as real Hudi does it. Lock held: raises `CommitConflict` where it was
     lost, since the target may have completed by now. From the plan on others see what is going on, and finish it."""
@@ -127,12 +130,17 @@ def roll_back(
                 f"the table lock was lost before instant {target.time} of a dead writer could be rolled back",
                 hint="another writer took it after it expired; run the write again",
             )
-        _execute(storage, config, timeline, target, instant, files, clock)
+        _execute(storage, config, timeline, target, instant, files, clock, forget)
     remove_heartbeat(storage, instant)
 
 
 def _finish_rollback(
-    storage: Storage, config: TableConfig, timeline: Timeline, rollback: Instant, clock: InstantClock
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    rollback: Instant,
+    clock: InstantClock,
+    forget: Callable[[str], None],
 ) -> str:
     """Run a rollback that was cut off again, from its plan; gives the instant it undoes."""
     plan = timeline.plan(rollback)
@@ -145,7 +153,7 @@ def _finish_rollback(
     with Heartbeat(storage, rollback.time, uuid.uuid4().hex):
         if rollback.state is State.REQUESTED:
             TimelineWriter(storage, config).inflight(Action.ROLLBACK, rollback.time)
-        _execute(storage, config, timeline, target, rollback.time, files, clock)
+        _execute(storage, config, timeline, target, rollback.time, files, clock, forget)
     remove_heartbeat(storage, rollback.time)
     return undone
 
@@ -200,11 +208,13 @@ def _execute(
     instant: str,
     files: list[str],
     clock: InstantClock,
+    forget: Callable[[str], None],
 ) -> None:
     started = time.monotonic()
     deleted = [path for path in files if storage.delete(path)]
     if config.metadata_partitions or config.metadata_partitions_inflight:
         MetadataWriter(storage, config, timeline).roll_back(target.time, instant)
+    forget(target.time)
     writer = TimelineWriter(storage, config)
     writer.remove_pending(target)
     millis = int((time.monotonic() - started) * 1000)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError, StorageError, UnsupportedFeature
+from lakebed.index.base import Index
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import WRITER_ID, Action, CommitMetadata, Instant, State
 from lakebed.operations.leftovers import sweep
@@ -43,8 +43,8 @@ from lakebed.upkeep.write_status import WriteStatus
 class Transaction:
     """A write between its requested and its completed instant.
 
-    The lock is held while it begins and while it commits, never in between. `writer_id` goes into the commit, so that
-    an answer in doubt can be settled by reading back.
+    The lock is held while it begins and while it commits, never in between. `snapshot` is the table as it was when the
+    write began. `writer_id` goes into the commit, so that an answer in doubt can be settled by reading back.
     """
 
     storage: Storage
@@ -52,8 +52,8 @@ class Transaction:
     action: Action
     operation: str
     settings: WriteSettings
-    by_bucket: bool = False
-    engine: Engine | None = None
+    engine: Engine
+    index: Index
     unique: Uniqueness = "nowhere"
     instant: str = ""
     timeline: Timeline = field(init=False)
@@ -62,7 +62,8 @@ class Transaction:
     _heartbeat: Heartbeat | None = None
     _started: StartedAt | None = None
     _clock: InstantClock = field(init=False)
-    _view: Snapshot = field(init=False)
+    _held: Lock = field(init=False)
+    snapshot: Snapshot = field(init=False)
 
     def __post_init__(self) -> None:
         self._clock = InstantClock(self.config.timezone)
@@ -70,38 +71,48 @@ class Transaction:
     def _lock(self) -> Lock:
         return default_lock(self.storage, wait_seconds=self.settings.lock_wait_seconds)
 
-    def begin(self, request: bytes = b"") -> None:
-        """Roll back what dead writers left, take an instant, show it as requested, start the heartbeat."""
+    @contextmanager
+    def begin(self) -> Generator[None]:
+        """Roll back what dead writers left. The lock is held during the block, where the metadata table is prepared and
+        the write is requested."""
         with self._lock() as lock:
             self.config = load_table_config(self.storage)
             self.timeline = without_refused_rollbacks(self.storage, self.config, self._load())
             self.rolled_back = roll_back_dead_writers(
-                self.storage, self.config, self.timeline, self._clock, lock.still_mine
+                self.storage, self.config, self.timeline, self._clock, lock.still_mine, self._forget
             )
             if self.rolled_back:
                 self.timeline = self._load()
-            with suppress(StorageError, FileNotFoundError):  # litter can wait for the next writer
+            with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
                 sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
-            self._view = self._metadata_upkeep(self.timeline, lock).prepare()
-            self.config = self._view.config
-            self.instant = self._clock.next(after=self._greatest_time())
-            self._started = StartedAt.of(self.timeline)
-            heartbeat = self._heartbeat = Heartbeat(
-                self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
-            )
-            heartbeat.start()
-            TimelineWriter(self.storage, self.config).request(self.action, self.instant, request)
+            self._held = lock
+            yield
             self._refuse_lost(lock, "begin")
+
+    def prepare_metadata(self) -> None:
+        """Build what the table's metadata table lacks, compact and clean what is due there."""
+        self.snapshot = self._metadata_upkeep(self.timeline, self._held).prepare()
+        self.config = self.snapshot.config
+
+    def request(self, body: bytes = b"") -> None:
+        """Take an instant, start the heartbeat, show the write as requested."""
+        self.instant = self._clock.next(after=self._greatest_time())
+        self._started = StartedAt.of(self.timeline)
+        heartbeat = self._heartbeat = Heartbeat(
+            self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
+        )
+        heartbeat.start()
+        TimelineWriter(self.storage, self.config).request(self.action, self.instant, body)
+
+    def _forget(self, instant: str) -> None:
+        """Tell the index that an instant is undone."""
+        self.index.rollback(instant, Snapshot(self.storage, self.config, self.timeline))
 
     def _greatest_time(self) -> str:
         """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
         one, and where clocks differ that may be what comes next here. Undoing this write would take their files."""
-        metadata = self._view.metadata if self.config.metadata_partitions else None
+        metadata = self.snapshot.metadata if self.config.metadata_partitions else None
         return max(self.timeline.greatest_time, metadata.slices.timeline.greatest_time if metadata else "")
-
-    def read_at(self, snapshot: Snapshot) -> None:
-        """Say that the write was planned on an older snapshot: what was committed since then counts as concurrent."""
-        self._started = StartedAt.of(snapshot.timeline)
 
     def inflight(self, profile: bytes = b"") -> None:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
@@ -111,15 +122,12 @@ class Transaction:
         self,
         statuses: Sequence[WriteStatus],
         schema: str,
-        replaced: Mapping[str, tuple[str, ...]] | None = None,
-        before_complete: Callable[[], None] = lambda: None,
+        replaced: Mapping[str, tuple[str, ...]],
     ) -> Instant:
-        """Check for conflicts and make the write visible. Raises `CommitConflict` with nothing visible.
-
-        `before_complete` runs under the lock when nothing stands in the way any more: the index's own update.
-        """
-        metadata = self._metadata(statuses, schema, replaced or {})
-        touched = TouchedFiles.of(metadata, by_bucket=self.by_bucket)
+        """Check for conflicts, tell the index and the metadata table, and make the write visible. Raises
+        `CommitConflict` with nothing visible."""
+        metadata = self._metadata(statuses, schema, replaced)
+        touched = TouchedFiles.of(metadata, by_bucket=self.index.key_hash is not None)
         with self._lock() as lock:
             timeline = self._load()
             self._check_still_pending(timeline)
@@ -129,8 +137,8 @@ class Transaction:
             others = timeline.commits_metadata(commits_since(timeline, self._started))
             check_unique(self.storage, statuses, others, self.unique)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
-            before_complete()
             self.config = load_table_config(self.storage)
+            self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline))
             self._metadata_upkeep(timeline, lock).tell(self.instant, metadata, statuses)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
@@ -182,9 +190,10 @@ class Transaction:
             timeline = self._load()
             mine = next((i for i in timeline.pending if i.time == self.instant), None)
             if mine is not None:
-                roll_back(self.storage, self.config, timeline, mine, self._clock)
+                roll_back(self.storage, self.config, timeline, mine, self._clock, forget=self._forget)
             elif not timeline.is_completed(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
+                self._forget(self.instant)
                 MetadataWriter(self.storage, self.config, timeline).take_off(self.instant)
                 delete_data_files(self.storage, files_named(self.storage, self.instant), self.instant)
                 delete_markers(self.storage, self.instant)
@@ -216,10 +225,6 @@ class Transaction:
             replaced=dict(replaced),
             extra=extra,
         )
-
-    def snapshot(self) -> Snapshot:
-        """The table as it was when this write began."""
-        return self._view
 
     def _metadata_upkeep(self, timeline: Timeline, lock: Lock) -> MetadataUpkeep:
         return MetadataUpkeep(self.storage, self.config, timeline, self.settings, self.engine, lock.still_mine)
@@ -261,7 +266,7 @@ class Transaction:
         return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
 
     def _tidy(self, metadata: CommitMetadata) -> None:
-        """The commit stands: whatever fails from here on is only litter, which later writers remove."""
+        """The commit stands: whatever fails from here on is only leftovers, which later writers remove."""
         with suppress(Exception):
             lost = self._unnamed(metadata)
             delete_markers(self.storage, self.instant)
@@ -278,17 +283,3 @@ class Transaction:
     def _remove_heartbeat(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.remove()
-
-
-@dataclass
-class StageTimes:
-    """Seconds spent in each stage of a write, in order."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    _last: float = field(default_factory=time.monotonic)
-
-    def mark(self, stage: str) -> None:
-        """Ends a stage: the time since the last mark is its."""
-        now = time.monotonic()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
-        self._last = now

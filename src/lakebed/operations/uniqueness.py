@@ -30,7 +30,7 @@ _BASE = ".parquet"
 
 def uniqueness_of(index: Index) -> Uniqueness:
     """Under an index that hashes keys to file groups two writers of one key always meet in its file group."""
-    if index.hashes_to_groups:
+    if index.key_hash is not None:
         return "nowhere"
     return "table" if index.is_global else "partition"
 

@@ -149,7 +149,7 @@ class Changes(Scan):
         commits = self.range
         view, slices = _slices(self._newest, commits)
         self._snapshot = view
-        predicate = _in_commits(self._predicate(), commits)
+        predicate = _in_commits(self.parsed_filter(), commits)
         return plan_scan(view, predicate, self._wanted(), slices=slices, shown=self._newest, reads=self._reads)
 
     @property

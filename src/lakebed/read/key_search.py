@@ -79,7 +79,7 @@ class KeySearch:
         bucketed = bucket_layout(self.snapshot.config, table_columns(self.snapshot))
         if bucketed is None:
             return self._by_statistics(slices)
-        numbers = set(bucketed[0].buckets_of(self.keys).to_pylist())
+        numbers = set(bucketed[0].groups_of(self.keys).to_pylist())
         return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
 
     def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:

@@ -68,7 +68,7 @@ class Scan:
         return self._plan()
 
     def _plan(self) -> ScanPlan:
-        return plan_scan(self._snapshot, self._predicate(), self._wanted(), query=self._query, reads=self._reads)
+        return plan_scan(self._snapshot, self.parsed_filter(), self._wanted(), query=self._query, reads=self._reads)
 
     def _wanted(self) -> list[str] | None:
         if not self._meta:
@@ -94,7 +94,8 @@ class Scan:
         twin._conditions = (*self._conditions, *conditions)
         return twin
 
-    def _predicate(self) -> Predicate | None:
+    def parsed_filter(self) -> Predicate | None:
+        """The filter as it is understood; raises `InvalidOption` for one that means nothing."""
         given = None if self._filter is None else parse_filter(self._filter, self.available, zone=self._zone())
         return combine(given, self._conditions)
 

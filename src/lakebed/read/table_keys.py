@@ -9,7 +9,7 @@ from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal
-from lakebed.index.bucket import BucketIndex
+from lakebed.index.base import KeyHash
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.read.pruning import BucketLayout, PartitionLayout
@@ -90,18 +90,19 @@ def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
     return isinstance(part, TimestampPart) and part.settings.output_zone is not None and pa.types.is_integer(type_)
 
 
-def bucket_layout(config: TableConfig, schema: pa.Schema) -> tuple[BucketIndex, BucketLayout] | None:
-    """The table's recorded bucket index and how keys fall into it; None where it records another index or none."""
-    if not config.key_fields or config.index_settings.get("type") != BucketIndex.name or _known_keys(config) is None:
+def bucket_layout(config: TableConfig, schema: pa.Schema) -> tuple[KeyHash, BucketLayout] | None:
+    """The hash of the table's recorded index and how keys fall into file groups by it; None where it records an index
+    that looks keys up, or none."""
+    if not config.key_fields or _known_keys(config) is None:
         return None
-    index = recorded_index(config.index_settings)
-    if not isinstance(index, BucketIndex):
+    index = recorded_index(config.index_settings, missing_ok=True)
+    key_hash = None if index is None else index.resolved(config.key_fields).key_hash
+    if key_hash is None:
         return None
-    index = index.resolved(config.key_fields)
     encodings = key_encodings(config)
 
     def key_texts(rows: pa.Table) -> pa.Array:
         return pa.concat_arrays([keys.key_text_of(rows) for keys in encodings])
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
-    return index, BucketLayout(tuple(config.key_fields), index.fields, types, key_texts, index.buckets_of)
+    return key_hash, BucketLayout(tuple(config.key_fields), key_hash.fields, types, key_texts, key_hash.groups_of)

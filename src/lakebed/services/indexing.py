@@ -11,8 +11,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.expressions.index_functions import ZONE
-from lakebed.index.record import RecordIndex
-from lakebed.index.registry import index_of
+from lakebed.index.registry import index_of, recorded_index
 from lakebed.metadata.kinds.expression_indexes import (
     KINDS,
     ExpressionIndex,
@@ -185,7 +184,8 @@ def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
         )
     if partition != RECORD_INDEX:
         return
-    if config.index_settings.get("type") == RecordIndex.name:
+    index = recorded_index(config.index_settings, missing_ok=True)
+    if index is not None and any(name.partition == partition for name in index.metadata_indexes):
         raise InvalidOption(
             f"writes to table {config.name!r} go by its record index",
             hint="Tell it another index first: t.indexes.adopt('global_simple').",

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +20,7 @@ from lakebed.slices.listing import FileGroups
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
+from lakebed.timeline.table_config import TableConfig
 
 INSTANT = "20240102030405006"
 
@@ -31,7 +30,7 @@ class StoredTable:
     """Stands in for a `Snapshot`: files are real, the timeline is one commit."""
 
     storage: Storage
-    config: Any
+    config: TableConfig
     files: list[BaseFile] = field(default_factory=list)
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
 
@@ -89,13 +88,16 @@ def _stored_table(
     meta_fields: bool = True,
     metadata_partitions: Iterable[str] = (),
 ) -> StoredTable:
-    config = SimpleNamespace(
-        name="trips",
-        key_fields=tuple(key_fields),
-        partition_fields=tuple(partition_fields),
-        populate_meta_fields=meta_fields,
-        metadata_partitions=tuple(metadata_partitions),
-        index_settings=dict(settings or {}),
+    config = TableConfig(
+        {
+            "hoodie.table.name": "trips",
+            "hoodie.table.version": "9",
+            "hoodie.table.recordkey.fields": ",".join(key_fields),
+            "hoodie.table.partition.fields": ",".join(partition_fields),
+            "hoodie.populate.meta.fields": str(meta_fields).lower(),
+            "hoodie.table.metadata.partitions": ",".join(metadata_partitions),
+            **{f"lakebed.index.{name}": value for name, value in (settings or {}).items()},
+        }
     )
     return StoredTable(open_storage(f"memory://{uuid.uuid4().hex}"), config)
 

@@ -6,16 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakebed.engine.groups import GROUP
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import IndexInconsistent, InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
 from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
-from lakebed.index import base
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
-from lakebed.merge.rules import MergeRules
-from lakebed.model import FILE_ID
 
 NewTable = Callable[..., Any]
 INSTANT = "20240102030405006"
@@ -28,20 +26,20 @@ def _id(bucket: int, partition: str = "eu") -> str:
 def test_it_is_an_index() -> None:
     index = BucketIndex(4, ("id",))
     assert isinstance(index, Index)
-    assert (index.hashes_to_groups, index.is_global) == (True, False)
+    assert (index.key_hash, index.is_global) == (index, False)
     assert "hash of id modulo 4" in index.explain()
 
 
-def test_group_expression_is_hudis_bucket_of_the_key() -> None:
+def test_group_column_is_hudis_bucket_of_the_key() -> None:
     keys = key_generator(KeyGeneratorSpec("COMPLEX", ("id", "code")))
     batch = pa.record_batch({"code": ["1", "2", None], "id": ["a", "b,x:1", ""], "v": [1, 2, 3]})
     index = BucketIndex(4, ("id",)).resolved(["id", "code"])
     text = keys.record_key.arrow(batch)
-    expression = index.group_expression(keys, batch.schema)
+    expression = index.group_column(keys, batch.schema)
     assert expression.arrow(batch).to_pylist() == bucket_ids(text, ["id"], 4).tolist()
-    assert index.buckets_of(text).equals(expression.arrow(batch))
+    assert index.groups_of(text).equals(expression.arrow(batch))
     with pytest.raises(SchemaConflict, match="code"):
-        index.group_expression(keys, pa.schema([("id", pa.string())]))
+        index.group_column(keys, pa.schema([("id", pa.string())]))
 
 
 def test_map_of_buckets(new_table: NewTable) -> None:
@@ -87,18 +85,21 @@ def test_ids_that_are_no_buckets_of_the_table_are_named(new_table: NewTable) -> 
     assert "adopt('simple')" in caught.value.hint
 
 
-def test_tag_by_hash_of_the_stored_key(new_table: NewTable) -> None:
+def test_rows_are_placed_by_the_hash_alone(new_table: NewTable) -> None:
     table = new_table()
-    keys = [f"k{i}" for i in range(50)]
-    numbers = bucket_ids(pa.array(keys), ["key"], 4)
-    files = {n: table.add("eu", pa.table({"key": ["x"]}), file_id=_id(n)) for n in (0, 2)}
-    rows = pa.table({"_hoodie_record_key": keys, "_hoodie_partition_path": ["eu"] * 49 + ["us"], "v": range(50)})
+    files = {n: table.add("eu", pa.table({"key": ["x"]}), file_id=_id(n)) for n in (0, 1, 2)}
+    table.add("us", pa.table({"key": ["x"]}), file_id=_id(1))
+    rows = pa.table({"_hoodie_partition_path": ["eu", "eu", "asia"], GROUP: pa.array([0, 2, 1], pa.int32())})
     engine = LocalEngine()
-    tagged = engine.collect(BucketIndex(4, ("key",)).tag(engine.from_arrow(rows), table, engine, MergeRules()))
-    expected = [files[n].file_id if n in files else None for n in numbers]
-    assert tagged.column(FILE_ID).to_pylist() == [*expected[:49], None]
-    assert tagged.column(base.INSTANT).to_pylist() == [e and INSTANT for e in [*expected[:49], None]]
-    assert tagged.select(rows.column_names).equals(rows)
+    placed = BucketIndex(4, ("key",)).place(engine.from_arrow(rows), table, engine)
+    assert placed.existing["eu", 0] == files[0]
+    assert placed.existing["eu", 2] == files[2]
+    assert {partition for partition, _ in placed.existing} == {"eu"}
+
+
+def test_the_number_of_a_stored_key_is_hudis_bucket() -> None:
+    keys = pa.array([f"k{i}" for i in range(50)])
+    assert BucketIndex(4, ("key",)).groups_of(keys).to_pylist() == list(bucket_ids(keys, ["key"], 4))
 
 
 def test_settings_that_cannot_be() -> None:

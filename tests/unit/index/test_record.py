@@ -19,6 +19,7 @@ from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
+from tagged_rows import tagged_rows
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("ts", pa.int64())])
 
@@ -71,7 +72,7 @@ def test_a_table_that_lacks_it(index: str, caplog: pytest.LogCaptureFixture) -> 
     engine = LocalEngine()
     chosen = make_index(index, key_fields=("id",))
     for _ in range(2):
-        tagged = engine.collect(chosen.tag(engine.rows(incoming("a", "z")), snapshot, engine, MergeRules()))
+        tagged = engine.collect(tagged_rows(chosen, incoming("a", "z"), snapshot, engine))
         assert [v is None for v in tagged.column(FILE_ID).to_pylist()] == [False, True]
     assert [r.getMessage() for r in caplog.records if "no record index yet" in r.getMessage()] == [
         caplog.records[-1].getMessage()
@@ -93,7 +94,7 @@ def test_only_the_file_groups_of_the_keys_are_opened() -> None:
     storage.reset()
     engine = LocalEngine()
     keys = ["k3", "k7", "new"]
-    RecordIndex().tag(engine.rows(incoming(*keys)), snapshot, engine, MergeRules())
+    tagged_rows(RecordIndex(), incoming(*keys), snapshot, engine)
     touched = {f"record-index-{n:04d}-0" for n in file_group(pa.array(keys), groups).tolist()}
     opened = {path.rpartition("/")[2].lstrip(".").partition("_")[0] for path in storage.opened}
     assert opened <= touched
@@ -110,7 +111,7 @@ def test_a_key_that_moves_reads_its_old_file_group_alone() -> None:
     index = index_of(snapshot)
     engine = LocalEngine()
     rows = pa.concat_tables([incoming("eu1", region="us"), incoming("us1", region="us")])
-    tagged = engine.collect(index.tag(engine.rows(rows), snapshot, engine, MergeRules(("ts",)))).to_pylist()
+    tagged = engine.collect(tagged_rows(index, rows, snapshot, engine, MergeRules(("ts",)))).to_pylist()
     places = {(r[RECORD_KEY], r[PARTITION_PATH], r[FILE_ID] is None, r[DELETE]) for r in tagged}
     assert places == {("eu1", "us", True, False), ("eu1", "eu", False, True), ("us1", "us", False, False)}
     assert {p.partition("/")[0] for p in storage.opened if p.endswith(".parquet")} == {"eu"}

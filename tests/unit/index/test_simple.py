@@ -16,6 +16,7 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, INSTANT
+from tagged_rows import tagged_rows
 
 COMMIT_TIME = MergeRules()
 EVENT_TIME = MergeRules(("ts",))
@@ -54,7 +55,7 @@ def _incoming(rows: list[tuple[str, str, int, int, bool]]) -> pa.Table:
 
 
 def _tag(index: Any, table: Any, rows: pa.Table, rules: MergeRules = COMMIT_TIME) -> list[dict[str, Any]]:
-    tagged = ENGINE.collect(index.tag(ENGINE.from_arrow(rows), table, ENGINE, rules))
+    tagged = ENGINE.collect(tagged_rows(index, rows, table, ENGINE, rules))
     assert tagged.schema.field(FILE_ID).type == pa.string()
     assert tagged.schema.field(INSTANT).type == pa.string()
     for name in rows.column_names:

@@ -95,7 +95,7 @@ def test_extra_metadata_and_the_result(make: Make) -> None:
     assert last_commit(table).extra["_mine"] == "1"
     assert result.operation == "upsert"
     assert result.rows == 10
-    assert set(result.seconds) == {"begin", "tag", "write", "commit"}
+    assert set(result.seconds) == {"begin", "metadata", "tag", "write", "commit"}
     assert "10 inserted" in str(result)
     assert "10 inserted" not in result._repr_html_()
     assert json.loads(json.dumps(result.to_dict()))["files"] == list(result.files)

@@ -1,0 +1,138 @@
+"""The row function of a bulk insert: a task writes what it has to new file groups, one open file a partition path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.engine.base import Task
+from lakebed.errors import LakebedError
+from lakebed.format.file_names import new_file_id
+from lakebed.handles.file_writer import FileWriter, with_meta, write_partition_metadata
+from lakebed.handles.group_writer import GroupWriter
+from lakebed.model import PARTITION_PATH
+from lakebed.storage.base import Storage
+from lakebed.upkeep.write_status import WriteStatus, to_batch
+
+# Bytes that the open files of one task may hold back together before the largest is closed.
+_OPEN_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BulkWriter:
+    """Sent to the tasks: any batches in, one status a file out. `sorted`: rows of one partition path come together."""
+
+    to: GroupWriter
+    sorted: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        files = _OpenFiles(self.to, self.to.storage, task, keep_open=not self.sorted)
+        try:
+            for batch in batches:
+                for partition, part in by_partition(batch):
+                    files.write(partition, part)
+            yield to_batch(files.close())
+        except LakebedError as error:
+            files.abort()
+            yield to_batch([WriteStatus("", error=error.to_json())])
+        except BaseException:
+            files.abort()
+            raise
+
+
+class _OpenFiles:
+    """The files a task has open, by partition path."""
+
+    def __init__(self, to: GroupWriter, storage: Storage, task: Task, *, keep_open: bool) -> None:
+        self._to = to
+        self._storage = storage
+        self._task = task
+        self._keep_open = keep_open
+        self._open: dict[str, FileWriter] = {}
+        self._numbers: dict[str, int] = {}
+        self._done: list[WriteStatus] = []
+
+    def write(self, partition: str, rows: pa.RecordBatch) -> None:
+        if not self._keep_open:
+            for other in [p for p in self._open if p != partition]:
+                self._finish(other)
+        checked = self._to.intake.checked(iter([rows]), self._task)
+        incoming = self._to.intake.split(pa.Table.from_batches(checked))
+        for keys, data in incoming.alive_batches():
+            self._append(partition, with_meta(data, keys, self._to.format, self._to.instant, partition, self._task))
+        if len(self._open) > 1 and sum(w.size for w in self._open.values()) > _OPEN_BYTES:
+            self._finish(max(self._open, key=lambda p: self._open[p].size))
+
+    def _append(self, partition: str, coming: pa.RecordBatch) -> None:
+        """Write rows, going on to a further file group whenever the file is full."""
+        while coming.num_rows:
+            writer = self._open.get(partition) or self._new(partition)
+            self._open[partition] = writer
+            fits = writer.room(self._to.max_file_size, coming)
+            if fits:
+                writer.write(coming.slice(0, fits), new_keys=None)
+                coming = coming.slice(fits)
+            else:
+                self._finish(partition)
+
+    def _new(self, partition: str) -> FileWriter:
+        if partition not in self._numbers:
+            self._to.path_check.require(partition)
+            write_partition_metadata(self._storage, partition, self._to.instant)
+        n = self._numbers[partition] = self._numbers.get(partition, -1) + 1
+        file_id = new_file_id(self._to.instant, partition, self._task.partition, n=n)
+        return FileWriter(
+            self._storage,
+            self._to.format,
+            self._to.instant,
+            partition,
+            file_id,
+            self._task,
+            "CREATE",
+            self._to.format.bloom(),
+        )
+
+    def _finish(self, partition: str) -> None:
+        writer = self._open.pop(partition)
+        size = writer.close()
+        self._done.append(
+            WriteStatus(
+                partition,
+                writer.file_id,
+                path=writer.path,
+                rows_in=writer.rows,
+                num_writes=writer.rows,
+                num_inserts=writer.rows,
+                file_size=size,
+                millis=writer.millis,
+                ranges=writer.ranges,
+                **writer.told_changes(),
+            )
+        )
+
+    def close(self) -> list[WriteStatus]:
+        for partition in list(self._open):
+            self._finish(partition)
+        return self._done
+
+    def abort(self) -> None:
+        for writer in self._open.values():
+            writer.abort()
+
+
+def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """A batch split by partition path, rows in their order."""
+    if batch.num_rows == 0:
+        return
+    encoded = batch.column(PARTITION_PATH).dictionary_encode()
+    if len(encoded.dictionary) == 1:
+        yield encoded.dictionary[0].as_py(), batch
+        return
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0))
+    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
+        yield encoded.dictionary[int(codes[order[start]])].as_py(), batch.take(pa.array(order[start:end]))

@@ -1,0 +1,135 @@
+"""A write from top to bottom, for every verb: what differs, each `Verb` says."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from lakebed.engine.base import Rows
+from lakebed.model import Action
+from lakebed.operations.admission import file_groups_in_clustering, refuse_clustered
+from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
+from lakebed.operations.placement import Placed, RowMatch, Write, placed
+from lakebed.operations.plan import WritePlan
+from lakebed.operations.prepare import prepare
+from lakebed.operations.result import StageTimes, WriteResult
+from lakebed.operations.transaction import Transaction
+from lakebed.operations.uniqueness import uniqueness_of
+from lakebed.slices.snapshot import Snapshot
+from lakebed.upkeep.write_status import WriteStatus
+
+# Stands for the instant of a write that is planned and not run.
+_NO_INSTANT = "0" * 17
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb(ABC):
+    """What tells one kind of write from another.
+
+    `operation` is its name in the commit, `request` the body of its requested instant. `unique`: keys that it inserts
+    must not come from another writer as well. `anew`: its rows go to new file groups only.
+    """
+
+    operation: str
+    match: RowMatch
+    action: Action = Action.COMMIT
+    request: bytes = b""
+    unique: bool = True
+    anew: bool = False
+
+    @abstractmethod
+    def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+        """The table's schema after the write."""
+
+    @abstractmethod
+    def prepare(self, write: Write) -> Rows:
+        """The rows with their record key and partition path."""
+
+    def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
+        """The rows at their places."""
+        return placed(write, prepared)
+
+    def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
+        """File ids of the file groups that go, by partition path."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsVerb(Verb):
+    """A write of the caller's rows with all the table's columns."""
+
+    rows: Rows
+
+    def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+        return schema_for_write(context, snapshot, self.rows)
+
+    def prepare(self, write: Write) -> Rows:
+        return prepare(write.context, self.rows, write.schema)
+
+
+def run(context: WriteContext, verb: Verb) -> WriteResult:
+    """Run a write whose rows were admitted. What raises leaves nothing visible."""
+    times = StageTimes()
+    refuse_clustered_groups(context, verb)
+    with _transaction(context, verb) as tx:
+        with tx.begin():  # 1. begin: dead writers are rolled back, the instant is shown
+            times.mark("begin")
+            tx.prepare_metadata()
+            times.mark("metadata")
+            tx.request(verb.request)
+        times.mark("begin")
+        write = _write(context, verb, tx.snapshot, tx.instant)
+        prepared = verb.prepare(write)  # 2. prepare: record key, partition path
+        with verb.place(write, prepared) as rows:  # 3. place: the index says where rows go
+            layout = rows.assign()  # 4. assign: a file group for every row, the plan is complete
+            times.mark("tag")
+            tx.inflight(layout.profile())
+            statuses = layout.run()  # 5. write: one shuffle, a handle for each file group
+        times.mark("write")
+        replaced = verb.replaced(write, statuses)
+        done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
+        times.mark("commit")
+    return WriteResult.of(
+        tx.instant,
+        done.completion_time or tx.instant,
+        verb.operation.lower(),
+        statuses,
+        replaced_file_groups=sum(len(ids) for ids in replaced.values()),
+        seconds=times.seconds,
+        rolled_back=tuple(tx.rolled_back),
+    )
+
+
+def explain(context: WriteContext, verb: Verb) -> WritePlan:
+    """What the write would do, counted by a job of its own; nothing is written."""
+    write = _write(context, verb, context.opened, _NO_INSTANT)
+    with verb.place(write, verb.prepare(write)) as rows:
+        return rows.assign().plan()
+
+
+def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
+    """Refuse a write that would change a file group which a pending clustering rewrites, before it begins."""
+    rewrites = verb.match.looks_up or context.index.key_hash is not None
+    if rewrites and not verb.anew and file_groups_in_clustering(context.opened):
+        refuse_clustered(context.opened, explain(context, verb))
+
+
+def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) -> Write:
+    schema = verb.schema(context, snapshot)
+    return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.anew)
+
+
+def _transaction(context: WriteContext, verb: Verb) -> Transaction:
+    has_keys = context.config.populate_meta_fields and not context.keys.auto_keys
+    return Transaction(
+        context.storage,
+        context.config,
+        verb.action,
+        verb.operation,
+        context.settings,
+        engine=context.engine,
+        index=context.index,
+        unique=uniqueness_of(context.index) if verb.unique and has_keys else "nowhere",
+    )

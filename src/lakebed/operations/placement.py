@@ -1,0 +1,335 @@
+"""Where the rows of a write go, as the table's index says, and the rows brought there: three ways, one for each answer.
+
+- The index hashes keys: the file group is a column of the rows, one shuffle by it brings them together.
+- The index tags rows: file groups are assigned to what it did not find, then the rows are routed and shuffled.
+- Nobody looks for keys and every task may open files of its own (bulk insert): nothing is shuffled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakebed.engine.base import Rows
+from lakebed.engine.groups import distinct_values
+from lakebed.handles.bulk_writer import BulkWriter
+from lakebed.handles.file_writer import FileFormat
+from lakebed.handles.group_writer import GroupWriter
+from lakebed.handles.merge_file import OnMatch
+from lakebed.handles.record_size import SAMPLE_ROWS, from_commits, from_sample
+from lakebed.handles.targets import HashedTargets, PlannedTargets, Targets
+from lakebed.index.base import Hashed, Tagged
+from lakebed.merge.combine_stage import combine_by_key
+from lakebed.merge.incoming import Intake
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY
+from lakebed.operations.admission import file_groups_in_clustering
+from lakebed.operations.assign import Assignment, assign
+from lakebed.operations.context import TableSchema, WriteContext
+from lakebed.operations.locations import IS_NULL_FILE_ID, NO_LOCATION
+from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_hashed, plan_of_tasks
+from lakebed.operations.prepare import derivable
+from lakebed.operations.workload_profile import encode_profile
+from lakebed.schema.arrow import with_meta
+from lakebed.schema.avro import avro_with_meta
+from lakebed.slices.listing import groups_of_ids
+from lakebed.slices.snapshot import Snapshot
+from lakebed.upkeep.action_records import columns_with_stats
+from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table
+
+
+@dataclass(frozen=True, slots=True)
+class RowMatch:
+    """What happens where an incoming row meets a stored one, or another incoming one, of the same key.
+
+    The stored row is replaced by the merge rules ("keys"), left ("skip"), an error ("fail"), or nobody looks ("none", a
+    plain insert). `combine`: of several incoming rows one stays. `deletes`: the incoming rows hold keys alone, whose
+    stored rows go.
+    """
+
+    on_match: OnMatch
+    combine: bool = True
+    deletes: bool = False
+
+    @property
+    def looks_up(self) -> bool:
+        return self.on_match != "none"
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With `anew`
+    its rows go to new file groups only."""
+
+    context: WriteContext
+    snapshot: Snapshot
+    schema: TableSchema
+    operation: str
+    instant: str
+    match: RowMatch
+    anew: bool = False
+
+    def group_writer(self, targets: Targets, known_partitions: frozenset[str] = frozenset()) -> GroupWriter:
+        """The row function of this write, ready to be sent to tasks."""
+        context, settings = self.context, self.context.settings
+        config, storage = self.snapshot.config, self.snapshot.storage
+        indexes = KeyIndexes.of(storage, config)
+        format_ = FileFormat(
+            with_meta(self.schema.data),
+            avro_with_meta(self.schema.avro),
+            settings,
+            context.config.populate_meta_fields,
+            tuple(columns_with_stats(storage, config, self.schema.data, settings)),
+            indexes.fields if indexes else None,
+            context.config.sorts_by_key,
+        )
+        generated = context.keys.auto_keys and not self.match.deletes
+        intake = Intake(
+            schema=self.schema.data,
+            rules=context.rules,
+            combine=self.match.combine,
+            all_deletes=self.match.deletes,
+            memory=settings.memory,
+            auto_keys=self.instant if generated else None,
+        )
+        return GroupWriter(
+            storage=context.storage,
+            instant=self.instant,
+            format=format_,
+            intake=intake,
+            targets=targets,
+            on_match=self.match.on_match,
+            max_file_size=settings.max_file_size,
+            known_partitions=known_partitions,
+            path_check=context.path_check,
+        )
+
+    def run_grouped(self, rows: Rows, writer: GroupWriter, *, groups: int | None) -> list[WriteStatus]:
+        """One shuffle by group, and the writer on each; a group is a task of its own where their number is known."""
+        engine = self.context.engine
+        written = engine.group_map(
+            rows,
+            writer,
+            STATUS_SCHEMA,
+            groups=groups,
+            one_group_per_task=groups is not None,
+            derivable=derivable(self.context, engine.schema(rows)),
+        )
+        return checked_statuses(engine.collect(written))
+
+
+class Layout(Protocol):
+    """The complete plan of a write: it can be printed, shown on the timeline, and run."""
+
+    def plan(self) -> WritePlan: ...
+
+    def profile(self) -> bytes:
+        """The body of the inflight instant; empty where file groups are known at run time."""
+        ...
+
+    def run(self) -> list[WriteStatus]:
+        """Bring the rows to their file groups and write those."""
+        ...
+
+
+class Placed(Protocol):
+    """Rows with their place."""
+
+    def assign(self) -> Layout:
+        """Give a file group to the rows that have none."""
+        ...
+
+
+@contextmanager
+def placed(write: Write, prepared: Rows) -> Generator[Placed]:
+    """The rows at the places that the table's index gives them. What is held for them goes at the end of the block."""
+    context = write.context
+    if context.index.key_hash is not None:
+        yield HashedRows(write, prepared)
+        return
+    with _tagged(write, prepared) as tagged:
+        yield TaggedRows(write, tagged)
+
+
+@contextmanager
+def _tagged(write: Write, prepared: Rows) -> Generator[Rows]:
+    """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. They are evaluated
+    once."""
+    match, engine, index = write.match, write.context.engine, write.context.index
+    if match.looks_up and index.is_global and match.combine:
+        # rows of a delete hold keys, no ordering values: whichever stays says the same
+        prepared = combine_by_key(engine, prepared, MergeRules() if match.deletes else write.context.rules)
+    prepared = engine.persist(prepared)
+    tagged = engine.derive(prepared, NO_LOCATION)
+    if match.looks_up:
+        # a key that lives in another partition path is known all the same
+        index = index.without_moves() if match.on_match in ("skip", "fail") else index
+        answer = index.place(prepared, write.snapshot, engine)
+        assert isinstance(answer, Tagged)
+        tagged = answer.rows
+    if match.on_match == "skip":
+        tagged = engine.filter(tagged, IS_NULL_FILE_ID)
+    tagged = engine.persist(tagged)
+    try:
+        yield tagged
+    finally:
+        engine.release(tagged)
+        engine.release(prepared)
+
+
+@dataclass(frozen=True)
+class HashedRows:
+    """Rows whose file group is the number in their column `GROUP`: there is nothing to assign, and which file groups
+    are met is known only while the write runs."""
+
+    write: Write
+    rows: Rows
+
+    def assign(self) -> Layout:
+        return self
+
+    def plan(self) -> WritePlan:
+        return plan_of_hashed(
+            self.write.context, self.write.snapshot, self.rows, self._existing(), self.write.operation
+        )
+
+    def profile(self) -> bytes:
+        return b""
+
+    def run(self) -> list[WriteStatus]:
+        write, key_hash = self.write, self.write.context.index.key_hash
+        assert key_hash is not None
+        targets = HashedTargets(write.instant, {} if write.anew else dict(self._existing().existing))
+        # an unknown number of partition paths has so many groups each
+        groups = None if write.context.keys.partition_fields else key_hash.groups
+        return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)
+
+    def _existing(self) -> Hashed:
+        context = self.write.context
+        answer = context.index.place(self.rows, self.write.snapshot, context.engine)
+        assert isinstance(answer, Hashed)
+        return answer
+
+
+@dataclass(frozen=True)
+class TaggedRows:
+    """Rows that the index tagged, or whose place was known beforehand."""
+
+    write: Write
+    tagged: Rows
+
+    def assign(self) -> AssignedRows:
+        """Count rows by place and plan the file groups."""
+        write, context = self.write, self.write.context
+        profile = context.engine.aggregate(self.tagged, [PARTITION_PATH, FILE_ID])
+        partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
+        inserts = profile.column(FILE_ID).null_count > 0
+        small = context.settings.small_file_limit if inserts else 0
+        groups = groups_of_ids(ids, or_smaller_than=small)
+        plan = assign(
+            profile,
+            () if write.anew else write.snapshot.base_files(partitions, groups),
+            instant=write.instant,
+            record_size=self._record_size() if inserts else 1.0,
+            settings=context.settings,
+            avoid=file_groups_in_clustering(write.snapshot),
+            fill_small_files=not write.anew,
+        )
+        return AssignedRows(write, self.tagged, plan)
+
+    def _record_size(self) -> float:
+        """Mean bytes of a row in a file, by the last commits or else by some of the rows."""
+        context, engine = self.write.context, self.write.context.engine
+        size = from_commits(self.write.snapshot, context.settings)
+        if size is not None:
+            return size
+        names = set(self.write.schema.data.names)
+        sample = engine.collect(engine.head(self.tagged, SAMPLE_ROWS))
+        stored = [n for n in sample.column_names if n in names or n.startswith("_hoodie")]
+        return from_sample(sample.select(stored), context.settings)
+
+
+@dataclass(frozen=True)
+class AssignedRows:
+    """Tagged rows, and the file group of each place."""
+
+    write: Write
+    tagged: Rows
+    assignment: Assignment
+
+    def plan(self) -> WritePlan:
+        return plan_of_assignment(self.write.context, self.write.snapshot, self.assignment, self.write.operation)
+
+    def profile(self) -> bytes:
+        return encode_profile(self.write.context, self.write.operation, self.assignment)
+
+    def run(self) -> list[WriteStatus]:
+        write, groups = self.write, self.assignment.groups
+        if not groups:
+            return []
+        routed = write.context.engine.route(self.tagged, self.assignment.updates, self.assignment.inserts)
+        known = frozenset(g.partition for g in groups if g.target.base is not None)
+        return write.run_grouped(routed, write.group_writer(self.assignment.targets, known), groups=len(groups))
+
+
+@dataclass(frozen=True)
+class TaskRows:
+    """Rows that stay in the task they come in, sorted as the session asks; each task opens file groups of its own."""
+
+    write: Write
+    prepared: Rows
+
+    def assign(self) -> Layout:
+        return self
+
+    def plan(self) -> WritePlan:
+        return plan_of_tasks(self.write.context, self.write.operation)
+
+    def profile(self) -> bytes:
+        return b""
+
+    def run(self) -> list[WriteStatus]:
+        write, context, engine = self.write, self.write.context, self.write.context.engine
+        rows, mode = self.prepared, context.settings.sort_mode
+        if mode == "NONE" and context.config.sorts_by_key:
+            mode = "PARTITION_SORT"
+        if write.match.combine:
+            rows = combine_by_key(engine, rows, context.rules)
+        if mode != "NONE":
+            rows = engine.sort(rows, [PARTITION_PATH, RECORD_KEY], "table" if mode == "GLOBAL_SORT" else "task")
+        single = replace(write, match=replace(write.match, combine=False))
+        writer = BulkWriter(single.group_writer(PlannedTargets(())), sorted=mode != "NONE")
+        return checked_statuses(engine.collect(engine.map(rows, writer, STATUS_SCHEMA)))
+
+
+@dataclass(frozen=True)
+class NoRows:
+    """A write that brings none."""
+
+    write: Write
+
+    def assign(self) -> Layout:
+        return self
+
+    def plan(self) -> WritePlan:
+        return WritePlan(self.write.operation, self.write.context.index.explain(), self.write.context.engine.name, ())
+
+    def profile(self) -> bytes:
+        return b""
+
+    def run(self) -> list[WriteStatus]:
+        return []
+
+
+def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
+    """The tasks' statuses; raises the first error a task met in its rows."""
+    statuses = list(from_table(collected))
+    error = first_error(statuses)
+    if error is not None:
+        raise error
+    return statuses
