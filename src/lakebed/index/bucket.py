@@ -18,7 +18,7 @@ from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.format.file_names import BUCKET_ID, bucket_of_file_id
 from lakebed.format.hashes import bucket_ids, plain_strings
 from lakebed.merge.rules import MergeRules
-from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
+from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.slices.snapshot import Snapshot
 
 # What a file id has room for: eight digits.
@@ -112,16 +112,15 @@ class BucketIndex:
 
     def bucket_map(
         self, snapshot: Snapshot, partitions: Collection[str] | None = None, numbers: Collection[int] | None = None
-    ) -> dict[tuple[str, int], BaseFile]:
-        """The latest base file of every (partition path, bucket), in the given partitions or all; `numbers`: of these
+    ) -> dict[tuple[str, int], FileSlice]:
+        """The latest file slice of every (partition path, bucket), in the given partitions or all; `numbers`: of these
         buckets and maybe more.
 
         Raises `IndexInconsistent` where file ids are no bucket numbers of this index, or one of the buckets has two
         file groups.
         """
         slices = snapshot.file_slices(partitions, None if numbers is None else partial(_of_buckets, self, numbers))
-        numbered = {key: s.base_file for key, s in number_slices(slices, self.buckets).items()}
-        return {key: base for key, base in numbered.items() if base is not None}
+        return number_slices(slices, self.buckets)
 
     def buckets_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Bucket number (int32) of each stored key text."""
@@ -185,7 +184,7 @@ def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: int) -> In
 
 
 def _two_groups(one: FileSlice, other: FileSlice, number: int) -> IndexInconsistent:
-    first, second = (s.base_file.path if s.base_file else s.file_id for s in (one, other))
+    first, second = one.label, other.label
     return IndexInconsistent(
         f"bucket {number} of partition {one.partition!r} has two file groups: {first} and {second}",
         hint="a second bulk insert or two unguarded writers made them: read the partition, drop duplicate keys and"
@@ -194,12 +193,12 @@ def _two_groups(one: FileSlice, other: FileSlice, number: int) -> IndexInconsist
     )
 
 
-def _locations(groups: Mapping[tuple[str, int], BaseFile]) -> pa.Table:
+def _locations(groups: Mapping[tuple[str, int], FileSlice]) -> pa.Table:
     return pa.table(
         {
             "place": pa.array([f"{number}/{partition}" for partition, number in groups], pa.string()),
-            FILE_ID: pa.array([b.file_id for b in groups.values()], pa.string()),
-            INSTANT: pa.array([b.instant for b in groups.values()], pa.string()),
+            FILE_ID: pa.array([s.file_id for s in groups.values()], pa.string()),
+            INSTANT: pa.array([s.instant for s in groups.values()], pa.string()),
         }
     )
 

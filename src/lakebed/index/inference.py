@@ -14,21 +14,21 @@ import pyarrow as pa
 
 from lakebed.config.features import TableFacts, check_write
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
-from lakebed.format.base_file import read_base_file
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash, plain_strings
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex, number_slices
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
-from lakebed.model import RECORD_KEY, BaseFile
+from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.slices.reader import base_files_only
 from lakebed.slices.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 
 # More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
 _PLAUSIBLE = 1 << 16
-_SAMPLE_FILES = 32
+_SAMPLE_SLICES = 32
 _SAMPLE_KEYS = 4096
 # Hash fields are tried in every combination up to this many key fields, beyond it one by one and all together.
 _COMBINED_FIELDS = 6
@@ -38,10 +38,10 @@ _ADOPT = "t.indexes.adopt('bucket', buckets=..., fields=[...]) or t.indexes.adop
 
 
 @dataclass(frozen=True, slots=True)
-class SampledFile:
-    """A base file, the bucket number in its file id, and some of its record keys."""
+class SampledSlice:
+    """A file slice by its label, the bucket number in its file id, and some of its record keys."""
 
-    path: str
+    label: str
     bucket: int
     keys: pa.Array
 
@@ -103,7 +103,7 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
 
 
 def fitting_buckets(
-    files: Sequence[SampledFile], key_fields: Sequence[str], highest: int, limit: int = _PLAUSIBLE
+    files: Sequence[SampledSlice], key_fields: Sequence[str], highest: int, limit: int = _PLAUSIBLE
 ) -> list[BucketIndex]:
     """Every bucket index (hash fields, count up to `limit`) that puts all sampled keys where they are.
 
@@ -127,15 +127,16 @@ def fitting_buckets(
     return found
 
 
-def sample_files(snapshot: Snapshot) -> list[SampledFile]:
-    """The first keys of some of the latest base files, spread over the table; their ids must be bucket numbers."""
-    files = snapshot.base_files()
-    step = max(1, len(files) // _SAMPLE_FILES)
-    sampled: list[SampledFile] = []
-    for file in files[::step][:_SAMPLE_FILES]:
-        parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(stored_keys(snapshot, file, _SAMPLE_KEYS), 1)]
+def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
+    """The first keys of some of the latest file slices, spread over the table; their ids must be bucket numbers. Keys
+    in base files tell enough: log files are left aside."""
+    slices = base_files_only(snapshot.file_slices())
+    step = max(1, len(slices) // _SAMPLE_SLICES)
+    sampled: list[SampledSlice] = []
+    for file_slice in slices[::step][:_SAMPLE_SLICES]:
+        parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(stored_keys(snapshot, file_slice, _SAMPLE_KEYS), 1)]
         keys = parts[0] if parts else pa.array([], pa.string())
-        sampled.append(SampledFile(file.path, _number(file), keys))
+        sampled.append(SampledSlice(file_slice.label, _number(file_slice), keys))
     return sampled
 
 
@@ -180,42 +181,42 @@ def adopt(
             context={"feature": "no meta fields"},
         )
     number_slices(snapshot.file_slices(), index.buckets)
-    for file in snapshot.base_files():
-        for keys in stored_keys(snapshot, file):
-            _check_keys(SampledFile(file.path, _number(file), keys), index)
+    for file_slice in base_files_only(snapshot.file_slices()):
+        for keys in stored_keys(snapshot, file_slice):
+            _check_keys(SampledSlice(file_slice.label, _number(file_slice), keys), index)
     return index
 
 
 def _check_sample(snapshot: Snapshot, index: BucketIndex) -> None:
     number_slices(snapshot.file_slices(), index.buckets)
     if snapshot.config.populate_meta_fields:
-        for sampled in sample_files(snapshot):
+        for sampled in sample_slices(snapshot):
             _check_keys(sampled, index)
 
 
-def _check_keys(file: SampledFile, index: BucketIndex) -> None:
-    """`IndexInconsistent` naming the first of these keys of a base file that does not hash to its bucket."""
-    numbers = index.buckets_of(file.keys).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(numbers != file.bucket)
+def _check_keys(sampled: SampledSlice, index: BucketIndex) -> None:
+    """`IndexInconsistent` naming the first of these keys of a file slice that does not hash to its bucket."""
+    numbers = index.buckets_of(sampled.keys).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(numbers != sampled.bucket)
     if len(wrong):
-        key, other = file.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
+        key, other = sampled.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
         raise IndexInconsistent(
-            f"record key {key!r} in {file.path} belongs to bucket {other} under {index.buckets} buckets hashed on"
-            f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {file.bucket}",
+            f"record key {key!r} in {sampled.label} belongs to bucket {other} under {index.buckets} buckets hashed on"
+            f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {sampled.bucket}",
             hint="the count or the hash fields are not those that the table was written with, or a writer without"
             " a bucket index has written to it",
-            context={"record_key": key, "path": file.path, "bucket": file.bucket, "hashed_to": other},
+            context={"record_key": key, "path": sampled.label, "bucket": sampled.bucket, "hashed_to": other},
         )
 
 
-def stored_keys(snapshot: Snapshot, file: BaseFile, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
-    """The record keys of a base file, a batch at a time."""
-    for batch in read_base_file(snapshot.storage, file.path, file.size, [RECORD_KEY], batch_rows=batch_rows):
+def stored_keys(snapshot: Snapshot, file_slice: FileSlice, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
+    """The record keys of a file slice, a batch at a time."""
+    for batch in snapshot.reader.read(file_slice, [RECORD_KEY], batch_rows=batch_rows):
         yield plain_strings(batch.column(0))
 
 
 def _fitting(snapshot: Snapshot) -> list[BucketIndex]:
-    return fitting_buckets(sample_files(snapshot), snapshot.config.key_fields, _highest(snapshot))
+    return fitting_buckets(sample_slices(snapshot), snapshot.config.key_fields, _highest(snapshot))
 
 
 def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
@@ -227,9 +228,9 @@ def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     for file_slice in snapshot.file_slices():
         number = bucket_of_file_id(file_slice.file_id) or 0
         highest[file_slice.partition] = max(number, highest.get(file_slice.partition, 0))
-    sampled: dict[str, list[SampledFile]] = {}
-    for file in sample_files(snapshot):
-        sampled.setdefault(file.path.rpartition("/")[0], []).append(file)
+    sampled: dict[str, list[SampledSlice]] = {}
+    for file in sample_slices(snapshot):
+        sampled.setdefault(file.label.rpartition("/")[0], []).append(file)
     fields = set(_field_choices(snapshot.config.key_fields))
     for partition, files in sampled.items():
         fields &= {i.fields for i in fitting_buckets(files, snapshot.config.key_fields, highest.get(partition, 0))}
@@ -252,13 +253,13 @@ def _highest(snapshot: Snapshot) -> int:
     return max(bucket_of_file_id(s.file_id) or 0 for s in snapshot.file_slices())
 
 
-def _number(file: BaseFile) -> int:
-    number = bucket_of_file_id(file.file_id)
+def _number(file_slice: FileSlice) -> int:
+    number = bucket_of_file_id(file_slice.file_id)
     if number is None:
         raise IndexInconsistent(
-            f"base file {file.path} does not start with a bucket number of eight digits",
+            f"base file {file_slice.label} does not start with a bucket number of eight digits",
             hint="it is not a bucket table's: t.indexes.adopt('simple') looks keys up",
-            context={"path": file.path},
+            context={"path": file_slice.label},
         )
     return number
 

@@ -8,11 +8,10 @@ import pyarrow as pa
 
 from lakebed.engine.base import Rows
 from lakebed.errors import InvalidOption
-from lakebed.expressions.base import RowExpression
 from lakebed.index.bucket import BucketIndex
-from lakebed.index.locations import BooleanLiteral
+from lakebed.index.locations import STORED_LOCATION, BooleanLiteral
 from lakebed.index.record import RecordIndex
-from lakebed.model import DELETE, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DELETE, FILE_ID, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.admission import admit, file_groups_in_clustering, refuse_clustered
 from lakebed.operations.assign import Assignment, assign, distinct_values
 from lakebed.operations.context import (
@@ -24,7 +23,6 @@ from lakebed.operations.context import (
     require_columns,
     table_schema,
 )
-from lakebed.operations.locations import NamePart
 from lakebed.operations.plan import plan_of_assignment
 from lakebed.operations.prepare import derive_keys
 from lakebed.operations.result import WriteResult
@@ -127,15 +125,12 @@ def _delete_located(context: WriteContext, snapshot: Snapshot, located: Rows) ->
 def _groups(context: WriteContext, snapshot: Snapshot, located: Rows, instant: str) -> Assignment:
     profile = context.engine.aggregate(located, [PARTITION_PATH, FILE_ID])
     partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
-    files = snapshot.base_files(partitions, groups_of_ids(ids))
-    return assign(profile, files, instant=instant, record_size=1.0, settings=context.settings)
+    slices = snapshot.file_slices(partitions, groups_of_ids(ids))
+    return assign(profile, slices, instant=instant, record_size=1.0, settings=context.settings)
 
 
 def unchanged_schema(context: WriteContext, snapshot: Snapshot) -> TableSchema:
     return table_schema(context, snapshot, snapshot.schema)
-
-
-_PLACE: dict[str, RowExpression] = {FILE_ID: NamePart(FILE_NAME, 0), INSTANT: NamePart(FILE_NAME, 2)}
 
 
 def _by_predicate(context: WriteContext, snapshot: Snapshot, predicate: Any) -> Rows:
@@ -144,7 +139,7 @@ def _by_predicate(context: WriteContext, snapshot: Snapshot, predicate: Any) -> 
         keyed_by_meta(context, "delete")
     scan = Scan(snapshot, columns=[RECORD_KEY, PARTITION_PATH, FILE_NAME], filter=predicate, spark=_spark(context))
     found = context.engine.rows(scan.to_spark() if context.engine.is_distributed else scan.to_arrow())
-    return context.engine.derive(found, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
+    return context.engine.derive(found, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
 
 
 def _by_keys(context: WriteContext, snapshot: Snapshot, keys: Rows) -> Rows:
@@ -154,9 +149,8 @@ def _by_keys(context: WriteContext, snapshot: Snapshot, keys: Rows) -> Rows:
     indexed = index.located(keys, snapshot, engine) if isinstance(index, RecordIndex) else None
     if indexed is not None:
         return indexed
-    files = snapshot.base_files()
-    stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
-    placed = engine.derive(stored, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
+    stored = engine.read_columns(snapshot, snapshot.file_slices(), [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+    placed = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
     return engine.join(placed, engine.distinct(keys), [RECORD_KEY], "inner")
 
 

@@ -11,16 +11,15 @@ import pyarrow.compute as pc
 
 from lakebed.engine.base import Rows
 from lakebed.errors import InvalidOption, InvalidRecord
-from lakebed.handles.record_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.handles.targets import BucketTargets
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.locations import NO_LOCATION
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action
 from lakebed.operations.admission import admit, file_groups_in_clustering
 from lakebed.operations.assign import assign
 from lakebed.operations.context import TableSchema, WriteContext, group_writer, schema_for_write
-from lakebed.operations.locations import NO_LOCATION
 from lakebed.operations.prepare import prepare
 from lakebed.operations.result import WriteResult
 from lakebed.operations.transaction import StageTimes, Transaction
@@ -34,6 +33,7 @@ from lakebed.operations.upsert import (
     transaction,
 )
 from lakebed.operations.workload_profile import encode_profile
+from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import encode_requested_replace
 from lakebed.upkeep.write_status import WriteStatus

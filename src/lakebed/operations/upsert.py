@@ -12,14 +12,14 @@ import pyarrow as pa
 from lakebed.engine.base import Rows
 from lakebed.engine.groups import GROUP
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.record_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.handles.targets import BucketTargets
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.locations import NO_LOCATION, IsNull
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.rules import MergeRules
-from lakebed.model import FILE_ID, PARTITION_PATH, Action, BaseFile
+from lakebed.model import FILE_ID, PARTITION_PATH, Action, FileSlice
 from lakebed.operations.admission import admit, file_groups_in_clustering, refuse_clustered
 from lakebed.operations.assign import Assignment, assign, distinct_values
 from lakebed.operations.context import (
@@ -30,7 +30,6 @@ from lakebed.operations.context import (
     require_columns,
     schema_for_write,
 )
-from lakebed.operations.locations import IS_NULL_FILE_ID, NO_LOCATION
 from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_buckets
 from lakebed.operations.prepare import check_partitions, derivable, prepare
 from lakebed.operations.result import WriteResult
@@ -38,6 +37,7 @@ from lakebed.operations.transaction import StageTimes, Transaction
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.workload_profile import encode_profile
 from lakebed.slices.listing import groups_of_ids
+from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table
 
@@ -180,7 +180,7 @@ def tagged_rows(context: WriteContext, snapshot: Snapshot, prepared: Rows, kind:
     else:
         tagged = engine.derive(prepared, NO_LOCATION)
     if kind.on_match == "skip":
-        tagged = engine.filter(tagged, IS_NULL_FILE_ID)
+        tagged = engine.filter(tagged, IsNull(FILE_ID))
     tagged = engine.persist(tagged)
     try:
         yield tagged
@@ -204,7 +204,7 @@ def lay_out(context: WriteContext, snapshot: Snapshot, schema: TableSchema, inst
     small = context.settings.small_file_limit if profile.column(FILE_ID).null_count else 0
     return assign(
         profile,
-        snapshot.base_files(partitions, groups_of_ids(ids, or_smaller_than=small)),
+        snapshot.file_slices(partitions, groups_of_ids(ids, or_smaller_than=small)),
         instant=instant,
         record_size=size,
         settings=context.settings,
@@ -233,7 +233,7 @@ def write_assigned(
         on_match=kind.on_match,
         combine=kind.combine,
         all_deletes=kind.deletes,
-        known_partitions=frozenset(g.partition for g in plan.groups if g.target.base is not None),
+        known_partitions=frozenset(g.partition for g in plan.groups if g.target.slice is not None),
     )
     return run_writer(context, routed, writer, groups=max(1, len(plan.groups)))
 
@@ -278,9 +278,9 @@ def has_keys(context: WriteContext) -> bool:
     return context.config.populate_meta_fields and not context.keys.auto_keys
 
 
-def buckets_met(context: WriteContext, snapshot: Snapshot, prepared: Rows) -> dict[tuple[str, int], BaseFile]:
-    """The files that rows may go to: in this process those of the rows' buckets, on Spark, where counting would be a
-    job, all."""
+def buckets_met(context: WriteContext, snapshot: Snapshot, prepared: Rows) -> dict[tuple[str, int], FileSlice]:
+    """The file slices that rows may go to: in this process those of the rows' buckets, on Spark, where counting would
+    be a job, all."""
     index, engine = context.index, context.engine
     assert isinstance(index, BucketIndex)
     if engine.is_distributed:

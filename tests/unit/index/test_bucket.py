@@ -6,16 +6,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakebed import model
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import IndexInconsistent, InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
 from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
-from lakebed.index import base
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
 from lakebed.merge.rules import MergeRules
-from lakebed.model import FILE_ID
+from lakebed.model import FILE_ID, BaseFile, FileSlice
 
 NewTable = Callable[..., Any]
 INSTANT = "20240102030405006"
@@ -23,6 +23,11 @@ INSTANT = "20240102030405006"
 
 def _id(bucket: int, partition: str = "eu") -> str:
     return new_file_id(INSTANT, partition, bucket, bucket=bucket)
+
+
+def based(buckets: dict[tuple[str, int], FileSlice]) -> dict[tuple[str, int], BaseFile | None]:
+    """The base files of the buckets' slices."""
+    return {key: file_slice.base_file for key, file_slice in buckets.items()}
 
 
 def test_it_is_an_index() -> None:
@@ -51,9 +56,9 @@ def test_map_of_buckets(new_table: NewTable) -> None:
     # real Hudi's bulk insert leaves the suffix out
     us0 = table.add("us", rows, file_id=_id(0, "us").removesuffix("-0"))
     index = BucketIndex(4)
-    assert index.bucket_map(table) == {("eu", 0): eu0, ("eu", 3): eu3, ("us", 0): us0}
-    assert index.bucket_map(table, ["us"]) == {("us", 0): us0}
-    assert index.bucket_map(table, ["eu", "us", "fr"], [0, 2]) == {("eu", 0): eu0, ("us", 0): us0}
+    assert based(index.bucket_map(table)) == {("eu", 0): eu0, ("eu", 3): eu3, ("us", 0): us0}
+    assert based(index.bucket_map(table, ["us"])) == {("us", 0): us0}
+    assert based(index.bucket_map(table, ["eu", "us", "fr"], [0, 2])) == {("eu", 0): eu0, ("us", 0): us0}
     assert index.bucket_map(table, ["eu"], []) == {}
 
 
@@ -97,7 +102,7 @@ def test_tag_by_hash_of_the_stored_key(new_table: NewTable) -> None:
     tagged = engine.collect(BucketIndex(4, ("key",)).tag(engine.from_arrow(rows), table, engine, MergeRules()))
     expected = [files[n].file_id if n in files else None for n in numbers]
     assert tagged.column(FILE_ID).to_pylist() == [*expected[:49], None]
-    assert tagged.column(base.INSTANT).to_pylist() == [e and INSTANT for e in [*expected[:49], None]]
+    assert tagged.column(model.INSTANT).to_pylist() == [e and INSTANT for e in [*expected[:49], None]]
     assert tagged.select(rows.column_names).equals(rows)
 
 
