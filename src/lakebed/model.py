@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 
 META_COLUMNS = (
@@ -114,6 +114,20 @@ class FileSlice:
     instant: str
     base_file: BaseFile | None
     log_files: tuple[LogFile, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What messages call it: the path of its base file, else its file id."""
+        return self.base_file.path if self.base_file else self.file_id
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)
+
+    def without_logs(self) -> FileSlice:
+        """The slice as its base file alone has it."""
+        return replace(self, log_files=()) if self.log_files else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,14 @@ import pytest
 import lakebed
 import lakebed.read.spark_scan as spark_scan
 from golden_tables import golden
-from lakebed.model import META_COLUMNS, BaseFile
+from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.incremental import Changes
-from lakebed.read.plan import ColumnSource, FileSet, ScanPlan
+from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
 from lakebed.read.scan import Scan
+from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
+from lakebed.timeline.table_config import TableConfig
 from same_rows import assert_same_rows
 
 FROM_PATH = {"v9_cow_global_no_move": ("region",)}
@@ -109,14 +111,20 @@ def test_where_hadoop_has_no_file_system(tmp_path: Path, spark: Any, monkeypatch
     assert "through Python: Spark's Hadoop has no file system for file://" in scan.explain()
 
 
-def hand_made(storage_root: Path, partition: str, table: pa.Table, name: str) -> BaseFile:
+def hand_made(storage_root: Path, partition: str, table: pa.Table, name: str) -> FileSlice:
     folder = storage_root / partition
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, folder / name, store_schema=False)
-    return BaseFile(partition, name.split("_")[0], "0-0-0", "1", name, (folder / name).stat().st_size)
+    file_id = name.split("_")[0]
+    file = BaseFile(partition, file_id, "0-0-0", "1", name, (folder / name).stat().st_size)
+    return FileSlice(partition, file_id, "1", file)
 
 
-def plan_of(schema: pa.Schema, *sets: FileSet, columns: tuple[str, ...] = (), **more: Any) -> ScanPlan:
+def reader_of(root: Path, **properties: str) -> SliceReader:
+    return SliceReader(open_storage(str(root)), TableConfig(properties))
+
+
+def plan_of(schema: pa.Schema, *sets: SliceSet, columns: tuple[str, ...] = (), **more: Any) -> ScanPlan:
     return ScanPlan("t", "snapshot", None, columns or tuple(schema.names), schema, sets, **more)
 
 
@@ -130,8 +138,8 @@ def test_files_with_odd_paths_are_read(partition: str, tmp_path: Path, spark: An
     file = hand_made(root, partition, table, "f-0_0-0-0_1.parquet")
     hand_made(root, partition + "other", pa.table({"id": [3]}), "f-0_0-0-0_1.parquet")
     schema = pa.schema([("id", pa.int64())])
-    plan = plan_of(schema, FileSet((file,), (ColumnSource("id", "id", pa.int64()),), True))
-    frame = spark_scan.scan_frame(plan, spark, open_storage(str(root)))
+    plan = plan_of(schema, SliceSet((file,), (ColumnSource("id", "id", pa.int64()),), True))
+    frame = spark_scan.scan_frame(plan, spark, reader_of(root))
     assert frame.columns == ["id"]
     assert sorted(r.id for r in frame.collect()) == [1, 2]
 
@@ -146,33 +154,34 @@ def test_old_schemas_and_columns_from_paths(tmp_path: Path, spark: Any) -> None:
     path = ColumnSource("n", None, None, from_path=True)
     missing = ColumnSource("text", None, None)
     sets = (
-        FileSet((first,), (ColumnSource("v", "V", pa.float32()), path, missing), False),
-        FileSet((second,), (ColumnSource("v", "v", pa.float64()), path, missing), False),
+        SliceSet((first,), (ColumnSource("v", "V", pa.float32()), path, missing), False),
+        SliceSet((second,), (ColumnSource("v", "v", pa.float64()), path, missing), False),
     )
     plan = plan_of(schema, *sets, partition_values={"p/1": {"n": 1}, "p/2": {"n": None}})
-    storage = open_storage(str(tmp_path))
-    rows = spark_scan.scan_frame(plan, spark, storage).collect()
+    rows = spark_scan.scan_frame(plan, spark, reader_of(tmp_path)).collect()
     # float to double by way of its decimal text
     assert sorted(map(tuple, rows)) == [(1.1, 1, None), (2.5, None, None)]
     spark_scan._warned.clear()
     with pytest.warns(UserWarning, match="no meta columns"):
-        through_python = spark_scan.scan_frame(plan, spark, storage, meta_fields=False)
+        through_python = spark_scan.scan_frame(
+            plan, spark, reader_of(tmp_path, **{"hoodie.populate.meta.fields": "false"})
+        )
     assert sorted(map(tuple, through_python.collect())) == sorted(map(tuple, rows))
 
 
 def test_many_files_are_listed_by_few_tasks(tmp_path: Path, spark: Any) -> None:
     files = [hand_made(tmp_path, f"p{n % 7}", pa.table({"id": [n]}), f"f{n}-0_0-0-0_1.parquet") for n in range(70)]
     schema = pa.schema([("id", pa.int64())])
-    plan = plan_of(schema, FileSet(tuple(files), (ColumnSource("id", "id", pa.int64()),), True))
+    plan = plan_of(schema, SliceSet(tuple(files), (ColumnSource("id", "id", pa.int64()),), True))
     name = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
     before = spark.conf.get(name)
-    assert spark_scan.scan_frame(plan, spark, open_storage(str(tmp_path))).count() == 70
+    assert spark_scan.scan_frame(plan, spark, reader_of(tmp_path)).count() == 70
     assert spark.conf.get(name) == before
 
 
 def test_an_empty_table(tmp_path: Path, spark: Any) -> None:
     schema = pa.schema([("id", pa.int64())])
-    frame = spark_scan.scan_frame(plan_of(schema), spark, open_storage(str(tmp_path)))
+    frame = spark_scan.scan_frame(plan_of(schema), spark, reader_of(tmp_path))
     assert frame.columns == ["id"]
     assert frame.count() == 0
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from lakebed.expressions.base import RowExpression
-from lakebed.model import BaseFile
+from lakebed.model import FileSlice
 from lakebed.storage.base import Storage
 
 
@@ -37,13 +37,22 @@ class Task:
         return f"{self.partition}-{self.stage}-{self.attempt}"
 
 
-class FileSource(Protocol):
-    """What reading base files needs: the storage, and each file's own columns (a `Snapshot` is one)."""
+class SliceReader(Protocol):
+    """Reads file slices. It pickles: tasks of other processes read with it."""
+
+    def read(self, file_slice: FileSlice, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]: ...
+
+
+class SliceSource(Protocol):
+    """What reading file slices needs: the storage, a reader, and each slice's own columns (a `Snapshot` is one)."""
 
     @property
     def storage(self) -> Storage: ...
 
-    def schema_of(self, base_file: BaseFile) -> pa.Schema: ...
+    @property
+    def reader(self) -> SliceReader: ...
+
+    def schema_of(self, file_slice: FileSlice) -> pa.Schema: ...
 
 
 Rows = Any
@@ -110,8 +119,8 @@ class Engine(Protocol):
         """
         ...
 
-    def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> Rows:
-        """Some columns of many base files, as rows: for indexes that look at stored keys. No shuffle."""
+    def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> Rows:
+        """Some columns of many file slices, as rows: for indexes that look at stored keys. No shuffle."""
         ...
 
     def route(self, rows: Rows, updates: pa.Table, inserts: pa.Table) -> Rows:

@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
+from lakebed.engine.base import GroupFunction, MapFunction, SliceSource, Task
 from lakebed.engine.groups import GROUP
 from lakebed.engine.routing import choose_group, insert_share
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
-from lakebed.format.base_file import read_base_file
-from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, BaseFile
+from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, FileSlice
 from lakebed.schema.arrow import normalise, normalise_batch
 from lakebed.storage.parallel import parallel_map
 
@@ -103,13 +102,13 @@ class LocalEngine:
         results = parallel_map(run, list(enumerate(_split(rows.table))), self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
-    def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> LocalRows:
-        def run(file: BaseFile) -> list[pa.RecordBatch]:
-            return list(read_base_file(snapshot.storage, file.path, file.size, columns))
+    def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> LocalRows:
+        def run(file_slice: FileSlice) -> list[pa.RecordBatch]:
+            return list(snapshot.reader.read(file_slice, columns))
 
-        batches = [b for part in parallel_map(run, list(files), self._threads) for b in part]
+        batches = [b for part in parallel_map(run, list(slices), self._threads) for b in part]
         if not batches:
-            newest = snapshot.schema_of(max(files, key=lambda f: f.instant)) if files else pa.schema([])
+            newest = snapshot.schema_of(max(slices, key=lambda s: s.instant)) if slices else pa.schema([])
             types = {f.name: f.type for f in newest}
             return LocalRows(pa.table({c: pa.array([], types.get(c, pa.string())) for c in columns}))
         plain = [normalise_batch(b, batches[0].schema) for b in batches]

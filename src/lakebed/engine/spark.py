@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lakebed.engine.base import FileSource, GroupFunction, MapFunction, Task
+from lakebed.engine.base import GroupFunction, MapFunction, SliceReader, SliceSource, Task
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_hash import hash_column
@@ -17,11 +18,9 @@ from lakebed.engine.spark_session import estimated_bytes, parallelism, require_s
 from lakebed.engine.spark_worker import settle_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
-from lakebed.format.base_file import read_base_file
-from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.schema.arrow import normalise_batch
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
-from lakebed.storage.base import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,18 +139,24 @@ class SparkEngine:
             placed = placed.sortWithinPartitions(*place)
         return placed.mapInArrow(partial(_run_groups, fn, derived), arrow_to_spark_ddl(schema))
 
-    def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> DataFrame:
-        fields = _stored_fields(snapshot, files, columns)
+    def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> DataFrame:
+        fields = _stored_fields(snapshot, slices, columns)
         ddl = arrow_to_spark_ddl(fields)
-        if not files:
+        if not slices:
             return self.spark.createDataFrame([], schema=ddl)
         from lakebed.engine.spark_files import can_open, read_parquet
 
-        if can_open(self.spark, snapshot.storage.url()):
-            return read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], ddl)
-        listed = pa.table({"path": [f.path for f in files], "size": [f.size for f in files]})
-        spread = self.from_arrow(listed).repartition(min(len(files), parallelism(self.spark) * _TASKS_PER_CORE))
-        return spread.mapInArrow(partial(_run_read, snapshot.storage, list(columns), fields), ddl)
+        native = can_open(self.spark, snapshot.storage.url())
+        files = [s.base_file for s in slices if native and s.base_file is not None and not s.log_files]
+        others = [s for s in slices if not native or s.base_file is None or s.log_files]
+        parts: list[DataFrame] = []
+        if files:
+            parts.append(read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], ddl))
+        if others:
+            sent = self.from_arrow(pa.table({"slice": pa.array(map(pickle.dumps, others), pa.binary())}))
+            spread = sent.repartition(min(len(others), parallelism(self.spark) * _TASKS_PER_CORE))
+            parts.append(spread.mapInArrow(partial(_run_read, snapshot.reader, list(columns), fields), ddl))
+        return self.union(parts)
 
     def join(
         self,
@@ -265,17 +270,17 @@ def _with_derived(batch: pa.RecordBatch, derived: Mapping[str, RowExpression]) -
 
 
 def _run_read(
-    storage: Storage, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    reader: SliceReader, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     settle_worker()
-    for listed in batches:
-        for path, size in zip(*(c.to_pylist() for c in listed.columns), strict=True):
-            for batch in read_base_file(storage, path, size, columns):
+    for sent in batches:
+        for file_slice in sent.column(0).to_pylist():
+            for batch in reader.read(pickle.loads(file_slice), columns):
                 yield normalise_batch(batch, schema)
 
 
-def _stored_fields(source: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> pa.Schema:
-    """Types of stored columns: meta columns are strings, others as the newest file has them."""
-    newest = source.schema_of(max(files, key=lambda f: f.instant)) if files else pa.schema([])
+def _stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Schema:
+    """Types of stored columns: meta columns are strings, others as the newest slice has them."""
+    newest = source.schema_of(max(slices, key=lambda s: s.instant)) if slices else pa.schema([])
     types = {f.name: f.type for f in newest}
     return pa.schema([(c, types.get(c, pa.string())) for c in columns])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakebed.engine.base import Task
 from lakebed.errors import LakebedError
 from lakebed.format.file_names import new_file_id
-from lakebed.handles.file_writer import FileWriter, with_meta, write_partition_metadata
+from lakebed.handles.file_writer import FileWriter, write_partition_metadata
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.model import PARTITION_PATH
 from lakebed.storage.base import Storage
@@ -61,8 +61,9 @@ class _OpenFiles:
                 self._finish(other)
         checked = self._to.intake.checked(iter([rows]), self._task)
         incoming = self._to.intake.split(pa.Table.from_batches(checked))
+        fresh = self._to.format.fresh_meta(self._to.instant, partition, self._task)
         for keys, data in incoming.alive_batches():
-            self._append(partition, with_meta(data, keys, self._to.format, self._to.instant, partition, self._task))
+            self._append(partition, fresh.with_meta(keys, data))
         if len(self._open) > 1 and sum(w.size for w in self._open.values()) > _OPEN_BYTES:
             self._finish(max(self._open, key=lambda p: self._open[p].size))
 
@@ -97,21 +98,7 @@ class _OpenFiles:
 
     def _finish(self, partition: str) -> None:
         writer = self._open.pop(partition)
-        size = writer.close()
-        self._done.append(
-            WriteStatus(
-                partition,
-                writer.file_id,
-                path=writer.path,
-                rows_in=writer.rows,
-                num_writes=writer.rows,
-                num_inserts=writer.rows,
-                file_size=size,
-                millis=writer.millis,
-                ranges=writer.ranges,
-                **writer.told_changes(),
-            )
-        )
+        self._done.append(replace(writer.finish(writer.rows), rows_in=writer.rows))
 
     def close(self) -> list[WriteStatus]:
         for partition in list(self._open):

@@ -20,15 +20,16 @@ from lakebed.format.file_names import base_file_name
 from lakebed.format.key_range import KeyRange
 from lakebed.format.parquet_writer import ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
 from lakebed.format.properties import dump_properties
-from lakebed.merge.meta_columns import constant, sequence_numbers
+from lakebed.merge.meta_columns import FreshMeta, constant
 from lakebed.metadata.kinds.key_changes import KeyChanges
-from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, path_in
+from lakebed.model import FILE_NAME, RECORD_KEY, path_in
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
 from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
 from lakebed.upkeep.changed_keys import tell_changes
+from lakebed.upkeep.write_status import WriteStatus
 
-# Shares of the maximum size of a file: less is not worth filling, and so much is written without asking.
+# Shares of the maximum size of a file: less room is not worth filling, and so much is written without asking.
 _AS_GOOD_AS_FULL = 32
 _PART = 20
 
@@ -37,8 +38,8 @@ _PART = 20
 class FileFormat:
     """How base files of this table are written: columns and Avro schema with meta, Parquet and bloom settings.
 
-    `range_columns` are those whose ranges are told. `change_fields` asks for the keys that come and go, with these
-    fields of them (None: nobody asks). `sort` keeps the rows of a file in the order of their keys.
+    `range_columns` are those whose ranges are collected. `change_fields` asks for the keys that are added and removed,
+    with these fields of them (None: nobody asks). `sort` keeps the rows of a file in the order of their keys.
     """
 
     schema: pa.Schema
@@ -64,6 +65,16 @@ class FileFormat:
             return BloomFilter.simple(s.bloom_entries, s.bloom_fpp)
         return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.bloom_max_entries)
 
+    def key_changes(self) -> KeyChanges | None:
+        """What collects the changes of keys, None where nobody asks or keys are not stored."""
+        if self.change_fields is None or not self.populate_meta:
+            return None
+        return KeyChanges(self.change_fields)
+
+    def fresh_meta(self, instant: str, partition: str, task: Task) -> FreshMeta:
+        """The meta columns of rows that a task writes to a partition path."""
+        return FreshMeta(self.schema, instant, partition, task, self.populate_meta)
+
 
 @dataclass(slots=True)
 class FileWriter:
@@ -87,8 +98,7 @@ class FileWriter:
     _writer: BaseFileWriter | None = None
 
     def __post_init__(self) -> None:
-        if self.format.change_fields is not None and self.format.populate_meta:
-            self.changes = KeyChanges(self.format.change_fields)
+        self.changes = self.format.key_changes()
 
     @property
     def path(self) -> str:
@@ -98,21 +108,21 @@ class FileWriter:
     def size(self) -> int:
         return self._writer.bytes_written if self._writer else 0
 
-    def room(self, limit: int, coming: pa.RecordBatch) -> int:
-        """How many of the rows that come next are to be written before the file is asked again whether it is below
-        `limit` bytes; 0 when it is as good as full.
+    def room(self, limit: int, batch: pa.RecordBatch) -> int:
+        """How many rows of a batch to write before asking again whether the file is below `limit` bytes; 0 when it is
+        as good as full.
 
-        What came before says nothing of them: so many are let in as fit even if they do not get smaller in the file, or
-        a small part of the limit, by which a file may outgrow it.
+        Rows that were written before tell nothing about these: as many are let in as fit even if they do not get
+        smaller in the file, or a small part of the limit, by which a file may outgrow it.
         """
         left = limit - (self._writer.most_bytes if self._writer else 0)
-        if left < coming.nbytes and self.rows:
+        if left < batch.nbytes and self.rows:
             left = limit - self.size
             if left < limit // _AS_GOOD_AS_FULL:
                 return 0
         left = max(left, limit // _PART)
-        fits = coming.num_rows
-        while fits > 1 and (size := coming.slice(0, fits).nbytes) > left:
+        fits = batch.num_rows
+        while fits > 1 and (size := batch.slice(0, fits).nbytes) > left:
             fits = max(1, min(fits - 1, fits * left // size))
         return fits
 
@@ -165,10 +175,10 @@ class FileWriter:
         found = self._writer.range_row()
         self.ranges = None if found is None else as_stream(found)
         self._writer = None
-        self._check_wanted()
+        self._check_marker()
         return size
 
-    def _check_wanted(self) -> None:
+    def _check_marker(self) -> None:
         """A task attempt that outlives its write finds its marker gone, and nobody would look for its file any more."""
         if self.storage.head(marker_path(self.instant, self.partition, self.name, self.kind)) is None:
             self.storage.delete(self.path)
@@ -178,9 +188,23 @@ class FileWriter:
                 context={"instant": self.instant, "path": self.path},
             )
 
-    def told_changes(self) -> dict[str, Any]:
-        """What the file's status says of its keys: the changes themselves, or where they lie when they are many."""
-        return {} if self.changes is None else tell_changes(self.storage, self.instant, self.path, self.changes)
+    def finish(self, inserted: int) -> WriteStatus:
+        """Close the file; its status, with so many new rows in it."""
+        size = self.close()
+        changes: dict[str, Any] = {}
+        if self.changes is not None:
+            changes = tell_changes(self.storage, self.instant, self.path, self.changes)
+        return WriteStatus(
+            self.partition,
+            self.file_id,
+            path=self.path,
+            num_writes=self.rows,
+            num_inserts=inserted,
+            file_size=size,
+            millis=self.millis,
+            ranges=self.ranges,
+            **changes,
+        )
 
     def abort(self) -> None:
         if self._writer is not None:
@@ -190,25 +214,6 @@ class FileWriter:
     @property
     def millis(self) -> int:
         return int((time.monotonic() - self.started) * 1000)
-
-
-def with_meta(
-    rows: pa.RecordBatch, keys: pa.Array, format_: FileFormat, instant: str, partition: str, task: Task
-) -> pa.RecordBatch:
-    """New rows in the file's schema: fresh meta columns in front (all null where the table keeps none)."""
-    n = rows.num_rows
-    if format_.populate_meta:
-        meta: dict[str, Any] = {
-            COMMIT_TIME: constant(instant, n),
-            COMMIT_SEQNO: sequence_numbers(instant, task, n),
-            RECORD_KEY: keys,
-            PARTITION_PATH: constant(partition, n),
-            FILE_NAME: pa.nulls(n, pa.string()),
-        }
-    else:
-        meta = {name: pa.nulls(n, pa.string()) for name in META_COLUMNS}
-    columns = [meta[f.name] if f.name in meta else rows.column(f.name) for f in format_.schema]
-    return pa.RecordBatch.from_arrays(columns, names=format_.schema.names)
 
 
 def write_partition_metadata(storage: Storage, partition: str, instant: str) -> None:

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakebed.format.file_names import new_file_id
-from lakebed.model import BaseFile
+from lakebed.model import FileSlice
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file group to write to; `base` is its latest base file, None for a new group. `size_limited`: may grow to the
+    """A file group to write to; `slice` is its latest file slice, None for a new group. `size_limited`: may grow to the
     maximum file size only, further rows open another file group."""
 
     file_id: str
-    base: BaseFile | None
+    slice: FileSlice | None
     size_limited: bool
 
 
@@ -38,9 +38,9 @@ class HashedTargets:
     """One file group per (partition path, number); a number without one gets it from the instant."""
 
     instant: str
-    existing: dict[tuple[str, int], BaseFile]
+    existing: dict[tuple[str, int], FileSlice]
 
     def of(self, partition: str, group: int) -> Target:
-        base = self.existing.get((partition, group))
-        file_id = base.file_id if base else new_file_id(self.instant, partition, group, bucket=group)
-        return Target(file_id, base, size_limited=False)
+        known = self.existing.get((partition, group))
+        file_id = known.file_id if known else new_file_id(self.instant, partition, group, bucket=group)
+        return Target(file_id, known, size_limited=False)

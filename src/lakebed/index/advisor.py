@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import pyarrow as pa
-
 from lakebed.index.costs import Batch, record_cost, simple_cost
 
 MIB = 1 << 20
@@ -16,10 +14,6 @@ _SMALL = 128 * MIB
 # Buckets cannot be added later, so they start out at a quarter of the gigabyte they may grow to.
 _BUCKET_START = 256 * MIB
 _MOST_BUCKETS = 4096
-# What is left of Arrow's width in zstd Parquet, roughly.
-_COMPRESSION = 0.4
-_TEXT_BYTES = 24
-_LIST_ITEMS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +121,6 @@ def bucket_count(partition_bytes: float) -> int:
     while buckets * _BUCKET_START < partition_bytes and buckets < _MOST_BUCKETS:
         buckets *= 2
     return buckets
-
-
-def row_bytes(schema: pa.Schema) -> float:
-    """Rough bytes of a row of these columns in a compressed base file, from the types alone."""
-    return _COMPRESSION * sum(_width(f.type) for f in schema)
-
-
-def _width(kind: pa.DataType) -> float:
-    if pa.types.is_struct(kind):
-        return sum(_width(kind.field(i).type) for i in range(kind.num_fields))
-    if pa.types.is_map(kind):
-        return _LIST_ITEMS * (_width(kind.key_type) + _width(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _LIST_ITEMS * _width(kind.value_type)
-    try:
-        return max(1.0, kind.bit_width / 8)
-    except ValueError:
-        return _TEXT_BYTES
 
 
 def _text(size: float) -> str:

@@ -19,7 +19,7 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.metadata.kinds.index_names import IndexName
-from lakebed.model import BaseFile
+from lakebed.model import FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -30,10 +30,10 @@ __all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "Placement", "Tagged"]
 class Hashed:
     """The file group follows from the row: its number is in the column that `KeyHash.group_column` derived.
 
-    `existing` has the file group of every (partition path, number) that is stored already and that the rows may go to.
+    `existing` has the latest file slice of every (partition path, number) that is stored and that rows may go to.
     """
 
-    existing: Mapping[tuple[str, int], BaseFile]
+    existing: Mapping[tuple[str, int], FileSlice]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from lakebed.format.file_names import BUCKET_ID, bucket_of_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.index.base import Hashed, Index, IndexOptions, KeyHash
 from lakebed.index.bucket_keys import check_sample
-from lakebed.model import PARTITION_PATH, BaseFile, FileSlice
+from lakebed.model import PARTITION_PATH, FileSlice
 from lakebed.slices.snapshot import Snapshot
 
 # What a file id has room for: eight digits.
@@ -142,16 +142,15 @@ class BucketIndex(Index):
 
     def bucket_map(
         self, snapshot: Snapshot, partitions: Collection[str] | None = None, numbers: Collection[int] | None = None
-    ) -> dict[tuple[str, int], BaseFile]:
-        """The latest base file of every (partition path, bucket), in the given partitions or all; `numbers`: of these
+    ) -> dict[tuple[str, int], FileSlice]:
+        """The latest file slice of every (partition path, bucket), in the given partitions or all; `numbers`: of these
         buckets and maybe more.
 
         Raises `IndexInconsistent` where file ids are no bucket numbers of this index, or one of the buckets has two
         file groups.
         """
         slices = snapshot.file_slices(partitions, None if numbers is None else partial(_of_buckets, self, numbers))
-        numbered = {key: s.base_file for key, s in number_slices(slices, self.buckets).items()}
-        return {key: base for key, base in numbered.items() if base is not None}
+        return number_slices(slices, self.buckets)
 
     def explain(self) -> str:
         hashed = ", ".join(self.fields) or "the whole key"
@@ -205,7 +204,7 @@ def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: int) -> In
 
 
 def _two_groups(one: FileSlice, other: FileSlice, number: int) -> IndexInconsistent:
-    first, second = (s.base_file.path if s.base_file else s.file_id for s in (one, other))
+    first, second = one.label, other.label
     return IndexInconsistent(
         f"bucket {number} of partition {one.partition!r} has two file groups: {first} and {second}",
         hint="a second bulk insert or two unguarded writers made them: read the partition, drop duplicate keys and"

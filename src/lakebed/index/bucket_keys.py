@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import IndexInconsistent
-from lakebed.format.base_file import read_base_file
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import plain_strings
-from lakebed.model import RECORD_KEY, BaseFile
+from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.slices.reader import base_files_only
 from lakebed.slices.snapshot import Snapshot
 
-_SAMPLE_FILES = 32
+_SAMPLE_SLICES = 32
 _SAMPLE_KEYS = 4096
 
 
@@ -31,65 +31,66 @@ class Buckets(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SampledFile:
-    """A base file, the bucket number in its file id, and some of its record keys."""
+class SampledSlice:
+    """A file slice by its label, the bucket number in its file id, and some of its record keys."""
 
-    path: str
+    label: str
     bucket: int
     keys: pa.Array
 
 
-def sample_files(snapshot: Snapshot) -> list[SampledFile]:
-    """The first keys of some of the latest base files, spread over the table; their ids must be bucket numbers."""
-    files = snapshot.base_files()
-    step = max(1, len(files) // _SAMPLE_FILES)
-    sampled: list[SampledFile] = []
-    for file in files[::step][:_SAMPLE_FILES]:
-        parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(_stored_keys(snapshot, file, _SAMPLE_KEYS), 1)]
+def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
+    """The first keys of some of the latest file slices, spread over the table; their ids must be bucket numbers. Keys
+    in base files tell enough: log files are left aside."""
+    slices = base_files_only(snapshot.file_slices())
+    step = max(1, len(slices) // _SAMPLE_SLICES)
+    sampled: list[SampledSlice] = []
+    for file_slice in slices[::step][:_SAMPLE_SLICES]:
+        parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(_stored_keys(snapshot, file_slice, _SAMPLE_KEYS), 1)]
         keys = parts[0] if parts else pa.array([], pa.string())
-        sampled.append(SampledFile(file.path, _number(file), keys))
+        sampled.append(SampledSlice(file_slice.label, _number(file_slice), keys))
     return sampled
 
 
 def check_sample(snapshot: Snapshot, index: Buckets) -> None:
     """`IndexInconsistent` naming the first of some stored keys that does not hash to the bucket of its file."""
-    for sampled in sample_files(snapshot):
+    for sampled in sample_slices(snapshot):
         _check_keys(sampled, index)
 
 
 def check_all_keys(snapshot: Snapshot, index: Buckets) -> None:
     """The same for every stored key; only the key column is read."""
-    for file in snapshot.base_files():
-        for keys in _stored_keys(snapshot, file):
-            _check_keys(SampledFile(file.path, _number(file), keys), index)
+    for file_slice in base_files_only(snapshot.file_slices()):
+        for keys in _stored_keys(snapshot, file_slice):
+            _check_keys(SampledSlice(file_slice.label, _number(file_slice), keys), index)
 
 
-def _check_keys(file: SampledFile, index: Buckets) -> None:
-    numbers = index.groups_of(file.keys).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(numbers != file.bucket)
+def _check_keys(sampled: SampledSlice, index: Buckets) -> None:
+    numbers = index.groups_of(sampled.keys).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(numbers != sampled.bucket)
     if len(wrong):
-        key, other = file.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
+        key, other = sampled.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
         raise IndexInconsistent(
-            f"record key {key!r} in {file.path} belongs to bucket {other} under {index.buckets} buckets hashed on"
-            f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {file.bucket}",
+            f"record key {key!r} in {sampled.label} belongs to bucket {other} under {index.buckets} buckets hashed on"
+            f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {sampled.bucket}",
             hint="the count or the hash fields are not those that the table was written with, or a writer without"
             " a bucket index has written to it",
-            context={"record_key": key, "path": file.path, "bucket": file.bucket, "hashed_to": other},
+            context={"record_key": key, "path": sampled.label, "bucket": sampled.bucket, "hashed_to": other},
         )
 
 
-def _stored_keys(snapshot: Snapshot, file: BaseFile, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
-    """The record keys of a base file, a batch at a time."""
-    for batch in read_base_file(snapshot.storage, file.path, file.size, [RECORD_KEY], batch_rows=batch_rows):
+def _stored_keys(snapshot: Snapshot, file_slice: FileSlice, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
+    """The record keys of a file slice, a batch at a time."""
+    for batch in snapshot.reader.read(file_slice, [RECORD_KEY], batch_rows=batch_rows):
         yield plain_strings(batch.column(0))
 
 
-def _number(file: BaseFile) -> int:
-    number = bucket_of_file_id(file.file_id)
+def _number(file_slice: FileSlice) -> int:
+    number = bucket_of_file_id(file_slice.file_id)
     if number is None:
         raise IndexInconsistent(
-            f"base file {file.path} does not start with a bucket number of eight digits",
+            f"base file {file_slice.label} does not start with a bucket number of eight digits",
             hint="it is not a bucket table's: t.indexes.adopt('simple') looks keys up",
-            context={"path": file.path},
+            context={"path": file_slice.label},
         )
     return number

@@ -17,7 +17,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex, number_slices
-from lakebed.index.bucket_keys import SampledFile, check_all_keys, sample_files
+from lakebed.index.bucket_keys import SampledSlice, check_all_keys, sample_slices
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
@@ -90,7 +90,7 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
 
 
 def fitting_buckets(
-    files: Sequence[SampledFile], key_fields: Sequence[str], highest: int, limit: int = _PLAUSIBLE
+    files: Sequence[SampledSlice], key_fields: Sequence[str], highest: int, limit: int = _PLAUSIBLE
 ) -> list[BucketIndex]:
     """Every bucket index (hash fields, count up to `limit`) that puts all sampled keys where they are.
 
@@ -160,7 +160,7 @@ def adopt(
 
 
 def _fitting(snapshot: Snapshot) -> list[BucketIndex]:
-    return fitting_buckets(sample_files(snapshot), snapshot.config.key_fields, _highest(snapshot))
+    return fitting_buckets(sample_slices(snapshot), snapshot.config.key_fields, _highest(snapshot))
 
 
 def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
@@ -172,9 +172,9 @@ def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     for file_slice in snapshot.file_slices():
         number = bucket_of_file_id(file_slice.file_id) or 0
         highest[file_slice.partition] = max(number, highest.get(file_slice.partition, 0))
-    sampled: dict[str, list[SampledFile]] = {}
-    for file in sample_files(snapshot):
-        sampled.setdefault(file.path.rpartition("/")[0], []).append(file)
+    sampled: dict[str, list[SampledSlice]] = {}
+    for file in sample_slices(snapshot):
+        sampled.setdefault(file.label.rpartition("/")[0], []).append(file)
     fields = set(_field_choices(snapshot.config.key_fields))
     for partition, files in sampled.items():
         fields &= {i.fields for i in fitting_buckets(files, snapshot.config.key_fields, highest.get(partition, 0))}

@@ -1,19 +1,19 @@
-"""Row expressions of the simple indexes: a location out of a stored file name, and what a row that moves turns into."""
+"""Row expressions about places: a location out of a stored file name, and what a row that moves turns into."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.expressions.base import Column, RowExpression, columns_of, sql_literal
+from lakebed.expressions.base import Column, Constant, RowExpression, columns_of, sql_literal
 from lakebed.expressions.bucket import java_hash_sql
 from lakebed.expressions.key_text import KeyText
 from lakebed.format.hashes import record_index_shard
 from lakebed.merge.rules import MergeRules, compare_ordering
-from lakebed.model import DELETE, FILE_NAME, IS_DELETED_COLUMN
+from lakebed.model import DELETE, FILE_ID, FILE_NAME, INSTANT, IS_DELETED_COLUMN
 from lakebed.schema.evolution import cast_column, spark_projection
 
 
@@ -49,6 +49,29 @@ class InstantOf:
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         return _by_value(batch.column(self.column), _instants)
+
+
+STORED_LOCATION: Mapping[str, RowExpression] = {FILE_ID: FileIdOf(), INSTANT: InstantOf()}
+"""Where a stored row is, by the file name in its meta columns."""
+NO_LOCATION: Mapping[str, RowExpression] = {FILE_ID: Constant(None), INSTANT: Constant(None)}
+"""Of a row whose key is new, or not looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Whether a column is null."""
+
+    column: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"{Column(self.column).sql(schema)} IS NULL"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pc.is_null(batch.column(self.column))
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,9 +149,9 @@ def _moved(joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine,
             DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
         }
         return engine.derive(joined, place, keep=[n for n in own if n != DELETE])
-    files = [f for f in snapshot.base_files({p for p, _ in groups}) if (f.partition, f.file_id) in groups]
+    slices = [s for s in snapshot.file_slices({p for p, _ in groups}) if (s.partition, s.file_id) in groups]
     types = engine.schema(joined)
-    values = stored_ordering(snapshot, files, engine, {name: types.field(name).type for name in ordering})
+    values = stored_ordering(snapshot, slices, engine, {name: types.field(name).type for name in ordering})
     compared = engine.join(joined, values, [RECORD_KEY, FILE_ID], "left")
     return moved(compared, engine, rules, own, len(ordering))
 

@@ -1,4 +1,4 @@
-"""The simple indexes: the keys that stand in the base files, joined with the rows. Right for every stored key."""
+"""The simple indexes: the stored keys, read from the file slices and joined with the rows. Right for every key."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ import pyarrow as pa
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import UnsupportedFeature
-from lakebed.expressions.base import Column, Constant, RowExpression
+from lakebed.expressions.base import Column, RowExpression
 from lakebed.index.base import Index, IndexOptions, Tagged
-from lakebed.index.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
+from lakebed.index.locations import (
+    NO_LOCATION,
+    STORED_LOCATION,
+    BooleanLiteral,
+    Case,
+    Coalesce,
+    Moves,
+    Promoted,
+    delete_columns,
+)
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.slices.snapshot import Snapshot
 
 OLD_PARTITION = f"{DERIVED}old_partition"
@@ -25,7 +34,7 @@ _STORED = f"{DERIVED}stored_ordering_"
 class SimpleIndex(Index):
     """Looks a key up among the stored keys of its own partition path; a key may exist once in every partition.
 
-    Costs the key column of every latest base file of the partitions that the rows name.
+    Costs the key column of every latest file slice of the partitions that the rows name.
     """
 
     name: ClassVar[str] = "simple"
@@ -38,15 +47,15 @@ class SimpleIndex(Index):
     def _tagged(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
         require_stored_keys(snapshot)
         if not snapshot.commits:
-            return engine.derive(rows, nowhere())
+            return engine.derive(rows, NO_LOCATION)
         rows = engine.persist(rows)
         found = engine.aggregate(rows, [PARTITION_PATH]).column(PARTITION_PATH)
         touched = set(found.drop_null().to_pylist()) & set(snapshot.partitions())
-        files = snapshot.base_files(touched)
-        if not files:
-            return engine.derive(rows, nowhere())
-        stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
-        places = engine.derive(stored, _location(), keep=[RECORD_KEY, PARTITION_PATH])
+        slices = snapshot.file_slices(touched)
+        if not slices:
+            return engine.derive(rows, NO_LOCATION)
+        stored = engine.read_columns(snapshot, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+        places = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
         return engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
 
     def explain(self) -> str:
@@ -94,21 +103,21 @@ class GlobalSimpleIndex(Index):
         require_stored_keys(snapshot)
         rules = MergeRules.of_table(snapshot.config)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
-        files = snapshot.base_files() if snapshot.commits else ()
+        slices = snapshot.file_slices() if snapshot.commits else ()
         schema = engine.schema(rows)
         own = [n for n in schema.names if n != PARTITION_PATH]
-        if not files:
+        if not slices:
             flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
-            return engine.derive(rows, nowhere() | flag)
+            return engine.derive(rows, {**NO_LOCATION, **flag})
         if not moving:
-            joined = engine.join(rows, _stored_places(snapshot, files, engine, {}), [RECORD_KEY], "left")
+            joined = engine.join(rows, _stored_places(snapshot, slices, engine, {}), [RECORD_KEY], "left")
             place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
             return engine.derive(joined, place, keep=own)
         # a row that carries no ordering value (a delete by key) is not compared
         fields = rules.ordering if set(rules.ordering) <= set(own) else ()
         ordering = {name: schema.field(name).type for name in fields}
         rows = engine.persist(rows)
-        joined = engine.join(rows, _stored_places(snapshot, files, engine, ordering), [RECORD_KEY], "left")
+        joined = engine.join(rows, _stored_places(snapshot, slices, engine, ordering), [RECORD_KEY], "left")
         return moved(joined, engine, rules, own, len(ordering))
 
     def explain(self) -> str:
@@ -141,17 +150,17 @@ def moved(joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], f
 
 
 def _stored_places(
-    snapshot: Snapshot, files: Sequence[BaseFile], engine: Engine, ordering: Mapping[str, pa.DataType]
+    snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, ordering: Mapping[str, pa.DataType]
 ) -> Rows:
     """Key, old partition path, file id, instant and ordering values of every stored row.
 
-    Files whose ordering columns were written with another type are read by themselves and cast.
+    Slices whose ordering columns were written with another type are read by themselves and cast.
     """
     parts: list[Rows] = []
-    for types, alike in _by_types(snapshot, files, ordering).items():
+    for types, alike in _by_types(snapshot, slices, ordering).items():
         present = [name for name, kind in zip(ordering, types, strict=True) if kind is not None]
         stored = engine.read_columns(snapshot, alike, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *present])
-        columns: dict[str, RowExpression] = {OLD_PARTITION: Column(PARTITION_PATH), **_location()}
+        columns: dict[str, RowExpression] = {OLD_PARTITION: Column(PARTITION_PATH), **STORED_LOCATION}
         for i, ((name, wanted), kind) in enumerate(zip(ordering.items(), types, strict=True)):
             columns[f"{_STORED}{i}"] = Column(name) if kind == wanted else Promoted(name, kind, wanted)
         parts.append(engine.derive(stored, columns, keep=[RECORD_KEY]))
@@ -159,34 +168,26 @@ def _stored_places(
 
 
 def stored_ordering(
-    snapshot: Snapshot, files: Sequence[BaseFile], engine: Engine, ordering: Mapping[str, pa.DataType]
+    snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, ordering: Mapping[str, pa.DataType]
 ) -> Rows:
-    """Key, file id and ordering values of every row of some base files, for `moved`."""
-    places = _stored_places(snapshot, files, engine, ordering)
+    """Key, file id and ordering values of every row of some file slices, for `moved`."""
+    places = _stored_places(snapshot, slices, engine, ordering)
     values = {f"{_STORED}{i}": Column(f"{_STORED}{i}") for i in range(len(ordering))}
     return engine.derive(places, {FILE_ID: Column(FILE_ID), **values}, keep=[RECORD_KEY])
 
 
 def _by_types(
-    snapshot: Snapshot, files: Sequence[BaseFile], ordering: Mapping[str, pa.DataType]
-) -> dict[tuple[pa.DataType | None, ...], list[BaseFile]]:
-    """Files by the types their ordering columns were written with (None: no such column)."""
-    groups: dict[tuple[pa.DataType | None, ...], list[BaseFile]] = defaultdict(list)
-    for file in files:
+    snapshot: Snapshot, slices: Sequence[FileSlice], ordering: Mapping[str, pa.DataType]
+) -> dict[tuple[pa.DataType | None, ...], list[FileSlice]]:
+    """Slices by the types their ordering columns were written with (None: no such column)."""
+    groups: dict[tuple[pa.DataType | None, ...], list[FileSlice]] = defaultdict(list)
+    for file_slice in slices:
         types: tuple[pa.DataType | None, ...] = ()
         if ordering:
-            written = {f.name: f.type for f in snapshot.schema_of(file)}
+            written = {f.name: f.type for f in snapshot.schema_of(file_slice)}
             types = tuple(written.get(name) for name in ordering)
-        groups[types].append(file)
+        groups[types].append(file_slice)
     return dict(groups)
-
-
-def _location() -> dict[str, RowExpression]:
-    return {FILE_ID: FileIdOf(), INSTANT: InstantOf()}
-
-
-def nowhere() -> dict[str, RowExpression]:
-    return {FILE_ID: Constant(None), INSTANT: Constant(None)}
 
 
 def columns_of_names(*names: str) -> dict[str, RowExpression]:

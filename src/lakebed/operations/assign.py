@@ -13,7 +13,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.groups import GROUP
 from lakebed.format.file_names import new_file_id
 from lakebed.handles.targets import PlannedTargets, Target
-from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile
+from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileSlice
 
 UPDATES_SCHEMA = pa.schema([(PARTITION_PATH, pa.string()), (FILE_ID, pa.string()), (GROUP, pa.int32())])
 INSERTS_SCHEMA = pa.schema(
@@ -47,7 +47,7 @@ class Assignment:
 
 def assign(
     profile: pa.Table,
-    files: Sequence[BaseFile],
+    slices: Sequence[FileSlice],
     *,
     instant: str,
     record_size: float,
@@ -61,7 +61,7 @@ def assign(
     encoded bytes of a row. File groups in `avoid` take no inserts. Hudi's rules: a file below the small-file limit
     takes as many rows as fit below the maximum file size; a new group takes as many as fill one file.
     """
-    latest = {(f.partition, f.file_id): f for f in files}
+    latest = {(s.partition, s.file_id): s for s in slices}
     update_rows: dict[tuple[str, str], int] = {}
     insert_rows: dict[str, int] = defaultdict(int)
     for row in profile.to_pylist():  # one a file group
@@ -80,23 +80,18 @@ def assign(
 
 def _small_files(
     partition: str,
-    latest: Mapping[tuple[str, str], BaseFile],
+    latest: Mapping[tuple[str, str], FileSlice],
     settings: WriteSettings,
     avoid: Collection[tuple[str, str]],
 ) -> list[BaseFile]:
-    return sorted(
-        (
-            f
-            for key, f in latest.items()
-            if f.partition == partition and f.size < settings.small_file_limit and key not in avoid
-        ),
-        key=lambda f: f.name,
-    )
+    files = [s.base_file for key, s in latest.items() if s.partition == partition and key not in avoid]
+    small = [f for f in files if f is not None and f.size < settings.small_file_limit]
+    return sorted(small, key=lambda f: f.name)
 
 
 class _Plan:
     def __init__(
-        self, latest: Mapping[tuple[str, str], BaseFile], update_rows: Mapping[tuple[str, str], int], instant: str
+        self, latest: Mapping[tuple[str, str], FileSlice], update_rows: Mapping[tuple[str, str], int], instant: str
     ) -> None:
         self._latest = latest
         self._update_rows = update_rows

@@ -111,8 +111,8 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
     new = [f for f in merged if f.name not in snapshot.schema.names and f.name not in in_path]
     if not new:
         return
-    for file in {file.instant: file for file in snapshot.base_files()}.values():
-        stored = snapshot.schema_of(file)
+    for file_slice in {s.instant: s for s in snapshot.file_slices()}.values():
+        stored = snapshot.schema_of(file_slice)
         for field in new:
             if field.name not in stored.names:
                 continue
@@ -120,10 +120,10 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
             if not (is_promotion(kind, field.type) and not may_lose(kind, field.type)):
                 have, want = spark_type(kind), spark_type(field.type)
                 raise SchemaConflict(
-                    f"column {field.name} was taken off the table and comes back as {want}; {file.path} still holds it"
-                    f" as {have}",
+                    f"column {field.name} was taken off the table and comes back as {want}; {file_slice.label} still"
+                    f" holds it as {have}",
                     hint=f"Write it as {have}, whose stored values come back with it, or under another name.",
-                    context={"column": field.name, "stored": have, "data": want, "path": file.path},
+                    context={"column": field.name, "stored": have, "data": want, "path": file_slice.label},
                 )
 
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from lakebed.engine.base import Rows
 from lakebed.errors import InvalidOption
-from lakebed.expressions.base import RowExpression
-from lakebed.index.locations import BooleanLiteral
-from lakebed.model import DELETE, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.index.locations import STORED_LOCATION, BooleanLiteral
+from lakebed.model import DELETE, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.admission import admit
 from lakebed.operations.context import (
     TableSchema,
@@ -24,7 +23,6 @@ from lakebed.operations.context import (
     require_columns,
     table_schema,
 )
-from lakebed.operations.locations import NamePart
 from lakebed.operations.pipeline import Verb, run
 from lakebed.operations.placement import Placed, RowMatch, TaggedRows, Write
 from lakebed.operations.prepare import derive_keys
@@ -121,8 +119,8 @@ class DeleteKeys(_DeleteLocated):
         located = write.context.index.locate(self.keys, snapshot, engine)
         if located is not None:
             return located
-        stored = engine.read_columns(snapshot, snapshot.base_files(), [RECORD_KEY, PARTITION_PATH, FILE_NAME])
-        places = engine.derive(stored, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
+        stored = engine.read_columns(snapshot, snapshot.file_slices(), [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+        places = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
         return engine.join(places, engine.distinct(self.keys), [RECORD_KEY], "inner")
 
 
@@ -135,11 +133,8 @@ class DeleteWhere(_DeleteLocated):
     def prepare(self, write: Write) -> Rows:
         engine, scan = write.context.engine, self.stored_rows(write.context, write.snapshot)
         found = engine.rows(scan.to_spark() if engine.is_distributed else scan.to_arrow())
-        return engine.derive(found, _PLACE, keep=[RECORD_KEY, PARTITION_PATH])
+        return engine.derive(found, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
 
     def stored_rows(self, context: WriteContext, snapshot: Snapshot) -> Scan:
         columns = [RECORD_KEY, PARTITION_PATH, FILE_NAME]
         return Scan(snapshot, columns=columns, filter=self.condition, spark=getattr(context.engine, "spark", None))
-
-
-_PLACE: dict[str, RowExpression] = {FILE_ID: NamePart(FILE_NAME, 0), INSTANT: NamePart(FILE_NAME, 2)}

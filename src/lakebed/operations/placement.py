@@ -19,25 +19,25 @@ from lakebed.engine.groups import distinct_values
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.merge_file import OnMatch
-from lakebed.handles.record_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.handles.targets import HashedTargets, PlannedTargets, Targets
 from lakebed.index.base import Hashed, Tagged
+from lakebed.index.locations import NO_LOCATION, IsNull
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.incoming import Intake
+from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.admission import file_groups_in_clustering
 from lakebed.operations.assign import Assignment, assign
 from lakebed.operations.context import TableSchema, WriteContext
-from lakebed.operations.locations import IS_NULL_FILE_ID, NO_LOCATION
 from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_hashed, plan_of_tasks
 from lakebed.operations.prepare import derivable
 from lakebed.operations.workload_profile import encode_profile
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import avro_with_meta
 from lakebed.slices.listing import groups_of_ids
+from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.action_records import columns_with_stats
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table
@@ -98,7 +98,7 @@ class Write:
             auto_keys=self.instant if generated else None,
         )
         return GroupWriter(
-            storage=context.storage,
+            reader=self.snapshot.reader,
             instant=self.instant,
             format=format_,
             intake=intake,
@@ -173,7 +173,7 @@ def _tagged(write: Write, prepared: Rows) -> Generator[Rows]:
         assert isinstance(answer, Tagged)
         tagged = answer.rows
     if match.on_match == "skip":
-        tagged = engine.filter(tagged, IS_NULL_FILE_ID)
+        tagged = engine.filter(tagged, IsNull(FILE_ID))
     tagged = engine.persist(tagged)
     try:
         yield tagged
@@ -233,7 +233,7 @@ class TaggedRows:
         groups = groups_of_ids(ids, or_smaller_than=small)
         plan = assign(
             profile,
-            () if write.anew else write.snapshot.base_files(partitions, groups),
+            () if write.anew else write.snapshot.file_slices(partitions, groups),
             instant=write.instant,
             record_size=self._record_size() if inserts else 1.0,
             settings=context.settings,
@@ -273,7 +273,7 @@ class AssignedRows:
         if not groups:
             return []
         routed = write.context.engine.route(self.tagged, self.assignment.updates, self.assignment.inserts)
-        known = frozenset(g.partition for g in groups if g.target.base is not None)
+        known = frozenset(g.partition for g in groups if g.target.slice is not None)
         return write.run_grouped(routed, write.group_writer(self.assignment.targets, known), groups=len(groups))
 
 

@@ -10,7 +10,7 @@ from lakebed.engine.base import Rows
 from lakebed.engine.groups import GROUP
 from lakebed.index.base import Hashed
 from lakebed.index.costs import TaggingCosts
-from lakebed.model import PARTITION_PATH, BaseFile
+from lakebed.model import PARTITION_PATH, FileSlice
 from lakebed.operations.assign import Assignment
 from lakebed.operations.context import WriteContext
 from lakebed.operations.tagging_costs import tagging_costs
@@ -108,7 +108,7 @@ def plan_of_assignment(context: WriteContext, snapshot: Snapshot, assignment: As
             g.updates + g.inserts,
             g.updates,
             g.inserts,
-            g.target.base.size if g.target.base else 0,
+            _base_bytes(g.target.slice),
         )
         for g in assignment.groups
     )
@@ -134,10 +134,13 @@ def plan_of_tasks(context: WriteContext, operation: str) -> WritePlan:
 
 
 def _hashed_files(
-    counted: Iterable[dict[str, Any]], existing: Mapping[tuple[str, int], BaseFile]
+    counted: Iterable[dict[str, Any]], existing: Mapping[tuple[str, int], FileSlice]
 ) -> Iterable[PlannedFile]:
     for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP] or 0)):
-        base = existing.get((row[PARTITION_PATH], row[GROUP]))
-        yield PlannedFile(
-            row[PARTITION_PATH], base.file_id if base else None, row["rows"], None, None, base.size if base else 0
-        )
+        known = existing.get((row[PARTITION_PATH], row[GROUP]))
+        file_id = known.file_id if known else None
+        yield PlannedFile(row[PARTITION_PATH], file_id, row["rows"], None, None, _base_bytes(known))
+
+
+def _base_bytes(file_slice: FileSlice | None) -> int:
+    return file_slice.base_file.size if file_slice is not None and file_slice.base_file is not None else 0

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from lakebed.config.settings import IndexSettings, TableSettings
 from lakebed.engine.base import Engine, Rows
-from lakebed.index.advisor import TableProfile, row_bytes
+from lakebed.index.advisor import TableProfile
+from lakebed.slices.row_size import from_types
 
 
 def schema_given(data: Any) -> pa.Schema | None:
@@ -33,7 +34,7 @@ def profile_of(
 ) -> TableProfile:
     """The table as the options expect it; what they leave open is told from the rows that were given, if any, without
     running a job."""
-    width = row_bytes(schema)
+    width = from_types(schema)
     count, partitions = expected.expected_rows, expected.expected_partitions
     if engine is not None and rows is not None:
         count = count or engine.estimated_rows(rows, width)

@@ -8,11 +8,8 @@ from typing import Any
 from lakebed.index.costs import Batch, TaggingCosts
 from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
 from lakebed.operations.context import WriteContext
+from lakebed.slices.row_size import of_stored
 from lakebed.slices.snapshot import Snapshot
-
-_COMMITS = 5
-# Bytes of a row where no commit tells.
-_ROW_BYTES = 100.0
 
 
 def tagging_costs(
@@ -28,19 +25,9 @@ def tagging_costs(
     files = snapshot.base_files() if everywhere else snapshot.base_files(set(partitions) & set(snapshot.partitions()))
     if not snapshot.commits or not files:
         return None
-    rows = round(sum(file.size for file in files) / _row_bytes(snapshot))
+    rows = round(sum(file.size for file in files) / of_stored(snapshot))
     batch = Batch(keys, len(files), rows, **_of_index(snapshot, None if everywhere else partitions))
     return TaggingCosts.of(index.name, batch, simple="global_simple" if everywhere else "simple")
-
-
-def _row_bytes(snapshot: Snapshot) -> float:
-    """Mean bytes of a row in the base files of the last commits, all that they hold besides counted in."""
-    for instant in list(reversed(snapshot.commits))[:_COMMITS]:
-        stats = [s for group in snapshot.timeline.commit_metadata(instant).stats.values() for s in group]
-        rows = sum(s.num_writes for s in stats)
-        if rows:
-            return max(1.0, sum(s.file_size for s in stats) / rows)
-    return _ROW_BYTES
 
 
 def _of_index(snapshot: Snapshot, partitions: Collection[str] | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ def encode_profile(context: WriteContext, operation: str, plan: Assignment) -> b
         PartitionProfile(
             partition,
             sum(g.inserts for g in groups),
-            [(g.target.file_id, g.target.base.instant, g.updates) for g in groups if g.target.base is not None],
+            [(g.target.file_id, g.target.slice.instant, g.updates) for g in groups if g.target.slice is not None],
         )
         for partition, groups in sorted(by_partition.items())
     ]

@@ -1,4 +1,4 @@
-"""Running a scan plan without Spark: base files to Arrow batches, by threads, with bounded memory."""
+"""Running a scan plan without Spark: file slices to Arrow batches, by threads, with bounded memory."""
 
 from __future__ import annotations
 
@@ -8,31 +8,27 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.format.base_file import check_rows, read_base_file, read_footer
-from lakebed.model import RECORD_KEY, BaseFile
+from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
-from lakebed.storage.base import Storage
+from lakebed.slices.key_rows import rows_of_keys
+from lakebed.slices.reader import SliceReader
 from lakebed.storage.parallel import parallel_map
 
-BATCH_ROWS = 65_536
-# A lookup decodes so many rows at a time, and none behind the last that it wants.
-_TAKE_ROWS = 8_192
-# Batches that one file may have waiting for the reader of the results.
+# Batches that one slice may have waiting for the reader of the results.
 _WAITING = 4
 _DONE = object()
 
 
 @dataclass(frozen=True)
-class FileReader:
-    """How to read a file of one `FileSet`: picklable, so that Spark tasks use it too."""
+class RowReader:
+    """Reads the slices of one `SliceSet` in the table's types: picklable, so that Spark tasks use it too."""
 
     sources: tuple[ColumnSource, ...]
     read_schema: pa.Schema
@@ -41,51 +37,30 @@ class FileReader:
     partition_values: Mapping[str, Mapping[str, Any]] | None = None
     page_checksums: bool = True
 
-    def read(
-        self, storage: Storage, file: BaseFile, row_groups: Sequence[int] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The matching rows of the file (or of some of its row groups) in the table's types."""
-        stored = [s.stored for s in self.sources if s.stored is not None]
-        if not stored:
-            stored = [RECORD_KEY]
-        columns = list(dict.fromkeys(stored))
-        for batch in read_base_file(
-            storage,
-            file.path,
-            file.size,
-            columns,
-            batch_rows=BATCH_ROWS,
-            row_groups=row_groups,
-            page_checksums=self.page_checksums,
-        ):
-            yield from self._shape(batch, file)
+    @property
+    def stored(self) -> list[str]:
+        """The columns that are read from the slices."""
+        return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
 
-    def take(
-        self, parquet: Any, row_group: int, rows: npt.NDArray[np.int64], file: BaseFile, keys: pa.Array
+    def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
+        """The matching rows of the slice."""
+        columns = self.stored or [RECORD_KEY]
+        for batch in slices.read(file_slice, columns, page_checksums=self.page_checksums):
+            yield from self._shape(batch, file_slice.partition)
+
+    def rows_of_keys(
+        self, slices: SliceReader, file_slice: FileSlice, keys: pa.Array, *, use_bloom: bool
     ) -> list[pa.RecordBatch]:
-        """The rows (ascending numbers) of one row group of an open Parquet file that have one of the keys, in the
-        table's types. Rows behind the last of them are not decoded."""
-        wanted = list(dict.fromkeys([RECORD_KEY, *(s.stored for s in self.sources if s.stored is not None)]))
-        found: list[pa.RecordBatch] = []
-        start = end = 0
-        for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=wanted, use_threads=False):
-            first, end = np.searchsorted(rows, [start, start + batch.num_rows])
-            if end > first:
-                some = batch.take(pa.array(rows[first:end] - start))
-                found.append(some.filter(pc.is_in(some.column(RECORD_KEY), value_set=keys)))
-            start += batch.num_rows
-            if end == len(rows):
-                break
-        if end < len(rows):
-            check_rows(file.path, start, parquet.metadata.row_group(row_group).num_rows)
-        return [shaped for batch in found for shaped in self._shape(batch, file)]
+        """The matching rows that have one of the keys, which are in ascending order."""
+        found = rows_of_keys(slices, file_slice, keys, self.stored, use_bloom=use_bloom)
+        return [shaped for batch in found for shaped in self._shape(batch, file_slice.partition)]
 
-    def _shape(self, batch: pa.RecordBatch, file: BaseFile) -> Iterator[pa.RecordBatch]:
+    def _shape(self, batch: pa.RecordBatch, partition: str) -> Iterator[pa.RecordBatch]:
         arrays: list[pa.Array] = []
         names: list[str] = []
         for source in self.sources:
             if source.from_path:
-                value = (self.partition_values or {})[file.partition][source.name]
+                value = (self.partition_values or {})[partition][source.name]
                 kind = self.read_schema.field(source.name).type
                 arrays.append(pa.repeat(pa.scalar(value, kind), batch.num_rows))
             elif source.stored is not None and source.stored in batch.schema.names:
@@ -109,25 +84,21 @@ def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(rows, f.type) for f in schema], schema=schema)
 
 
-def file_readers(plan: ScanPlan, condition: pc.Expression | None) -> list[tuple[BaseFile, FileReader]]:
-    """Every file of the plan with its reader."""
+def row_readers(plan: ScanPlan, condition: pc.Expression | None) -> list[tuple[FileSlice, RowReader]]:
+    """Every file slice of the plan with its reader."""
     checks = plan.page_checksums
-    return [
-        (file, FileReader(g.sources, plan.read_schema, plan.columns, condition, plan.partition_values, checks))
-        for g in plan.groups
-        for file in g.files
+    readers = [
+        RowReader(s.sources, plan.read_schema, plan.columns, condition, plan.partition_values, checks)
+        for s in plan.sets
     ]
+    return [(file_slice, r) for alike, r in zip(plan.sets, readers, strict=True) for file_slice in alike.slices]
 
 
-def scan_batches(plan: ScanPlan, storage: Storage, threads: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The plan's rows, file after file. Memory is bound by a few batches of as many files as there are threads."""
+def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None) -> Iterator[pa.RecordBatch]:
+    """The plan's rows, slice after slice. Memory is bound by a few batches of as many slices as there are threads."""
     condition = plan.predicate.to_arrow() if plan.predicate is not None else None
-    jobs = [_job(reader, storage, file) for file, reader in file_readers(plan, condition)]
+    jobs = [partial(reader.read, slices, file_slice) for file_slice, reader in row_readers(plan, condition)]
     return in_order(jobs, threads or min(8, (os.cpu_count() or 1)))
-
-
-def _job(reader: FileReader, storage: Storage, file: BaseFile) -> Callable[[], Iterator[pa.RecordBatch]]:
-    return lambda: reader.read(storage, file)
 
 
 def in_order(jobs: Sequence[Callable[[], Iterator[pa.RecordBatch]]], threads: int) -> Iterator[pa.RecordBatch]:
@@ -188,8 +159,8 @@ def _empty(line: queue.Queue[Any]) -> None:
             return
 
 
-def count_rows(plan: ScanPlan, storage: Storage) -> int:
+def count_rows(plan: ScanPlan, slices: SliceReader) -> int:
     """The number of rows; without a filter only footers are read."""
     if plan.predicate is not None:
-        return sum(b.num_rows for b in scan_batches(plan, storage))
-    return sum(parallel_map(lambda f: read_footer(storage, f.path, f.size).rows, plan.files, 16))
+        return sum(b.num_rows for b in scan_batches(plan, slices))
+    return sum(parallel_map(slices.count, plan.slices, 16))

@@ -22,7 +22,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.instants import completes_as, has_completion_times
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _BEGINNING = ("earliest", "")
@@ -148,17 +148,12 @@ class Changes(Scan):
     def _plan(self) -> ScanPlan:
         commits = self.range
         view, slices = _slices(self._newest, commits)
-        self._snapshot = view
         predicate = _in_commits(self.parsed_filter(), commits)
-        return plan_scan(view, predicate, self._wanted(), slices=slices, shown=self._newest, reads=self._reads)
+        return plan_scan(view, predicate, self._requested(), slices=slices, shown=self._newest, reads=self._reads)
 
     @property
     def available(self) -> pa.Schema:
         return table_columns(self._newest)
-
-    def to_spark(self) -> DataFrame:
-        _ = self.plan
-        return super().to_spark()
 
     def explain(self) -> str:
         commits = self.range

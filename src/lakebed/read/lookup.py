@@ -34,12 +34,12 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
     `keys`: a list or array for a single key field, tuples or a table for several (with partition columns, if known),
     or `KeyText`. On a table that is not global every partition is searched unless the partition columns are given.
     """
-    wanted = wanted_keys(snapshot, keys)
+    lookup = wanted_keys(snapshot, keys)
     available = table_columns(snapshot)
     chosen = [n for n in available.names if n not in META_COLUMNS] if columns is None else list(columns)
     chosen = [resolve_column(c, available).name for c in chosen]
     extra = [c for c in _key_columns(snapshot) if c not in chosen]
-    search = KeySearch(snapshot, wanted, [*chosen, *extra])
+    search = KeySearch(snapshot, lookup, [*chosen, *extra])
     tables = [t for _, t in search.run() if t.num_rows]
     schema = search.plan.schema
     found = pa.concat_tables(tables) if tables else schema.empty_table()
@@ -48,13 +48,12 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
 
 def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
     """For each key asked whether the table holds it, in the order of the keys. A record index answers by itself."""
-    wanted = wanted_keys(snapshot, keys)
-    found = _found(snapshot, wanted)
-    if wanted.partitions is None:
-        return pc.is_in(wanted.texts, value_set=plain_texts(found.column("key")))
-    asked = _pair(wanted.partitions, wanted.texts)
+    lookup = wanted_keys(snapshot, keys)
+    found = _found(snapshot, lookup)
+    if lookup.partitions is None:
+        return pc.is_in(lookup.texts, value_set=plain_texts(found.column("key")))
     held = _pair(plain_texts(found.column("partition_path")), plain_texts(found.column("key")))
-    return pc.is_in(asked, value_set=held)
+    return pc.is_in(_pair(lookup.partitions, lookup.texts), value_set=held)
 
 
 def locate(snapshot: Snapshot, keys: Any) -> pa.Table:
@@ -63,29 +62,28 @@ def locate(snapshot: Snapshot, keys: Any) -> pa.Table:
     return _found(snapshot, wanted_keys(snapshot, keys))
 
 
-def _found(snapshot: Snapshot, wanted: LookupKeys) -> pa.Table:
-    search = KeySearch(snapshot, wanted, _key_columns(snapshot))
-    slices = search.slices
-    if search.indexed is not None:
-        return _places(search.indexed, slices)
+def _found(snapshot: Snapshot, lookup: LookupKeys) -> pa.Table:
+    search = KeySearch(snapshot, lookup, _key_columns(snapshot))
+    candidates = search.candidates
+    if candidates.indexed is not None:
+        return _places(candidates.indexed, candidates.slices)
     tables: list[pa.Table] = []
-    for file, rows in search.run():
+    for file_slice, rows in search.run():
         if rows.num_rows:
             texts = plain_texts(search.texts(rows))
-            constant = [
-                pa.repeat(pa.scalar(v, pa.string()), len(texts)) for v in (file.partition, file.file_id, file.instant)
-            ]
-            tables.append(pa.Table.from_arrays([texts, *constant], schema=LOCATION_SCHEMA))
+            place = (file_slice.partition, file_slice.file_id, file_slice.instant)
+            constants = [pa.repeat(pa.scalar(value, pa.string()), len(texts)) for value in place]
+            tables.append(pa.Table.from_arrays([texts, *constants], schema=LOCATION_SCHEMA))
     return pa.concat_tables(tables) if tables else LOCATION_SCHEMA.empty_table()
 
 
 def _places(indexed: FoundKeys, slices: Collection[FileSlice]) -> pa.Table:
-    """The index's answer with the instants of the base files (of a group of log files alone: its slice's)."""
+    """The index's answer with the instants of the file slices."""
     instants = pa.table(
         {
             "partition": pa.array([s.partition for s in slices], pa.string()),
             "file_id": pa.array([s.file_id for s in slices], pa.string()),
-            "instant": pa.array([s.base_file.instant if s.base_file else s.instant for s in slices], pa.string()),
+            "instant": pa.array([s.instant for s in slices], pa.string()),
         }
     )
     joined = indexed.places.join(instants, ["partition", "file_id"])

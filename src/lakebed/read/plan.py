@@ -1,15 +1,13 @@
-"""Planning a scan: which files, which columns of each, and what pruned the rest."""
+"""Planning a scan: which file slices, which columns of each, and what pruned the rest."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import pyarrow as pa
 
-from lakebed.config.features import TableFacts, check_read
 from lakebed.config.settings import ReadSettings
 from lakebed.filters.columns import resolve_column
 from lakebed.filters.predicates import Predicate
@@ -21,16 +19,15 @@ from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
 from lakebed.schema.conversion import can_cast
 from lakebed.schema.spark import spark_type
+from lakebed.slices.reader import Query, readable_slices
 from lakebed.slices.snapshot import Snapshot
-
-Query = Literal["snapshot", "read_optimized"]
 
 _READS = ReadSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Where a column of the table comes from in a file: the stored column, the partition path, or nowhere (null)."""
+    """Where a column of the table comes from in a slice: a stored column, the partition path, or nowhere (null)."""
 
     name: str
     stored: str | None
@@ -39,13 +36,18 @@ class ColumnSource:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSet:
-    """Base files that are read alike: with the same stored columns under the same types."""
+class SliceSet:
+    """File slices that are read alike: with the same stored columns under the same types."""
 
-    files: tuple[BaseFile, ...]
+    slices: tuple[FileSlice, ...]
     sources: tuple[ColumnSource, ...]
     native: bool
-    """Whether a Parquet reader that is given the table's own types reads them right."""
+    """Whether a Parquet reader that is given the table's own types reads their base files right."""
+
+    @property
+    def files(self) -> tuple[BaseFile, ...]:
+        """The base files."""
+        return tuple(s.base_file for s in self.slices if s.base_file is not None)
 
     @property
     def stored(self) -> pa.Schema:
@@ -62,7 +64,7 @@ class ScanPlan:
     as_of: str | None
     columns: tuple[str, ...]
     read_schema: pa.Schema
-    groups: tuple[FileSet, ...]
+    sets: tuple[SliceSet, ...]
     predicate: Predicate | None = None
     total_files: int = 0
     total_partitions: int = 0
@@ -72,8 +74,13 @@ class ScanPlan:
     page_checksums: bool = True
 
     @property
+    def slices(self) -> tuple[FileSlice, ...]:
+        return tuple(s for alike in self.sets for s in alike.slices)
+
+    @property
     def files(self) -> tuple[BaseFile, ...]:
-        return tuple(f for g in self.groups for f in g.files)
+        """The base files of all slices."""
+        return tuple(f for alike in self.sets for f in alike.files)
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,10 +99,10 @@ class ScanPlan:
         if self.predicate is not None:
             lines.append(f"  filter      {self.predicate}")
         lines.append(f"  columns     {', '.join(self.columns)}")
-        rewritten = [g for g in self.groups if not g.native]
+        rewritten = [s for s in self.sets if not s.native]
         if rewritten:
             lines.append(
-                f"  old schemas {sum(len(g.files) for g in rewritten)} files in {len(rewritten)} sets are cast"
+                f"  old schemas {sum(len(s.slices) for s in rewritten)} files in {len(rewritten)} sets are cast"
             )
         return "\n".join(lines)
 
@@ -155,23 +162,22 @@ def plan_scan(
         kept, skipped = skip_slices(snapshot, predicate, kept, available, log_files=query == "snapshot")
         pruned |= skipped
         partitions = len({s.partition for s in kept}) if any(skipped.values()) else partitions
-    check_read(snapshot.config.properties, TableFacts(log_files=any(s.log_files for s in kept)), query)
-    files = [s.base_file for s in kept if s.base_file is not None]
-    groups = _file_sets(snapshot, files, read_schema, schema_history(shown))
-    from_path = {s.name for g in groups for s in g.sources if s.from_path}
+    kept = readable_slices(snapshot.config, kept, query)
+    sets = _slice_sets(snapshot, kept, read_schema, schema_history(shown))
+    from_path = {source.name for alike in sets for source in alike.sources if source.from_path}
     return ScanPlan(
         table=snapshot.config.name,
         query=query,
         as_of=snapshot.as_of,
         columns=tuple(chosen),
         read_schema=read_schema,
-        groups=groups,
+        sets=sets,
         predicate=predicate,
         total_files=sum(s.base_file is not None for s in everything),
         total_partitions=len({s.partition for s in everything}),
         kept_partitions=partitions,
         pruned_by=pruned,
-        partition_values=_path_values(snapshot, files, read_schema, from_path) if from_path else None,
+        partition_values=_path_values(snapshot, kept, read_schema, from_path) if from_path else None,
         page_checksums=reads.page_checksums,
     )
 
@@ -186,11 +192,11 @@ def _prune(
         return kept, pruned, len(partitions)
     layout = partition_layout(snapshot.config, available)
     if layout is not None and not rows_may_stay(snapshot.storage, snapshot.config):
-        wanted = set(prune_partitions(predicate, layout, partitions))
+        matching = set(prune_partitions(predicate, layout, partitions))
         before = len(kept)
-        kept = [s for s in kept if s.partition in wanted]
+        kept = [s for s in kept if s.partition in matching]
         pruned["partition"] = before - len(kept)
-        partitions = [p for p in partitions if p in wanted]
+        partitions = [p for p in partitions if p in matching]
     bucketed = bucket_layout(snapshot.config, available)
     if bucketed is not None:
         numbers = prune_buckets(predicate, bucketed[1])
@@ -201,43 +207,45 @@ def _prune(
     return kept, pruned, len(partitions)
 
 
-def _file_sets(
-    snapshot: Snapshot, files: Sequence[BaseFile], read_schema: pa.Schema, history: SchemaHistory | None
-) -> tuple[FileSet, ...]:
+def _slice_sets(
+    snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, history: SchemaHistory | None
+) -> tuple[SliceSet, ...]:
     by_instant: dict[str, tuple[ColumnSource, ...]] = {}
-    sets: dict[tuple[ColumnSource, ...], list[BaseFile]] = {}
-    for file in files:
+    sets: dict[tuple[ColumnSource, ...], list[FileSlice]] = {}
+    for file_slice in slices:
         # one commit writes with one schema
-        sources = by_instant.get(file.instant)
+        sources = by_instant.get(file_slice.instant)
         if sources is None:
-            sources = by_instant[file.instant] = _sources(snapshot, file, read_schema, history)
-        sets.setdefault(sources, []).append(file)
+            sources = by_instant[file_slice.instant] = _sources(snapshot, file_slice, read_schema, history)
+        sets.setdefault(sources, []).append(file_slice)
     return tuple(
-        FileSet(tuple(found), sources, all(_is_native(s, read_schema) for s in sources))
+        SliceSet(tuple(found), sources, all(_is_native(s, read_schema) for s in sources))
         for sources, found in sets.items()
     )
 
 
 def _sources(
-    snapshot: Snapshot, file: BaseFile, read_schema: pa.Schema, history: SchemaHistory | None
+    snapshot: Snapshot, file_slice: FileSlice, read_schema: pa.Schema, history: SchemaHistory | None
 ) -> tuple[ColumnSource, ...]:
-    stored = snapshot.schema_of(file)
+    stored = snapshot.schema_of(file_slice)
     lower = Counter(n.lower() for n in stored.names)
     by_lower = {n.lower(): n for n in stored.names if lower[n.lower()] == 1}
-    names = history.stored_names(file.instant, read_schema) if history else {}
+    names = history.stored_names(file_slice.instant, read_schema) if history else {}
     path_columns = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
     sources = [_source(field, stored, by_lower, names, path_columns) for field in read_schema]
-    hidden = (_is_of_another_column(snapshot, file, source, read_schema) for source in sources)
+    hidden = (_is_of_another_column(snapshot, file_slice, source, read_schema) for source in sources)
     return tuple(ColumnSource(s.name, None, None) if h else s for s, h in zip(sources, hidden, strict=True))
 
 
-def _is_of_another_column(snapshot: Snapshot, file: BaseFile, source: ColumnSource, read_schema: pa.Schema) -> bool:
+def _is_of_another_column(
+    snapshot: Snapshot, file_slice: FileSlice, source: ColumnSource, read_schema: pa.Schema
+) -> bool:
     """Whether the stored column was taken off the table, and its name came back with a type that its values do not
     have. (Those of a type that is read as the new one come back with the name, as in Hudi.)"""
     kind = read_schema.field(source.name).type
     if source.stored is None or source.type is None or can_cast(source.type, kind):
         return False
-    return snapshot.lacked_since(file.instant, source.stored)
+    return snapshot.lacked_since(file_slice.instant, source.stored)
 
 
 def _source(
@@ -246,14 +254,14 @@ def _source(
     name = field.name
     if name in META_COLUMNS:
         return ColumnSource(name, name, field.type)
-    wanted = names.get(name, name)
-    if wanted is None:
+    stored_name = names.get(name, name)
+    if stored_name is None:
         return ColumnSource(name, None, None)
-    if wanted not in stored.names:
-        wanted = by_lower.get(wanted.lower(), wanted)
-    if wanted in stored.names:
-        type_ = stored.field(wanted).type
-        return ColumnSource(name, wanted, field.type if same_type(type_, field.type) else type_)
+    if stored_name not in stored.names:
+        stored_name = by_lower.get(stored_name.lower(), stored_name)
+    if stored_name in stored.names:
+        type_ = stored.field(stored_name).type
+        return ColumnSource(name, stored_name, field.type if same_type(type_, field.type) else type_)
     if name in in_path:
         return ColumnSource(name, None, None, from_path=True)
     # a reader gives null for a column that the file lacks
@@ -276,11 +284,11 @@ def _plain(type_: pa.DataType) -> str:
 
 
 def _path_values(
-    snapshot: Snapshot, files: Sequence[BaseFile], read_schema: pa.Schema, columns: set[str]
+    snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, columns: set[str]
 ) -> dict[str, dict[str, object]]:
     keys = key_generator_of(snapshot.config)
     values: dict[str, dict[str, object]] = {}
-    for partition in dict.fromkeys(f.partition for f in files):
+    for partition in dict.fromkeys(s.partition for s in slices):
         texts = keys.partition_values(partition)
         row = {c: texts.get(c) for c in columns}
         values[partition] = {c: pa.array([t]).cast(read_schema.field(c).type)[0].as_py() for c, t in row.items()}

@@ -17,9 +17,9 @@ from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.model import META_COLUMNS, BaseFile
 from lakebed.read.arrow_scan import count_rows, scan_batches
-from lakebed.read.plan import Query, ScanPlan, plan_scan, table_columns
+from lakebed.read.plan import ScanPlan, plan_scan, table_columns
+from lakebed.slices.reader import Query, SliceReader
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.base import Storage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,9 +68,9 @@ class Scan:
         return self._plan()
 
     def _plan(self) -> ScanPlan:
-        return plan_scan(self._snapshot, self.parsed_filter(), self._wanted(), query=self._query, reads=self._reads)
+        return plan_scan(self._snapshot, self.parsed_filter(), self._requested(), query=self._query, reads=self._reads)
 
-    def _wanted(self) -> list[str] | None:
+    def _requested(self) -> list[str] | None:
         if not self._meta:
             return None if self._columns is None else list(self._columns)
         data = self._columns
@@ -84,8 +84,9 @@ class Scan:
         return table_columns(self._snapshot)
 
     @property
-    def storage(self) -> Storage:
-        return self._snapshot.storage
+    def reader(self) -> SliceReader:
+        """Reads the table's file slices."""
+        return self._snapshot.reader
 
     def narrowed(self, conditions: Sequence[Node]) -> Self:
         """The same scan with more conditions."""
@@ -119,9 +120,7 @@ class Scan:
         from lakebed.read.spark_scan import scan_frame
 
         spark = self._session()
-        return scan_frame(
-            self.plan, spark, self._snapshot.storage, meta_fields=self._snapshot.config.populate_meta_fields
-        )
+        return scan_frame(self.plan, spark, self.reader)
 
     def _session(self) -> SparkSession:
         if self._spark is not None:
@@ -138,7 +137,7 @@ class Scan:
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
-        return scan_batches(self.plan, self._snapshot.storage)
+        return scan_batches(self.plan, self.reader)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream that any Arrow library takes."""
@@ -163,7 +162,7 @@ class Scan:
 
     def count(self) -> int:
         """The number of rows. Without a filter only the files' footers are read."""
-        return count_rows(self.plan, self._snapshot.storage)
+        return count_rows(self.plan, self.reader)
 
     def explain(self) -> str:
         """The plan as text: files kept of all, what pruned the others, and how Spark would read them."""
@@ -171,8 +170,7 @@ class Scan:
         if self._spark is not None:
             from lakebed.read.spark_scan import through_storage
 
-            meta_fields = self._snapshot.config.populate_meta_fields
-            reason = through_storage(self.plan, self._spark, self._snapshot.storage, meta_fields)
+            reason = through_storage(self.plan, self._spark, self.reader)
             lines.append(f"  on Spark    {'through Python: ' + reason if reason else 'its own Parquet reader'}")
         return "\n".join(lines)
 

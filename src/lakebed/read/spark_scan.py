@@ -14,11 +14,12 @@ import pyarrow as pa
 from lakebed.engine.spark_files import can_open, read_parquet
 from lakebed.engine.spark_session import parallelism, require_spark
 from lakebed.filters.spark_text import quote_name, spark_literal
-from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile
-from lakebed.read.arrow_scan import FileReader, file_readers
-from lakebed.read.plan import ColumnSource, FileSet, ScanPlan
+from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.read.arrow_scan import RowReader, row_readers
+from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_type
+from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage, StorageSpec
 
 if TYPE_CHECKING:
@@ -38,34 +39,45 @@ def active_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def through_storage(plan: ScanPlan, spark: SparkSession, storage: Storage, meta_fields: bool) -> str:
-    """Why the scan has to go through Python, or "" where Spark's own reader does it."""
+def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> str:
+    """Why the whole scan has to go through Python, or "" where Spark's own reader reads slices without log files."""
     if plan.predicate is not None and not plan.predicate.runs_on_spark_sql:
         return "the filter is an Arrow expression that has no Spark SQL form"
-    if not meta_fields and any(s.from_path for g in plan.groups for s in g.sources):
+    from_path = any(source.from_path for alike in plan.sets for source in alike.sources)
+    if from_path and not slices.config.populate_meta_fields:
         return "partition columns stand in the paths only and the files have no meta columns"
-    url = storage.url()
+    url = slices.storage.url()
     if not can_open(spark, url):
         return f"Spark's Hadoop has no file system for {url.partition(':')[0]}://"
     return ""
 
 
-def scan_frame(plan: ScanPlan, spark: SparkSession, storage: Storage, *, meta_fields: bool = True) -> DataFrame:
-    """The plan's rows as a lazy DataFrame."""
+def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> DataFrame:
+    """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python,
+    and all of them where Spark cannot read the table."""
     require_spark()
     plan = _with_a_column(plan)
-    if not plan.groups:
+    if not plan.sets:
         empty = spark.createDataFrame([], schema=arrow_to_spark_ddl(plan.read_schema))
         return empty.select(*[quote_name(c) for c in plan.columns])
-    reason = through_storage(plan, spark, storage, meta_fields)
+    reason = through_storage(plan, spark, slices)
     if reason:
-        _warn(reason, storage.spec)
-        return _python_frame(plan, spark, storage)
-    parts = [_native_frame(plan, g, spark, storage) for g in plan.groups]
+        _warn(reason, slices.storage.spec)
+        return _python_frame(plan, plan.sets, spark, slices)
+    parts = [_native_frame(plan, alike, spark, slices.storage) for alike in _chosen(plan.sets, log_files=False)]
+    merged = _chosen(plan.sets, log_files=True)
+    if merged:
+        parts.append(_python_frame(plan, merged, spark, slices))
     frame = parts[0]
     for part in parts[1:]:
         frame = frame.unionByName(part)
     return frame
+
+
+def _chosen(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet]:
+    """The sets with those of their slices that have log files, or have none; empty ones left out."""
+    chosen = [replace(s, slices=tuple(one for one in s.slices if bool(one.log_files) == log_files)) for s in sets]
+    return [s for s in chosen if s.slices]
 
 
 def _with_a_column(plan: ScanPlan) -> ScanPlan:
@@ -73,25 +85,25 @@ def _with_a_column(plan: ScanPlan) -> ScanPlan:
     if len(plan.read_schema):
         return plan
     key = ColumnSource(RECORD_KEY, RECORD_KEY, pa.string())
-    groups = tuple(FileSet(group.files, (key,), native=True) for group in plan.groups)
-    return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), groups=groups)
+    sets = tuple(SliceSet(alike.slices, (key,), native=True) for alike in plan.sets)
+    return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), sets=sets)
 
 
-def _native_frame(plan: ScanPlan, files: FileSet, spark: SparkSession, storage: Storage) -> DataFrame:
+def _native_frame(plan: ScanPlan, alike: SliceSet, spark: SparkSession, storage: Storage) -> DataFrame:
     extra = (
         [PARTITION_PATH]
-        if any(s.from_path for s in files.sources) and PARTITION_PATH not in plan.read_schema.names
+        if any(s.from_path for s in alike.sources) and PARTITION_PATH not in plan.read_schema.names
         else []
     )
-    stored = files.stored
+    stored = alike.stored
     types = {f.name: f.type for f in stored} | dict.fromkeys(extra, pa.string())
     ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
-    urls = [storage.url(f.path) for f in files.files]
+    urls = [storage.url(f.path) for f in alike.files]
     with _few_listing_tasks(spark, len(urls)):
         frame = read_parquet(spark, urls, ddl, page_checksums=plan.page_checksums)
-    if not files.native:
-        frame = frame.selectExpr(*_named(plan, files, extra))
-        renamed = pa.schema([_field_now(plan, s.name, s.type) for s in files.sources])
+    if not alike.native:
+        frame = frame.selectExpr(*_named(plan, alike, extra))
+        renamed = pa.schema([_field_now(plan, s.name, s.type) for s in alike.sources])
         frame = frame.selectExpr(*spark_projection(renamed, plan.read_schema))
     if plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
@@ -102,13 +114,13 @@ def _field_now(plan: ScanPlan, name: str, stored: pa.DataType | None) -> pa.Fiel
     return pa.field(name, plan.read_schema.field(name).type if stored is None else stored)
 
 
-def _named(plan: ScanPlan, files: FileSet, extra: Sequence[str]) -> list[str]:
+def _named(plan: ScanPlan, alike: SliceSet, extra: Sequence[str]) -> list[str]:
     """Stored columns under the table's names, and what is not stored."""
     expressions: list[str] = []
-    for source in files.sources:
+    for source in alike.sources:
         type_ = plan.read_schema.field(source.name).type
         if source.from_path:
-            text = _from_path(plan, source.name, files.files, type_)
+            text = _from_path(plan, source.name, alike.slices, type_)
         elif source.stored is None:
             text = f"CAST(NULL AS {spark_type(type_)})"
         else:
@@ -117,11 +129,11 @@ def _named(plan: ScanPlan, files: FileSet, extra: Sequence[str]) -> list[str]:
     return expressions
 
 
-def _from_path(plan: ScanPlan, column: str, files: Sequence[BaseFile], type_: pa.DataType) -> str:
+def _from_path(plan: ScanPlan, column: str, slices: Sequence[FileSlice], type_: pa.DataType) -> str:
     values = plan.partition_values or {}
     cases = [
         f"WHEN {spark_literal(p, pa.string())} THEN {spark_literal(values[p][column], type_)}"
-        for p in dict.fromkeys(f.partition for f in files)
+        for p in dict.fromkeys(s.partition for s in slices)
     ]
     return f"CAST(CASE {quote_name(PARTITION_PATH)} {' '.join(cases)} END AS {spark_type(type_)})"
 
@@ -143,7 +155,7 @@ def _few_listing_tasks(spark: SparkSession, files: int) -> Generator[None]:
             spark.conf.set(_LISTING_TASKS, before)
 
 
-def _python_frame(plan: ScanPlan, spark: SparkSession, storage: Storage) -> DataFrame:
+def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession, slices: SliceReader) -> DataFrame:
     condition = None
     by_sql = plan.predicate is not None and bool(plan.predicate.text)
     if plan.predicate is not None and not by_sql:
@@ -155,44 +167,44 @@ def _python_frame(plan: ScanPlan, spark: SparkSession, storage: Storage) -> Data
         plan.as_of,
         columns,
         plan.read_schema,
-        plan.groups,
+        tuple(sets),
         partition_values=plan.partition_values,
     )
-    jobs = file_readers(wide, condition)
+    jobs = row_readers(wide, condition)
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    frame = numbers.mapInArrow(partial(_read_files, storage, _Jobs.of(jobs)), arrow_to_spark_ddl(wide.schema))
+    frame = numbers.mapInArrow(partial(_read_slices, slices, _Jobs.of(jobs)), arrow_to_spark_ddl(wide.schema))
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
 
 
 class _Jobs:
-    """Files with few different readers, small when pickled."""
+    """File slices with few different readers, small when pickled."""
 
-    def __init__(self, readers: list[FileReader], files: list[tuple[BaseFile, int]]) -> None:
+    def __init__(self, readers: list[RowReader], slices: list[tuple[FileSlice, int]]) -> None:
         self.readers = readers
-        self.files = files
+        self.slices = slices
 
     @classmethod
-    def of(cls, jobs: Sequence[tuple[BaseFile, FileReader]]) -> _Jobs:
+    def of(cls, jobs: Sequence[tuple[FileSlice, RowReader]]) -> _Jobs:
         readers: dict[tuple[object, ...], int] = {}
-        distinct: list[FileReader] = []
-        files: list[tuple[BaseFile, int]] = []
-        for file, reader in jobs:
+        distinct: list[RowReader] = []
+        slices: list[tuple[FileSlice, int]] = []
+        for file_slice, reader in jobs:
             at = readers.setdefault(reader.sources, len(distinct))
             if at == len(distinct):
                 distinct.append(reader)
-            files.append((file, at))
-        return cls(distinct, files)
+            slices.append((file_slice, at))
+        return cls(distinct, slices)
 
 
-def _read_files(storage: Storage, jobs: _Jobs, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_slices(slices: SliceReader, jobs: _Jobs, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            file, at = jobs.files[number]
-            yield from jobs.readers[at].read(storage, file)
+            file_slice, at = jobs.slices[number]
+            yield from jobs.readers[at].read(slices, file_slice)
 
 
 def _warn(reason: str, spec: StorageSpec) -> None:

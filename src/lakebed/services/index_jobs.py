@@ -12,8 +12,7 @@ from lakebed.engine.base import Engine, Rows, Task
 from lakebed.engine.groups import GROUP
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.format.base_file import read_footer
-from lakebed.index.locations import FileIdOf, InstantOf, ShardOf
+from lakebed.index.locations import STORED_LOCATION, ShardOf
 from lakebed.index.simple import OLD_PARTITION
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
 from lakebed.metadata.kinds.index_names import IndexName
@@ -25,7 +24,7 @@ from lakebed.metadata.layout import PARTITIONED_SIZING, GroupSizing, data_partit
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, BaseFile
+from lakebed.model import FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
@@ -120,23 +119,24 @@ def _repeated(keys: pa.ChunkedArray) -> pa.Array:
 
 def _placed(snapshot: Snapshot, engine: Engine, counts: int | Mapping[str, int]) -> Rows:
     """Key, place and file group of every stored row."""
-    files = snapshot.base_files()
+    slices = snapshot.file_slices()
     if isinstance(counts, int):
-        return _places_of(snapshot, engine, files, counts, Constant(""))
-    by_count: dict[int, list[BaseFile]] = {}
-    for file in files:
-        if file.partition in counts:
-            by_count.setdefault(counts[file.partition], []).append(file)
+        return _places_of(snapshot, engine, slices, counts, Constant(""))
+    by_count: dict[int, list[FileSlice]] = {}
+    for file_slice in slices:
+        if file_slice.partition in counts:
+            by_count.setdefault(counts[file_slice.partition], []).append(file_slice)
     parts = [_places_of(snapshot, engine, some, n, Column(PARTITION_PATH)) for n, some in by_count.items()]
     return engine.union(parts) if parts else _places_of(snapshot, engine, (), 1, Column(PARTITION_PATH))
 
 
-def _places_of(snapshot: Snapshot, engine: Engine, files: Sequence[BaseFile], shards: int, path: RowExpression) -> Rows:
-    stored = engine.read_columns(snapshot, files, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+def _places_of(
+    snapshot: Snapshot, engine: Engine, slices: Sequence[FileSlice], shards: int, path: RowExpression
+) -> Rows:
+    stored = engine.read_columns(snapshot, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
     columns: dict[str, RowExpression] = {
         OLD_PARTITION: Column(PARTITION_PATH),
-        FILE_ID: FileIdOf(),
-        INSTANT: InstantOf(),
+        **STORED_LOCATION,
         GROUP: ShardOf(RECORD_KEY, shards),
     }
     # the group's path comes last: the place is taken from the stored one
@@ -164,20 +164,16 @@ class _PairTexts:
 
 
 def _paired(snapshot: Snapshot, engine: Engine, column: str, index_version: int, shards: int) -> Rows:
-    stored = engine.read_columns(snapshot, snapshot.base_files(), [RECORD_KEY, column.partition(".")[0]])
+    stored = engine.read_columns(snapshot, snapshot.file_slices(), [RECORD_KEY, column.partition(".")[0]])
     return engine.map(stored, _PairTexts(column, index_version, shards), _PAIRS)
 
 
 def _rows_by_path(snapshot: Snapshot) -> dict[str, int]:
     """Stored rows of each partition path, from the footers."""
-
-    def rows(file: BaseFile) -> int:
-        return read_footer(snapshot.storage, file.path, file.size).metadata.num_rows
-
-    files = list(snapshot.base_files())
+    slices = snapshot.file_slices()
     counts: dict[str, int] = {}
-    for file, count in zip(files, parallel_map(rows, files), strict=True):
-        counts[file.partition] = counts.get(file.partition, 0) + count
+    for file_slice, count in zip(slices, parallel_map(snapshot.reader.count, slices), strict=True):
+        counts[file_slice.partition] = counts.get(file_slice.partition, 0) + count
     return counts
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lakebed.expressions.key_generators import KeyGenerator, KeyGeneratorSpec, key_generator
-from lakebed.format.base_file import read_base_file
 from lakebed.model import RECORD_KEY
+from lakebed.slices.reader import base_files_only
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.table_config import TableConfig
 
@@ -63,8 +63,8 @@ def table_keys(
 
 
 def _stored_prefix(snapshot: Snapshot, field: str) -> bool:
-    for base_file in snapshot.base_files():
-        for batch in read_base_file(snapshot.storage, base_file.path, base_file.size, [RECORD_KEY]):
+    for file_slice in base_files_only(snapshot.file_slices()):
+        for batch in snapshot.reader.read(file_slice, [RECORD_KEY]):
             if batch.num_rows and batch.column(0)[0].is_valid:
                 return str(batch.column(0)[0].as_py()).startswith(f"{field}:")
     return True

@@ -16,6 +16,7 @@ from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
 from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_table
 from lakebed.slices.metadata_view import is_ahead, naming_metadata
+from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import by_group, latest_slice
 from lakebed.timeline.properties_file import load_table_config
@@ -24,6 +25,16 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 
 # Listings of different partition paths that are kept.
 _KEPT_LISTINGS = 16
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was read of a table at one moment, for views of every instant: listings by partition paths (None: all), and
+    the metadata table."""
+
+    listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict[frozenset[str] | None, Listing])
+    metadata: MetadataTable | None = None
+    metadata_is_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,7 @@ class Snapshot:
     timeline: Timeline
     as_of: str | None = None
     use_metadata: bool = True
-    _listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict, repr=False, compare=False)
+    _kept: _Kept = field(default_factory=_Kept, repr=False, compare=False)
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
@@ -73,11 +84,8 @@ class Snapshot:
         return _arrow_schema(self.avro_schema, where) if self.avro_schema else pa.schema([])
 
     def at(self, instant: str) -> Snapshot:
-        """The same table as of an instant; what was listed already is not listed again."""
-        twin = replace(self, as_of=instant)
-        if "metadata" in self.__dict__:
-            twin.__dict__["metadata"] = self.__dict__["metadata"]
-        return twin
+        """The same table as of an instant; what one of the two views lists, the other does not list again."""
+        return replace(self, as_of=instant)
 
     def shows_same(self, other: Snapshot) -> bool:
         """Whether the other view, which was just opened, shows nothing new: its settings, its timeline and that of its
@@ -85,16 +93,15 @@ class Snapshot:
         same = (self.as_of, self.use_metadata) == (other.as_of, other.use_metadata)
         if not same or self.config != other.config or self.timeline.files != other.timeline.files:
             return False
-        if "metadata" not in self.__dict__ or self.metadata is None:
+        if not self._kept.metadata_is_open or self.metadata is None:
             return True
         return other.metadata is not None and self.metadata.slices.shows_same(other.metadata.slices)
 
     def seeing(self, metadata: MetadataTable) -> Snapshot:
-        """This view with a metadata table that was read at its moment: it is not read again."""
-        self.__dict__["metadata"] = metadata
-        return self
+        """This view with a metadata table that was read at its moment, and is not read again."""
+        return replace(self, _kept=_Kept(metadata=metadata, metadata_is_open=True))
 
-    @cached_property
+    @property
     def metadata(self) -> MetadataTable | None:
         """The table's metadata table at this moment, opened when first asked for; None where the table has none or it
         is not to be used.
@@ -103,8 +110,17 @@ class Snapshot:
         """
         if not self.use_metadata:
             return None
-        with naming_metadata(self.storage):
-            return open_metadata(self.storage, self.config, self.timeline)
+        kept = self._kept
+        if not kept.metadata_is_open:
+            with naming_metadata(self.storage):
+                kept.metadata = open_metadata(self.storage, self.config, self.timeline)
+            kept.metadata_is_open = True
+        return kept.metadata
+
+    @property
+    def reader(self) -> SliceReader:
+        """Reads the rows of this table's file slices."""
+        return SliceReader(self.storage, self.config)
 
     @cached_property
     def is_latest(self) -> bool:
@@ -160,14 +176,16 @@ class Snapshot:
             return False
         return self.timeline.is_committed(instant_time)
 
-    def schema_of(self, base_file: BaseFile) -> pa.Schema:
-        """The columns (without meta) a base file was written with: its commit's schema, else its footer's."""
-        instant = self.timeline.commit(base_file.instant)
+    def schema_of(self, file_slice: FileSlice) -> pa.Schema:
+        """The columns (without meta) a slice was written with: its commit's schema, else that in its base file's
+        footer; the table's where it has none."""
+        instant = self.timeline.commit(file_slice.instant)
         if instant is not None:
             written = self.timeline.commit_metadata(instant)
             if written.table_schema:
                 return _arrow_schema(written.table_schema, f"{self.config.timeline_path}/{instant.file_name}")
-        return without_meta(self._footer_schema(base_file))
+        base = file_slice.base_file
+        return self.schema if base is None else without_meta(self._footer_schema(base))
 
     def lacked_since(self, instant: str, column: str) -> bool:
         """Whether a commit behind this instant, on the active timeline, wrote a schema without the column."""
@@ -183,7 +201,8 @@ class Snapshot:
         return read_footer(self.storage, base_file.path, base_file.size).schema
 
     def _listing(self, partitions: frozenset[str] | None, groups: FileGroups | None = None) -> Listing:
-        known = self._listings.get(partitions)
+        listings = self._kept.listings
+        known = listings.get(partitions)
         if known is None and self.metadata is not None:
             with naming_metadata(self.storage):
                 known = list_metadata(self.metadata, self.storage, partitions, groups, self._counts)
@@ -191,9 +210,9 @@ class Snapshot:
                 return known
         if known is None:
             known = list_table(self.storage, partitions)
-        if len(self._listings) >= _KEPT_LISTINGS:
-            self._listings.clear()
-        self._listings[partitions] = known
+        if len(listings) >= _KEPT_LISTINGS:
+            listings.clear()
+        listings[partitions] = known
         return known if groups is None else known.of_groups(groups)
 
     @cached_property

@@ -16,15 +16,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.predicates import Node
-from lakebed.model import BaseFile
-from lakebed.read.arrow_scan import FileReader, file_readers
+from lakebed.model import FileSlice
+from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.scan import Scan
 from lakebed.schema.spark import arrow_to_spark_ddl
+from lakebed.slices.reader import SliceReader
 from lakebed.spark_source.options import SourceOptions, source_options
 from lakebed.spark_source.pushed_filters import split_filters
 from lakebed.spark_source.zoned_filter import ZonedFilter, session_zone, zoned_filter
-from lakebed.storage import open_storage_spec
-from lakebed.storage.base import StorageSpec
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -37,25 +36,25 @@ _TASK_FILES = 64
 _PUSHDOWN_WORKER = "data_source_pushdown_filters"
 
 
-class FileBatch(InputPartition):
-    """The files of one task, each with the number of its reader. Whole in itself: Spark pickles the source's reader
-    before it asks for partitions."""
+class SliceBatch(InputPartition):
+    """The file slices of one task, each with the number of its reader. Whole in itself: Spark pickles the source's
+    reader before it asks for partitions."""
 
     def __init__(
         self,
-        spec: StorageSpec,
-        readers: list[FileReader],
-        files: list[tuple[BaseFile, int]],
+        slice_reader: SliceReader,
+        readers: list[RowReader],
+        slices: list[tuple[FileSlice, int]],
         zoned: ZonedFilter | None = None,
     ) -> None:
         super().__init__(None)
-        self.spec = spec
+        self.slice_reader = slice_reader
         self.readers = readers
-        self.files = files
+        self.slices = slices
         self.zoned = zoned
 
     def __repr__(self) -> str:
-        return f"FileBatch({len(self.files)} files)"
+        return f"SliceBatch({len(self.slices)} file slices)"
 
 
 class LakebedSource(DataSource):
@@ -75,8 +74,8 @@ class LakebedSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = source_options(self._given)
         # a reader with pushFilters raises where the session has pushdown off, so there are two classes
-        wanted = options.pushdown == "always" or _pushed_filters_stay_apart()
-        kind = PushdownReader if wanted and _in_pushdown_worker() else TableReader
+        pushes = options.pushdown == "always" or _pushed_filters_stay_apart()
+        kind = PushdownReader if pushes and _in_pushdown_worker() else TableReader
         return kind(options, [f.name for f in schema.fields])
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -104,22 +103,21 @@ class TableReader(DataSourceReader):
         scan = self._scan() if zoned is None else self._scan(filter=None).narrowed([zoned.for_every_zone])
         plan = scan.plan
         condition = plan.predicate.to_arrow() if plan.predicate is not None and zoned is None else None
-        jobs = file_readers(plan, condition)
+        jobs = row_readers(plan, condition)
         readers = list({id(reader.sources): reader for _, reader in jobs}.values())
         numbers = {id(reader.sources): n for n, reader in enumerate(readers)}
-        placed = [(file, numbers[id(reader.sources)]) for file, reader in jobs]
-        return [FileBatch(scan.storage.spec, readers, files, zoned) for files in _tasks(placed)]
+        placed = [(file_slice, numbers[id(reader.sources)]) for file_slice, reader in jobs]
+        return [SliceBatch(scan.reader, readers, slices, zoned) for slices in _tasks(placed)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, FileBatch):
+        if not isinstance(partition, SliceBatch):
             return
-        storage = open_storage_spec(partition.spec)
         readers = partition.readers
         if partition.zoned is not None:
             condition = partition.zoned.in_zone(session_zone(partition.zoned.planners_zone)).to_arrow()
             readers = [replace(reader, condition=condition) for reader in readers]
-        for file, number in partition.files:
-            for batch in readers[number].read(storage, file):
+        for file_slice, number in partition.slices:
+            for batch in readers[number].read(partition.slice_reader, file_slice):
                 yield batch.select(self.columns)
 
     def _scan(self, **changes: Any) -> Scan:
@@ -140,18 +138,18 @@ class PushdownReader(TableReader):
         return left
 
 
-def _tasks(files: list[tuple[BaseFile, int]]) -> Iterator[list[tuple[BaseFile, int]]]:
-    """The files by tasks of about the same size."""
-    total = sum(file.size for file, _ in files)
-    wanted = min(_TASK_BYTES, max(_LEAST_TASK_BYTES, total // _LEAST_TASKS))
-    task: list[tuple[BaseFile, int]] = []
+def _tasks(slices: list[tuple[FileSlice, int]]) -> Iterator[list[tuple[FileSlice, int]]]:
+    """The file slices by tasks of about the same size."""
+    total = sum(file_slice.size for file_slice, _ in slices)
+    limit = min(_TASK_BYTES, max(_LEAST_TASK_BYTES, total // _LEAST_TASKS))
+    task: list[tuple[FileSlice, int]] = []
     size = 0
-    for file, number in files:
-        if task and (size + file.size > wanted or len(task) >= _TASK_FILES):
+    for file_slice, number in slices:
+        if task and (size + file_slice.size > limit or len(task) >= _TASK_FILES):
             yield task
             task, size = [], 0
-        task.append((file, number))
-        size += file.size
+        task.append((file_slice, number))
+        size += file_slice.size
     if task:
         yield task
 

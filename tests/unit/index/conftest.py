@@ -17,6 +17,7 @@ import pytest
 from lakebed.format.file_names import base_file_name, new_file_id
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.slices.listing import FileGroups
+from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -52,8 +53,12 @@ class StoredTable:
         wanted = [True] * len(files) if groups is None else groups(ids, sizes).to_pylist()
         return tuple(FileSlice(f.partition, f.file_id, f.instant, f) for f in compress(files, wanted))
 
-    def schema_of(self, base_file: BaseFile) -> pa.Schema:
-        return self.schemas[base_file.path]
+    @property
+    def reader(self) -> SliceReader:
+        return SliceReader(self.storage, self.config)
+
+    def schema_of(self, file_slice: FileSlice) -> pa.Schema:
+        return self.schemas[file_slice.label]
 
     def add(self, partition: str, rows: pa.Table, *, key: str = "key", file_id: str | None = None) -> BaseFile:
         """Write a base file of these rows; `key` is the column with the record key."""

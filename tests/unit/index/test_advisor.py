@@ -3,7 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakebed.index.advisor import MIB, TableProfile, advise, bucket_count, row_bytes
+from lakebed.index.advisor import MIB, TableProfile, advise, bucket_count
+from lakebed.slices.row_size import from_types
 
 
 def _profile(gigabytes: float, partitions: int | None = 0, **more: object) -> TableProfile:
@@ -55,4 +56,4 @@ def test_row_bytes_grow_with_the_columns() -> None:
     narrow = pa.schema([("id", pa.int64()), ("ok", pa.bool_())])
     wide = pa.schema([*narrow, ("name", pa.string()), ("tags", pa.list_(pa.string()))])
     nested = pa.schema([*wide, ("at", pa.struct([("x", pa.float64())])), ("m", pa.map_(pa.string(), pa.int32()))])
-    assert 0 < row_bytes(narrow) < row_bytes(wide) < row_bytes(nested) < 200
+    assert 0 < from_types(narrow) < from_types(wide) < from_types(nested) < 200

@@ -15,7 +15,7 @@ from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
-from lakebed.index.inference import SampledFile, adopt, check_requested, fitting_buckets
+from lakebed.index.inference import SampledSlice, adopt, check_requested, fitting_buckets
 from lakebed.index.registry import index_of
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 
@@ -120,9 +120,9 @@ def test_what_the_table_records_wins(new_table: NewTable, caplog: pytest.LogCapt
 def test_hash_fields_with_equal_hashes_are_one_candidate() -> None:
     keys = pa.array([f"k{i}" for i in range(50)])
     numbers = bucket_ids(keys, ["a"], 2)
-    files = [SampledFile("f", n, keys.filter(pa.array(numbers == n))) for n in (0, 1)]
+    files = [SampledSlice("f", n, keys.filter(pa.array(numbers == n))) for n in (0, 1)]
     assert fitting_buckets(files, ["a", "b"], 1) == [BucketIndex(2, ("a", "b"))]
-    assert fitting_buckets([SampledFile("f", 0, keys.slice(0, 0))], ["a"], 0)[0] == BucketIndex(1, ("a",))
+    assert fitting_buckets([SampledSlice("f", 0, keys.slice(0, 0))], ["a"], 0)[0] == BucketIndex(1, ("a",))
 
 
 def test_adopt_checks_every_stored_key(new_table: NewTable) -> None:
@@ -186,7 +186,7 @@ def test_bucket_tables_that_hudi_wrote(golden: Golden, version: str) -> None:
     assert adopt(snapshot, "bucket", buckets=4, fields=["id"]) == index
     assert isinstance(index, BucketIndex)
     places = index.bucket_map(snapshot)
-    assert {f.path for f in places.values()} == {f.path for f in snapshot.base_files()}
+    assert {s.label for s in places.values()} == {f.path for f in snapshot.base_files()}
     assert {number for _, number in places} == {0, 1, 2, 3}
     with pytest.raises(IndexInconsistent):
         adopt(snapshot, "bucket", buckets=8, fields=["id"])

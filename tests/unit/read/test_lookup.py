@@ -130,6 +130,6 @@ def test_huge_row_groups_are_read_by_batches(tmp_path: Path, monkeypatch: pytest
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     key = Scan(snapshot).to_arrow()["id"][3].as_py()
     expected = get(snapshot, [key])
-    monkeypatch.setattr("lakebed.read.key_search._LARGE_ROW_GROUP", 0)
+    monkeypatch.setattr("lakebed.slices.key_rows._LARGE_ROW_GROUP", 0)
     assert get(snapshot, [key]).equals(expected)
     assert exists(snapshot, [key, "nobody"]).to_pylist() == [True, False]

@@ -10,9 +10,9 @@ import pytest
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.groups import GROUP
-from lakebed.handles.record_size import from_sample
-from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile
+from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileSlice
 from lakebed.operations.assign import assign
+from lakebed.slices.row_size import from_sample
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from write_tables import SCHEMA
@@ -28,8 +28,9 @@ def profile(*given: tuple[str, str | None, int]) -> pa.Table:
     )
 
 
-def base(file_id: str, size: int, partition: str = "p") -> BaseFile:
-    return BaseFile(partition, file_id, "0-0-0", "1", f"{file_id}_0-0-0_1.parquet", size)
+def base(file_id: str, size: int, partition: str = "p") -> FileSlice:
+    file = BaseFile(partition, file_id, "0-0-0", "1", f"{file_id}_0-0-0_1.parquet", size)
+    return FileSlice(partition, file_id, "1", file)
 
 
 def placed(plan: object) -> list[tuple[str, str, int, int]]:
@@ -41,7 +42,7 @@ def test_inserts_fill_small_files_first() -> None:
     plan = assign(profile(("p", None, 100)), files, instant="2", record_size=10, settings=SETTINGS)
     assert placed(plan)[:2] == [("p", "a", 0, 50), ("p", "c", 0, 30)]
     assert [inserts for *_, inserts in placed(plan)] == [50, 30, 20]
-    assert plan.groups[2].target.base is None
+    assert plan.groups[2].target.slice is None
     assert plan.inserts["bounds"].to_pylist() == [[0.5, 0.8, 1.0]]
 
 
@@ -69,13 +70,13 @@ def test_fixed_split_size_and_groups_to_avoid() -> None:
     settings = WriteSettings(max_file_size=1000, small_file_limit=800, insert_auto_split=False, insert_split_size=40)
     files = [base("a", 100)]
     plan = assign(profile(("p", None, 100)), files, instant="2", record_size=10, settings=settings, avoid={("p", "a")})
-    assert [(g.target.base, g.inserts) for g in plan.groups] == [(None, 40), (None, 40), (None, 20)]
+    assert [(g.target.slice, g.inserts) for g in plan.groups] == [(None, 40), (None, 40), (None, 20)]
 
 
 def test_no_small_file_limit_means_no_filling() -> None:
     settings = WriteSettings(max_file_size=1000, small_file_limit=0)
     plan = assign(profile(("p", None, 5)), [base("a", 1)], instant="2", record_size=10, settings=settings)
-    assert plan.groups[0].target.base is None
+    assert plan.groups[0].target.slice is None
 
 
 def wide(first: int, count: int, seed: int = 0) -> pa.Table:

@@ -1,0 +1,29 @@
+"""The create handle: rows of a new file group, written to its first base file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lakebed.handles.base import GroupWrite
+from lakebed.handles.base_files import BaseFiles
+from lakebed.merge.incoming import Incoming
+from lakebed.upkeep.write_status import WriteStatus
+
+
+class CreateHandle:
+    """Writes all rows but deletes; nothing where there are only deletes."""
+
+    def __init__(self, group: GroupWrite) -> None:
+        self._group = group
+
+    def write(self, incoming: Incoming) -> list[WriteStatus]:
+        group, unchanged = self._group, incoming.rows - incoming.alive
+        if incoming.alive == 0:
+            return [
+                WriteStatus(group.partition, group.target.file_id, rows_in=incoming.received, num_unchanged=unchanged)
+            ]
+        files, fresh = BaseFiles(group), group.fresh_meta
+        files.prepare_partition()
+        files.add(fresh.with_meta(keys, data) for keys, data in incoming.alive_batches())
+        first, *others = files.done
+        return [replace(first, rows_in=incoming.received, num_unchanged=unchanged), *others]

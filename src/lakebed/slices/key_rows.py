@@ -1,0 +1,129 @@
+"""The rows of some keys in one file slice: row groups are ruled out by key ranges and bloom filter, then rows are found
+by their key column alone, and only batches that hold one are decoded."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakebed.format.base_file import check_rows, naming_damage
+from lakebed.format.footer_cache import FOOTERS, KeyFooter
+from lakebed.format.hashes import plain_strings
+from lakebed.format.key_positions import POSITIONS, KeyPositions
+from lakebed.model import RECORD_KEY, BaseFile, FileSlice
+from lakebed.slices.reader import SliceReader
+
+# Row groups beyond this many bytes are read by batches.
+_LARGE_ROW_GROUP = 256 << 20
+# So many rows are decoded at a time, and none behind the last that has a key.
+_TAKE_ROWS = 8_192
+
+
+def rows_of_keys(
+    reader: SliceReader, file_slice: FileSlice, keys: pa.Array, columns: Sequence[str], *, use_bloom: bool = True
+) -> list[pa.RecordBatch]:
+    """The rows with one of the keys (in ascending order): record key and the columns, in the types of the file.
+
+    `use_bloom` False skips the bloom filter, for keys that an index has found in this slice.
+    """
+    base = reader.base_file(file_slice)
+    if base is None:
+        return []
+    footer = FOOTERS.read(reader.storage, base.path, base.size)
+    groups = row_groups_of_keys(footer, keys)
+    if groups and use_bloom and footer.bloom is not None:
+        groups = row_groups_of_keys(footer, keys.filter(footer.bloom.might_contain(keys)))
+    if not groups:
+        return []
+    stored = list(dict.fromkeys([RECORD_KEY, *columns]))
+    return _from_row_groups(reader, file_slice, base, footer, groups, stored)
+
+
+def row_groups_of_keys(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]:
+    """The row groups of a file that can hold some of the keys (in ascending order), each with these keys."""
+    ordered: list[str] = keys.to_pylist()
+    found: dict[int, pa.Array] = {}
+    for number, held in enumerate(footer.ranges):
+        # Python orders texts by code points, which is the order of their UTF-8 bytes
+        start, end = (0, len(keys)) if held is None else (bisect_left(ordered, held[0]), bisect_right(ordered, held[1]))
+        if start < end:
+            found[number] = keys.slice(start, end - start)
+    return found
+
+
+def _from_row_groups(
+    reader: SliceReader,
+    file_slice: FileSlice,
+    base: BaseFile,
+    footer: KeyFooter,
+    groups: Mapping[int, pa.Array],
+    columns: Sequence[str],
+) -> list[pa.RecordBatch]:
+    metadata = footer.metadata
+    place = reader.storage.url(base.path), base.size
+    maybe = {number: POSITIONS.get((*place, number)) for number in groups}
+    rows = {number: held.rows(groups[number]) for number, held in maybe.items() if held is not None}
+    if all(number in rows and not len(rows[number]) for number in groups):
+        return []
+    batches: list[pa.RecordBatch] = []
+    with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
+        parquet = pq.ParquetFile(source, **_options(source, metadata))
+        for number, keys in groups.items():
+            if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
+                found = reader.read(file_slice, columns, row_groups=[number])
+                batches += [_with_keys(batch, keys) for batch in found]
+                continue
+            hits = rows.get(number)
+            if hits is None:
+                stored = parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False)[0]
+                check_rows(base.path, len(stored), metadata.row_group(number).num_rows)
+                held = KeyPositions.of(plain_strings(stored))
+                POSITIONS.put((*place, number), held)
+                hits = held.rows(keys)
+            if len(hits):
+                batches += _take(parquet, base, number, hits, keys, columns)
+    return batches
+
+
+def _options(source: Any, metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": metadata,
+        "coerce_int96_timestamp_unit": "us",
+        "page_checksum_verification": True,
+        # a remote file's columns in one request; on a local disk or in memory that costs more than it saves
+        "pre_buffer": isinstance(source, pa.PythonFile),
+    }
+
+
+def _take(
+    parquet: Any,
+    base: BaseFile,
+    row_group: int,
+    rows: npt.NDArray[np.int64],
+    keys: pa.Array,
+    columns: Sequence[str],
+) -> list[pa.RecordBatch]:
+    """Rows (ascending numbers) of a row group that have one of the keys; none behind the last of them is decoded."""
+    found: list[pa.RecordBatch] = []
+    start = end = 0
+    for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):
+        first, end = np.searchsorted(rows, [start, start + batch.num_rows])
+        if end > first:
+            found.append(_with_keys(batch.take(pa.array(rows[first:end] - start)), keys))
+        start += batch.num_rows
+        if end == len(rows):
+            break
+    if end < len(rows):
+        check_rows(base.path, start, parquet.metadata.row_group(row_group).num_rows)
+    return found
+
+
+def _with_keys(batch: pa.RecordBatch, keys: pa.Array) -> pa.RecordBatch:
+    return batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
