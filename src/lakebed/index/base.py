@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.model import FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.write_status import WriteStatus
+
+if TYPE_CHECKING:
+    from lakebed.handles.base import HandleType
 
 __all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "Placement", "Tagged"]
 
@@ -132,6 +135,12 @@ class Index(Protocol):
         """The indexes in the table's metadata table that this one reads; the first write builds them."""
         return ()
 
+    @property
+    def insert_handle(self) -> HandleType | None:
+        """What writes the rows of new file groups: makes a `lakebed.handles.base.Handle`, in tasks, so it has to
+        pickle. None: base files are written."""
+        return None
+
     def check(self, snapshot: Snapshot) -> None:
         """Raise `IndexInconsistent` where a sample of the stored keys shows that the table has not this index."""
 
@@ -151,11 +160,18 @@ class Index(Protocol):
         in whatever partition path; None where the stored keys themselves have to be searched."""
         return None
 
-    def update(self, statuses: Sequence[WriteStatus], instant: str, snapshot: Snapshot) -> None:
-        """Called under the table lock when nothing stands in the way of the commit any more, with the write statuses of
-        all file groups (see `upkeep.changed_keys.group_changes` for the keys that they gained and lost).
+    def update(
+        self,
+        statuses: Sequence[WriteStatus],
+        instant: str,
+        snapshot: Snapshot,
+        replaced: Mapping[str, Sequence[str]],
+    ) -> None:
+        """Called under the table lock when nothing stands in the way of the commit any more.
 
-        `snapshot` is the table without the instant, `snapshot.storage` its storage. What raises here fails the write.
+        `statuses` are those of all file groups written (`lakebed.upkeep.changed_keys.group_changes` gives the keys that
+        each gained and lost), `replaced` the ids of the file groups that go, by partition path. `snapshot` is the table
+        without the instant, `snapshot.storage` its storage. What raises here fails the write.
         """
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:

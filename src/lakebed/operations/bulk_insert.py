@@ -26,9 +26,10 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkInsert(RowsVerb):
-    """Rows are not brought together by file group unless the index hashes them."""
+    """Rows are not brought together by file group, unless the index hashes them or has a handle of its own."""
 
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
-        if write.context.index.key_hash is not None:
+        index = write.context.index
+        if index.key_hash is not None or index.insert_handle is not None:
             return placed(write, prepared)
         return nullcontext(TaskRows(write, prepared))

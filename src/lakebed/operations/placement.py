@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakebed.engine.base import Rows
 from lakebed.engine.groups import distinct_values
 from lakebed.handles.bulk_writer import BulkWriter
+from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.handles.targets import HashedTargets, PlannedTargets, Targets
@@ -107,6 +108,7 @@ class Write:
             max_file_size=settings.max_file_size,
             known_partitions=known_partitions,
             path_check=context.path_check,
+            insert_handle=context.index.insert_handle or CreateHandle,
         )
 
     def run_grouped(self, rows: Rows, writer: GroupWriter, *, groups: int | None) -> list[WriteStatus]:

@@ -138,7 +138,7 @@ class Transaction:
             check_unique(self.storage, statuses, others, self.unique)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self.config = load_table_config(self.storage)
-            self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline))
+            self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)
             self._metadata_upkeep(timeline, lock).tell(self.instant, metadata, statuses)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
