@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import lakebed
 import lakebed.read.spark_scan as spark_scan
 from golden_tables import golden
-from lakebed.model import META_COLUMNS, BaseFile, FileSlice
+from lakebed.model import META_COLUMNS, BaseFile, FileSlice, LogFile
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
 from lakebed.read.scan import Scan
@@ -177,6 +178,21 @@ def test_many_files_are_listed_by_few_tasks(tmp_path: Path, spark: Any) -> None:
     before = spark.conf.get(name)
     assert spark_scan.scan_frame(plan, spark, reader_of(tmp_path)).count() == 70
     assert spark.conf.get(name) == before
+
+
+def test_slices_with_log_files_go_through_the_slice_reader(tmp_path: Path, spark: Any) -> None:
+    plain = hand_made(tmp_path, "p", pa.table({"id": [1]}), "f-0_0-0-0_1.parquet")
+    log = LogFile("p", "g-0", "1", 1, "0-0-0", ".g-0_1.log.1_0-0-0", 10)
+    merged = replace(hand_made(tmp_path, "p", pa.table({"id": [2]}), "g-0_0-0-0_1.parquet"), log_files=(log,))
+    schema = pa.schema([("id", pa.int64())])
+    plan = plan_of(schema, SliceSet((plain, merged), (ColumnSource("id", "id", pa.int64()),), True))
+    # log files say nothing on a copy-on-write table
+    frame = spark_scan.scan_frame(plan, spark, reader_of(tmp_path, **{"hoodie.table.type": "COPY_ON_WRITE"}))
+    assert sorted(r.id for r in frame.collect()) == [1, 2]
+    assert [len(f) for f in (plan.slices, plan.files)] == [2, 2]
+    mor = spark_scan.scan_frame(plan, spark, reader_of(tmp_path, **{"hoodie.table.type": "MERGE_ON_READ"}))
+    with pytest.raises(Exception, match="has log files, which lakebed does not merge yet"):
+        mor.collect()
 
 
 def test_an_empty_table(tmp_path: Path, spark: Any) -> None:

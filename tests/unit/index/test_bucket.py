@@ -14,7 +14,7 @@ from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
-from lakebed.model import BaseFile, FileSlice
+from lakebed.model import BaseFile, FileSlice, LogFile
 
 NewTable = Callable[..., Any]
 INSTANT = "20240102030405006"
@@ -59,6 +59,15 @@ def test_map_of_buckets(new_table: NewTable) -> None:
     assert based(index.bucket_map(table, ["us"])) == {("us", 0): us0}
     assert based(index.bucket_map(table, ["eu", "us", "fr"], [0, 2])) == {("eu", 0): eu0, ("us", 0): us0}
     assert index.bucket_map(table, ["eu"], []) == {}
+
+
+def test_a_bucket_of_log_files_alone_is_in_the_map(new_table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table()
+    file_id = _id(1)
+    log = LogFile("eu", file_id, INSTANT, 1, "0-0-0", f".{file_id}_{INSTANT}.log.1_0-0-0", 10)
+    only_logs = FileSlice("eu", file_id, INSTANT, None, (log,))
+    monkeypatch.setattr(table, "file_slices", lambda *_: (only_logs,))
+    assert BucketIndex(4).bucket_map(table) == {("eu", 1): only_logs}
 
 
 def test_two_file_groups_of_one_bucket_are_named(new_table: NewTable) -> None:
