@@ -14,7 +14,7 @@ from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
-from lakebed.engine.spark_worker import settle_worker
+from lakebed.engine.spark_worker import tune_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.format.base_file import read_base_file
@@ -51,9 +51,10 @@ class SparkEngine:
     name: Literal["local", "spark"] = "spark"
     is_distributed = True
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, worker_tuning: bool = True) -> None:
         require_spark()
         self.spark = spark
+        self._tuning = worker_tuning
 
     def rows(self, data: Any) -> DataFrame:
         if hasattr(data, "mapInArrow"):
@@ -100,13 +101,13 @@ class SparkEngine:
         return rows.filter(predicate.sql(self.schema(rows)))
 
     def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
-        return rows.mapInArrow(partial(_run_map, fn), arrow_to_spark_ddl(schema))
+        return rows.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(schema))
 
     def map_by_key(self, rows: DataFrame, key: str, fn: MapFunction) -> DataFrame:
         from pyspark.sql import functions as F
 
         placed = rows.repartition(parallelism(self.spark) * _TASKS_PER_CORE, F.col(quoted(key)))
-        return placed.mapInArrow(partial(_run_map, fn), arrow_to_spark_ddl(self.schema(rows)))
+        return placed.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(self.schema(rows)))
 
     def head(self, rows: DataFrame, count: int) -> DataFrame:
         return rows.limit(count)
@@ -138,7 +139,7 @@ class SparkEngine:
         placed = sent.repartitionById(tasks, F.pmod(number, F.lit(tasks)).cast("int"))
         if not alone:
             placed = placed.sortWithinPartitions(*place)
-        return placed.mapInArrow(partial(_run_groups, fn, derived), arrow_to_spark_ddl(schema))
+        return placed.mapInArrow(partial(_run_groups, self._tuning, fn, derived), arrow_to_spark_ddl(schema))
 
     def read_columns(self, snapshot: FileSource, files: Sequence[BaseFile], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, files, columns)
@@ -151,7 +152,7 @@ class SparkEngine:
             return read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], ddl)
         listed = pa.table({"path": [f.path for f in files], "size": [f.size for f in files]})
         spread = self.from_arrow(listed).repartition(min(len(files), parallelism(self.spark) * _TASKS_PER_CORE))
-        return spread.mapInArrow(partial(_run_read, snapshot.storage, list(columns), fields), ddl)
+        return spread.mapInArrow(partial(_run_read, self._tuning, snapshot.storage, list(columns), fields), ddl)
 
     def join(
         self,
@@ -245,15 +246,17 @@ def _task() -> Task:
     return Task(context.partitionId(), context.stageId(), int(context.taskAttemptId()))
 
 
-def _run_map(fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+def _run_map(tuning: bool, fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if tuning:
+        tune_worker()
     yield from fn(iter(batches), _task())
 
 
 def _run_groups(
-    fn: GroupFunction, derived: Mapping[str, RowExpression], batches: Iterable[pa.RecordBatch]
+    tuning: bool, fn: GroupFunction, derived: Mapping[str, RowExpression], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    if tuning:
+        tune_worker()
     yield from map_groups((_with_derived(b, derived) for b in batches), fn, _task())
 
 
@@ -265,9 +268,10 @@ def _with_derived(batch: pa.RecordBatch, derived: Mapping[str, RowExpression]) -
 
 
 def _run_read(
-    storage: Storage, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    tuning: bool, storage: Storage, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    if tuning:
+        tune_worker()
     for listed in batches:
         for path, size in zip(*(c.to_pylist() for c in listed.columns), strict=True):
             for batch in read_base_file(storage, path, size, columns):

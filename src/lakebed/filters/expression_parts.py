@@ -56,7 +56,8 @@ def parts_of(expression: pc.Expression) -> tuple[Part, frozenset[str]]:
     Call(name='greater', arguments=[Reference(path=('a',)), Reference(path=('b', 'c'))], options=None)
     """
     try:
-        buffer = expression.__reduce__()[1][0]
+        reduced: Any = expression.__reduce__()
+        buffer = reduced[1][0]
         with pa.ipc.open_file(buffer) as reader:
             row = reader.get_batch(0)
         return _parse(_metadata(bytes(buffer)), row)
