@@ -47,7 +47,9 @@ def is_engine_name(node: ast.AST) -> bool:
 
 
 def places(tests: Iterator[tuple[str, ast.AST]]) -> list[str]:
-    return [f"{name}:{node.lineno}: {ast.unparse(node)}" for name, node in tests if isinstance(node, ast.expr)]
+    return [
+        f"{name}:{node.lineno}: {ast.unparse(node)}" for name, node in tests if isinstance(node, ast.expr | ast.pattern)
+    ]
 
 
 def index_classes() -> set[str]:
