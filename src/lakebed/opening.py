@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebed.config.options import resolve_options, split_partition_types
-from lakebed.config.settings import ReadSettings, TableSettings
+from lakebed.config.options import Options, resolve_options, split_partition_types
+from lakebed.config.settings import TableSettings
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.operations import job
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Names = str | Sequence[str] | None
-_OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums")
+_WORKER_TUNING = "lakebed.spark.worker.tuning"
+_OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums", _WORKER_TUNING)
 
 
 def create(
@@ -82,7 +83,7 @@ def create(
     schema = schema_given(schema_or_data)
     engine = rows = None
     if schema is None:
-        engine = choose_engine(schema_or_data, spark)
+        engine = choose_engine(schema_or_data, spark, worker_tuning=options.spark.worker_tuning)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
     config = create_table(
@@ -97,7 +98,7 @@ def create(
         properties={METADATA_OPTION: "false"} if options.write.metadata is False else {},
         profile=lambda: profile_of(schema, settings, said, engine, rows),
     )
-    return Table(storage, config, spark)
+    return Table(storage, config, spark, worker_tuning=options.spark.worker_tuning)
 
 
 def open(
@@ -112,6 +113,7 @@ def open(
     `options` are for reads: `hoodie.metadata.enable=false` lists folders instead of asking the metadata table,
     `hoodie.enable.data.skipping=false` reads every file that partitions and buckets do not rule out,
     `lakebed.read.page.checksums=false` takes the pages of base files as they are (2 to 3 % less time for whole files).
+    One is for all work on Spark: `lakebed.spark.worker.tuning=false` leaves Spark's Python workers as they are.
 
     Raises `TableNotFound`, `CorruptFile` for unreadable properties, `UnsupportedFeature` for another table version.
 
@@ -119,9 +121,9 @@ def open(
     Traceback (most recent call last):
     lakebed.errors.TableNotFound: ...
     """
-    reads = _read_settings(options)
+    resolved = _open_options(options)
     storage = open_storage(uri, storage_options)
-    return Table(storage, load_settled(storage), spark, reads)
+    return Table(storage, load_settled(storage), spark, resolved.read, worker_tuning=resolved.spark.worker_tuning)
 
 
 def write(
@@ -143,7 +145,7 @@ def write(
     return job.write(df, uri, options, mode, storage_options=storage_options)
 
 
-def _read_settings(options: Mapping[str, Any] | None) -> ReadSettings:
+def _open_options(options: Mapping[str, Any] | None) -> Options:
     resolved = resolve_options(options)
     others = [key for key in resolved.given if key not in _OPEN_OPTIONS]
     if others:
@@ -152,7 +154,7 @@ def _read_settings(options: Mapping[str, Any] | None) -> ReadSettings:
             hint=f"it takes {', '.join(_OPEN_OPTIONS)}; give options of a write to its verb",
             context={"option": others[0]},
         )
-    return resolved.read
+    return resolved
 
 
 def _names(names: Names) -> tuple[str, ...]:

@@ -54,11 +54,14 @@ class Table:
         config: TableConfig,
         spark: SparkSession | None = None,
         reads: ReadSettings | None = None,
+        *,
+        worker_tuning: bool = True,
     ) -> None:
         self._storage = storage
         self._config = config
         self._spark = spark
         self._reads = reads or ReadSettings()
+        self._worker_tuning = worker_tuning
         # the view of the last read: what it has listed and looked up holds until a timeline changes
         self._views: dict[str | None, Snapshot] = {}
 
@@ -103,7 +106,7 @@ class Table:
     def indexes(self) -> IndexesView:
         """The index of writes and those of the metadata table: list, create, drop, verify, repair; and `adopt` to tell
         the index where real Hudi left no trace."""
-        return IndexesView(self, lambda: session_engine(self._spark))
+        return IndexesView(self, lambda: session_engine(self._spark, worker_tuning=self._worker_tuning))
 
     # -- writing
 
@@ -236,7 +239,8 @@ class Table:
         self._config = load_table_config(self._storage)
         resolved = resolve_options(options)
         check_verb(resolved, verb)
-        engine = choose_engine(data, self._spark, resolved.write.tasks)
+        tuning = self._worker_tuning and resolved.spark.worker_tuning
+        engine = choose_engine(data, self._spark, resolved.write.tasks, worker_tuning=tuning)
         return write_context(self._storage, self._config, engine, resolved)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from lakebed.config.conflicts import check_index, check_table
 from lakebed.config.option_table import Option, canonical, nearest, options
-from lakebed.config.settings import IndexSettings, ReadSettings, TableSettings, WriteSettings
+from lakebed.config.settings import IndexSettings, ReadSettings, SparkSettings, TableSettings, WriteSettings
 from lakebed.config.values import (
     MERGE_MODES,
     PAYLOADS,
@@ -28,6 +28,7 @@ __all__ = [
     "IndexSettings",
     "Options",
     "ReadSettings",
+    "SparkSettings",
     "TableSettings",
     "WriteSettings",
     "conflicts_with_table",
@@ -54,6 +55,7 @@ class Options:
     index: IndexSettings = field(default_factory=IndexSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
     read: ReadSettings = field(default_factory=ReadSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
 
 
 def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
@@ -181,6 +183,7 @@ class _Settings:
             table=TableSettings(**self._table()),
             index=IndexSettings(**self._group("index")),
             write=WriteSettings(**write),
+            spark=SparkSettings(**self._group("spark")),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )

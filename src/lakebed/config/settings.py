@@ -98,6 +98,13 @@ class ReadSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How Spark is used. `worker_tuning`: whether Spark's Python workers are made faster for the tasks to come."""
+
+    worker_tuning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class IndexSettings:
     """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings; and what
     "auto" is told to expect of a new table."""

@@ -15,7 +15,7 @@ from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
-from lakebed.engine.spark_worker import settle_worker
+from lakebed.engine.spark_worker import tune_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
@@ -50,9 +50,10 @@ class SparkEngine:
     name: Literal["local", "spark"] = "spark"
     is_distributed = True
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, worker_tuning: bool = True) -> None:
         require_spark()
         self.spark = spark
+        self._tuning = worker_tuning
 
     def rows(self, data: Any) -> DataFrame:
         if hasattr(data, "mapInArrow"):
@@ -99,13 +100,13 @@ class SparkEngine:
         return rows.filter(predicate.sql(self.schema(rows)))
 
     def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
-        return rows.mapInArrow(partial(_run_map, fn), arrow_to_spark_ddl(schema))
+        return rows.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(schema))
 
     def map_by_key(self, rows: DataFrame, key: str, fn: MapFunction) -> DataFrame:
         from pyspark.sql import functions as F
 
         placed = rows.repartition(parallelism(self.spark) * _TASKS_PER_CORE, F.col(quoted(key)))
-        return placed.mapInArrow(partial(_run_map, fn), arrow_to_spark_ddl(self.schema(rows)))
+        return placed.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(self.schema(rows)))
 
     def head(self, rows: DataFrame, count: int) -> DataFrame:
         return rows.limit(count)
@@ -137,7 +138,7 @@ class SparkEngine:
         placed = sent.repartitionById(tasks, F.pmod(number, F.lit(tasks)).cast("int"))
         if not alone:
             placed = placed.sortWithinPartitions(*place)
-        return placed.mapInArrow(partial(_run_groups, fn, derived), arrow_to_spark_ddl(schema))
+        return placed.mapInArrow(partial(_run_groups, self._tuning, fn, derived), arrow_to_spark_ddl(schema))
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, slices, columns)
@@ -155,7 +156,9 @@ class SparkEngine:
         if others:
             sent = self.from_arrow(pa.table({"slice": pa.array(map(pickle.dumps, others), pa.binary())}))
             spread = sent.repartition(min(len(others), parallelism(self.spark) * _TASKS_PER_CORE))
-            parts.append(spread.mapInArrow(partial(_run_read, snapshot.reader, list(columns), fields), ddl))
+            parts.append(
+                spread.mapInArrow(partial(_run_read, self._tuning, snapshot.reader, list(columns), fields), ddl)
+            )
         return self.union(parts)
 
     def join(
@@ -250,15 +253,17 @@ def _task() -> Task:
     return Task(context.partitionId(), context.stageId(), int(context.taskAttemptId()))
 
 
-def _run_map(fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+def _run_map(tuning: bool, fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if tuning:
+        tune_worker()
     yield from fn(iter(batches), _task())
 
 
 def _run_groups(
-    fn: GroupFunction, derived: Mapping[str, RowExpression], batches: Iterable[pa.RecordBatch]
+    tuning: bool, fn: GroupFunction, derived: Mapping[str, RowExpression], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    if tuning:
+        tune_worker()
     yield from map_groups((_with_derived(b, derived) for b in batches), fn, _task())
 
 
@@ -270,9 +275,10 @@ def _with_derived(batch: pa.RecordBatch, derived: Mapping[str, RowExpression]) -
 
 
 def _run_read(
-    reader: SliceReader, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    tuning: bool, reader: SliceReader, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    if tuning:
+        tune_worker()
     for sent in batches:
         for file_slice in sent.column(0).to_pylist():
             for batch in reader.read(pickle.loads(file_slice), columns):

@@ -1,9 +1,12 @@
-"""What a Python worker of Spark repeats for every task although nothing changed, done once.
+"""Tuning of a Python worker of Spark: work that the worker repeats after every task, for nothing, is left out.
 
-A worker that is used again calls `importlib.invalidate_caches()` before each task. Its PySpark lies in a zip file,
-and up to Python 3.12 every finder inside that zip (one a package, some fifteen) reads and parses the zip's whole
-directory anew: 0.2 CPU seconds a task, more than a small task's work. After each task it collects garbage, over all
-objects of all imported modules: 0.05 s more.
+Spark reuses its Python workers. Before each task a worker calls `importlib.invalidate_caches()`. Its PySpark lies in a
+zip file, and up to Python 3.12 every finder of a package in that zip (some fifteen) reads and parses the zip's whole
+directory anew: 0.2 CPU seconds a task, more than a small task's work. After each task the worker collects garbage
+among all objects of all imported modules: 0.05 s more.
+
+The workers are shared with the application's own Python functions, so tuning is an option
+(`lakebed.spark.worker.tuning`), described in docs/spark.md.
 """
 
 from __future__ import annotations
@@ -14,17 +17,20 @@ import sys
 import zipimport
 from typing import Any
 
-_settled: set[int] = set()
+_tuned_processes: set[int] = set()
 
 
-def settle_worker() -> None:
-    """Leaves nothing but real work between this worker's tasks; a zip file that did change is read again.
+def tune_worker() -> None:
+    """Tune the process that calls this, once; a worker stays tuned until it ends.
 
-    >>> settle_worker()
+    Finders of zip files read their zip's directory again only if the file has changed. The objects that exist now are
+    exempt from garbage collection (`gc.freeze`).
+
+    >>> tune_worker()
     """
-    if os.getpid() in _settled:
+    if os.getpid() in _tuned_processes:
         return
-    _settled.add(os.getpid())
+    _tuned_processes.add(os.getpid())
     for finder in list(sys.path_importer_cache.values()):
         if isinstance(finder, zipimport.zipimporter):
             _reread_only_if_changed(finder)
@@ -34,21 +40,21 @@ def settle_worker() -> None:
 
 def _reread_only_if_changed(finder: Any) -> None:
     read_again = finder.invalidate_caches
-    seen = _version(finder.archive)
+    known = _version(finder.archive)
 
-    def invalidate() -> None:
-        nonlocal seen
+    def invalidate_caches() -> None:
+        nonlocal known
         now = _version(finder.archive)
-        if now != seen:
-            seen = now
+        if now != known:
+            known = now
             read_again()
 
-    finder.invalidate_caches = invalidate
+    finder.invalidate_caches = invalidate_caches
 
 
 def _version(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns

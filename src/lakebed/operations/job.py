@@ -42,7 +42,7 @@ _CALLS = {
 IN_PROCESS_BYTES = 128 << 20
 
 
-def choose_engine(data: Any, spark: Any | None, tasks: int | None = None) -> Engine:
+def choose_engine(data: Any, spark: Any | None, tasks: int | None = None, *, worker_tuning: bool = True) -> Engine:
     """Spark for DataFrames and for big Arrow data where there is a session, else this process with `tasks` threads."""
     session = session_of(data) or spark
     if session is None:
@@ -52,16 +52,16 @@ def choose_engine(data: Any, spark: Any | None, tasks: int | None = None) -> Eng
         return LocalEngine(tasks)
     from lakebed.engine.spark import SparkEngine
 
-    return SparkEngine(session)
+    return SparkEngine(session, worker_tuning=worker_tuning)
 
 
-def session_engine(spark: Any | None) -> Engine:
+def session_engine(spark: Any | None, *, worker_tuning: bool = True) -> Engine:
     """Spark where there is a session, else this process."""
     if spark is None:
         return LocalEngine()
     from lakebed.engine.spark import SparkEngine
 
-    return SparkEngine(spark)
+    return SparkEngine(spark, worker_tuning=worker_tuning)
 
 
 def check_verb(options: Options, verb: str) -> None:
@@ -117,7 +117,7 @@ def write(
         raise TableExists(f"there is a table at {uri}", hint='write with mode="append" or "overwrite"')
     if config is not None and mode == "ignore":
         return None
-    engine = choose_engine(df, None, job.write.tasks)
+    engine = choose_engine(df, None, job.write.tasks, worker_tuning=job.spark.worker_tuning)
     if config is None:
         return _write_new(storage, engine, df, job)
     if mode == "overwrite" and operation != "insert_overwrite_table":

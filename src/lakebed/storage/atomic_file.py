@@ -89,8 +89,11 @@ def remove_aside(folder: str, name: str) -> bool:
 
 
 class AtomicFile:
-    """An open file that gets its name last. `nameless=False` asks for the hidden neighbour; `shared` for one whose name
-    no other writer of the same path uses; without `durable` a power cut may take it back or leave it empty."""
+    """An open file that gets its name last, by one of `publish` and `publish_new`, or is gone after `discard`.
+
+    `unlinked=False` asks for the hidden neighbour; `shared` for a neighbour whose name no other writer of the same path
+    uses; without `durable` a power cut may take the file back or leave it empty.
+    """
 
     def __init__(
         self, folder: str, name: str, *, unlinked: bool = True, shared: bool = True, durable: bool = True
@@ -139,19 +142,22 @@ class AtomicFile:
 
     def publish_new(self) -> bool:
         """Give the file its name if nobody has it; False (and nothing left) otherwise."""
+        return self._publish(replace=False)
+
+    def publish(self) -> None:
+        """Give the file its name, taking it from a file that has it."""
+        self._publish(replace=True)
+
+    def _publish(self, *, replace: bool) -> bool:
         try:
             self._sync()
             self._unlink(checksum_name(self._name))
-            try:
-                with in_doubt(always=False):
-                    self._link(self._name)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno not in _NO_LINK:
-                    raise
-                if not self._copy_exclusive():
+            if replace and not self.is_unlinked:
+                self._rename()
+            elif not self._take_free_name(copy=not replace):
+                if not replace:
                     return False
+                self._replace()
             with contextlib.suppress(OSError):
                 self._drop_aside()
             with in_doubt():
@@ -160,29 +166,23 @@ class AtomicFile:
         finally:
             self.discard()
 
-    def publish(self) -> None:
-        """Give the file its name, taking it from a file that has it."""
-        try:
-            self._sync()
-            self._unlink(checksum_name(self._name))
-            if self.is_unlinked:
-                self._replace_by_link()
-            else:
-                self._rename()
-            with in_doubt():
-                self._sync_name()
-        finally:
-            self.discard()
-
-    def _replace_by_link(self) -> None:
+    def _take_free_name(self, *, copy: bool) -> bool:
+        """Give the file its name unless another file has it; by a copy where the file system has no links."""
         try:
             with in_doubt(always=False):
                 self._link(self._name)
-            return
         except FileExistsError:
-            pass
-        # a link that another writer removed cannot be made again (the file has lost its last name), so the one aside
-        # name that all replacements of a file share is used by one at a time; whatever has it then was left by the dead
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINK or not copy:
+                raise
+            return self._copy_exclusive()
+        return True
+
+    def _replace(self) -> None:
+        """Take the name from another file. A link that another writer removed cannot be made again (the file has lost
+        its last name), so the one aside name that all replacements of a file share is used by one at a time; whatever
+        has it then was left by the dead."""
         with locked_folder(self._folder) as alone:
             aside = aside_name(self._name if alone else f"{self._name}.{uuid.uuid4().hex[:8]}")
             self._unlink(aside)
@@ -241,7 +241,7 @@ class AtomicFile:
         """Close; what has no name by now is gone."""
         if self._fd < 0:
             return
-        with contextlib.suppress(OSError):  # litter, which is no reason to take a published file for a failed one
+        with contextlib.suppress(OSError):  # a leftover is no reason to take a published file for a failed one
             self._drop_aside()
         self.leave()
 

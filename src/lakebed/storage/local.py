@@ -42,7 +42,7 @@ class LocalStorage:
     def __init__(self, root: str, options: Mapping[str, str] | None = None, *, unlinked: bool = True) -> None:
         self._root = os.path.abspath(root)
         self._spec = StorageSpec(self._root, dict(options or {}))
-        self._nameless = unlinked
+        self._unlinked = unlinked
 
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
@@ -254,7 +254,7 @@ class LocalStorage:
 
     def _aside(self, path: str, data: bytes, *, durable: bool = True) -> AtomicFile:
         folder, name = self._split(path)
-        file = AtomicFile(folder, name, unlinked=self._nameless, durable=durable)
+        file = AtomicFile(folder, name, unlinked=self._unlinked, durable=durable)
         try:
             file.write(memoryview(data))
         except BaseException:
@@ -277,12 +277,12 @@ class LocalStorage:
     def create(self, path: str) -> LocalUpload:
         folder, name = self._split(path)
         with self._translated("create", path):
-            return LocalUpload(self, path, AtomicFile(folder, name, unlinked=self._nameless, shared=False))
+            return LocalUpload(self, path, AtomicFile(folder, name, unlinked=self._unlinked, shared=False))
 
     def leave_torn(self, path: str, data: bytes) -> None:
         """What a power cut in the middle of writing `data` to `path` leaves here. For fault tests."""
         folder, name = self._split(path)
-        file = AtomicFile(folder, name, unlinked=self._nameless, shared=False)
+        file = AtomicFile(folder, name, unlinked=self._unlinked, shared=False)
         file.write(memoryview(data)[: len(data) // 2])
         file.leave()
 

@@ -23,7 +23,7 @@ def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -
     After an error no further item is begun; the error of the first item that had one is raised. Work may itself come
     here: who waits works too, so that nobody waits for a thread.
 
-    >>> side_by_side(str.upper, ["a", "b"])
+    >>> parallel_map(str.upper, ["a", "b"])
     ['A', 'B']
     """
     if len(items) < 2 or threads < 2:

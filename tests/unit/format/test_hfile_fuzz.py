@@ -15,6 +15,7 @@ from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import write_hfile
+from outcomes import Outcomes
 from sampling import FUZZ, whole
 
 MUTATIONS: Final = 20_000 if whole(FUZZ) else 400
@@ -68,45 +69,45 @@ def mutated(data: bytes, near: np.ndarray, rng: np.random.Generator) -> bytes:
     return out.tobytes()
 
 
-def decode(data: bytes) -> None:
-    """Everything that a reader may be asked."""
+def decode(data: bytes, answers: Outcomes) -> None:
+    """Everything that a reader may be asked; how the questions of a file that opens end is counted."""
     file = open_hfile(data)
     assert file.schema_json is not None
     asks = (file.read, lambda: file.bloom, *(lambda keys=keys: file.lookup(keys) for keys in (ASKED, MANY)))
     for ask in (*asks, lambda: file.prefix(ASKED)):
-        try:
+        with answers.counted():
             ask()
-        except CorruptFile:
-            continue
 
 
 ASKED = pa.array([b"", b"0", b"021", b"5a", b"\xff", b"__all_partitions__"])
 MANY = pa.concat_arrays([ASKED] * 10)
 
 
-def opens(data: bytes) -> bool:
-    """False where it is refused as a whole; a mutated trailer may name another codec, or a key to decrypt with."""
-    try:
-        decode(data)
-    except CorruptFile:
-        return False
-    except UnsupportedFeature as refused:
-        return "compressed with" not in refused.message and "encrypted" not in refused.message
-    return True
+def open_or_refuse(data: bytes, files: Outcomes, answers: Outcomes) -> None:
+    """A mutated trailer may name another codec, or a key to decrypt with."""
+    with files.counted():
+        try:
+            decode(data, answers)
+        except UnsupportedFeature as refused:
+            if "compressed with" in refused.message or "encrypted" in refused.message:
+                raise CorruptFile(refused.message) from refused
 
 
 def test_mutated_hfiles_decode_or_are_refused_in_bounded_memory() -> None:
     rng = np.random.default_rng(20)
     files = [(data, spots(data)) for data in seeds()]
+    sound = Outcomes()
     for data, _ in files:
-        decode(data)
-    opened = 0
+        decode(data, sound)
+    assert sound.refused == 0
+    opened, answers = Outcomes(), Outcomes()
     tracemalloc.start()
     try:
         for n in range(MUTATIONS):
-            opened += opens(mutated(*files[n % len(files)], rng))
+            open_or_refuse(mutated(*files[n % len(files)], rng), opened, answers)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert MUTATIONS // 10 < opened < MUTATIONS
+    opened.assert_both(MUTATIONS // 10)
+    answers.assert_both()
     assert peak < MEMORY

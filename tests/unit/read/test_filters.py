@@ -11,7 +11,7 @@ import pytest
 
 from lakebed.errors import InvalidOption
 from lakebed.filters.parse import parse_filter
-from lakebed.filters.predicates import And, Column, Compare, In, IsNull, Literal, Not, Opaque, combine
+from lakebed.filters.predicates import And, Column, Compare, In, IsNull, Literal, Not, Opaque, Or, combine
 
 ROWS = pa.record_batch(
     {
@@ -190,6 +190,39 @@ def test_other_arrow_expressions_are_opaque(expression: pc.Expression) -> None:
     assert isinstance(predicate.root, Opaque)
     assert not predicate.runs_on_spark_sql
     ROWS.filter(predicate.to_arrow())
+
+
+@pytest.mark.parametrize(
+    ("expression", "column", "value"),
+    [
+        (pc.field("id") == -5, "id", -5),
+        (pc.field("big") == -(2**63), "big", -(2**63)),
+        (pc.field("name") == "Größe", "name", "Größe"),
+        (pc.field("day") == date(1969, 12, 30), "day", date(1969, 12, 30)),
+        (pc.field("local") == datetime(1960, 1, 1, 2, 3, 4, 5), "local", datetime(1960, 1, 1, 2, 3, 4, 5)),
+        (pc.field("at") == datetime(2024, 1, 1, tzinfo=UTC), "at", datetime(2024, 1, 1, tzinfo=UTC)),
+        (pc.field("ok") == False, "ok", False),  # noqa: E712
+    ],
+)
+def test_constants_of_arrow_expressions_keep_their_value(expression: pc.Expression, column: str, value: object) -> None:
+    type_ = ROWS.schema.field(column).type
+    assert parse_filter(expression, ROWS.schema).root == Compare(Column((column,), type_), "=", Literal(value, type_))
+
+
+def test_an_opaque_arrow_expression_reads_the_columns_it_names() -> None:
+    expression = pc.utf8_lower(pc.field("name")).isin(["ada"]) | (pc.field("who", "age") > pc.field("id"))
+    assert parse_filter(expression, ROWS.schema).columns == ("id", "name", "who")
+    assert parse_filter(pc.field(0) > 1, ROWS.schema).columns == tuple(ROWS.schema.names)
+
+
+def test_long_arrow_expressions_are_understood_until_they_are_too_deep() -> None:
+    expression = pc.field("id") == 0
+    for number in range(1, 100):
+        expression = expression | (pc.field("id") == number)
+    assert isinstance(parse_filter(expression, ROWS.schema).root, Or)
+    for number in range(100, 1500):
+        expression = expression | (pc.field("id") == number)
+    assert isinstance(parse_filter(expression, ROWS.schema).root, Opaque)
 
 
 def test_arrow_expression_over_an_unknown_column() -> None:

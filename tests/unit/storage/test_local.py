@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import StorageError
-from lakebed.storage import atomic_file as aside
-from lakebed.storage import open_storage
+from lakebed.storage import atomic_file, open_storage
 from lakebed.storage.atomic_file import AtomicFile, aside_name
 from lakebed.storage.local import LocalStorage
 
@@ -30,7 +29,7 @@ def test_no_reader_takes_an_unfinished_file_for_data(name: str) -> None:
     assert not BASE_FILE.match(aside_name(name))
 
 
-@pytest.mark.parametrize("nameless", [True, False])
+@pytest.mark.parametrize("unlinked", [True, False])
 def test_files_get_the_permissions_of_any_new_file(tmp_path: Path, unlinked: bool) -> None:
     (tmp_path / "plain").write_bytes(b"")
     storage = LocalStorage(str(tmp_path), unlinked=unlinked)
@@ -86,7 +85,7 @@ def test_replacing_clears_what_a_dead_replacement_left(tmp_path: Path) -> None:
     assert storage.read("f") == b"2"
 
 
-@pytest.mark.parametrize("nameless", [True, False])
+@pytest.mark.parametrize("unlinked", [True, False])
 def test_many_replace_one_file(tmp_path: Path, unlinked: bool) -> None:
     storage = LocalStorage(str(tmp_path), unlinked=unlinked)
     bodies = [bytes([65 + i]) * 10_000 for i in range(4)]
@@ -130,13 +129,13 @@ def test_without_folder_locks_replacing_works_too(tmp_path: Path, monkeypatch: p
 
     storage = LocalStorage(str(tmp_path))
     storage.write("f", b"1")
-    monkeypatch.setattr(aside.fcntl, "flock", no_lock)
+    monkeypatch.setattr(atomic_file.fcntl, "flock", no_lock)
     storage.write("f", b"2")
     assert storage.read("f") == b"2"
     assert names(tmp_path) == ["f"]
 
 
-@pytest.mark.parametrize("nameless", [True, False])
+@pytest.mark.parametrize("unlinked", [True, False])
 def test_without_links_creation_is_exclusive_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unlinked: bool
 ) -> None:
@@ -161,7 +160,7 @@ def test_syncs_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         synced.append(fd)
         fsync(fd)
 
-    monkeypatch.setattr(aside.os, "fsync", counted)
+    monkeypatch.setattr(atomic_file.os, "fsync", counted)
     counts: dict[str, int] = {}
     for name, act in {
         "put": lambda: storage.put_if_absent("f/1.commit", b"1"),
@@ -196,7 +195,7 @@ def test_a_lock_of_another_users_changes_hands_too(tmp_path: Path, monkeypatch: 
     def refused(*given: object, **named: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(aside.os, "utime", refused)
+    monkeypatch.setattr(atomic_file.os, "utime", refused)
     assert storage.put_if_match("lock", b"hers", storage.read_versioned("lock").version)
     assert storage.read("lock") == b"hers"
     assert os.stat(tmp_path / "lock").st_ino != first.st_ino
