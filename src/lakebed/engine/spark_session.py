@@ -1,4 +1,4 @@
-"""What lakebed asks of a Spark session, said once: its version, its cores, whether it has a gateway."""
+"""What lakebed needs to know of a Spark session: its version, its cores, whether it has a gateway."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class BaseFiles:
         keys: KeyRange | None = None,
         encodings: Mapping[str, str] | None = None,
     ) -> FileWriter:
-        """A writer of a file; `bloom` and `keys` are those of the rows that are not told as new keys."""
+        """A writer of a file; `bloom` and `keys` begin with the keys of the file's previous version."""
         group = self._group
         return FileWriter(
             group.storage,

@@ -1,6 +1,6 @@
 """Stored rows in the order of their keys, for files that are kept so.
 
-What order a file has is told from the file alone, never from the table's word: any writer may have written it. A file
+The file alone says which order it has, not the table's settings: any writer may have written it. A file
 whose row groups follow one another by their statistics comes a few row groups at a time, each put in order where it is
 not; every other file is sorted as a whole, once, since what is written from it has such row groups.
 """

@@ -81,7 +81,7 @@ class RowMerge:
         self._seen = np.zeros(self.incoming.rows, dtype=bool)
 
     def changes_anything(self, stored: Iterable[pa.RecordBatch]) -> bool:
-        """Whether any incoming row will change the stored ones, told from their keys and ordering columns.
+        """Whether any incoming row will change the stored ones, by their keys and ordering columns.
 
         Reads nothing of them when that is certain, otherwise up to the first change.
         """

@@ -1,4 +1,4 @@
-"""The record keys and secondary values that a filter demands: what indexes of keys are asked for."""
+"""The record keys and secondary values that a filter demands: what to look up in indexes of keys."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def demanded_values(predicate: Predicate, column: str, kind: pa.DataType) -> pa.
     alternatives = equalities(predicate.root, frozenset((column,)))
     if alternatives is None:
         return None
-    wanted: list[Literal] = [v for alternative in alternatives for v in alternative[column]]
-    if len(wanted) > MAX_KEYS:
+    literals: list[Literal] = [v for alternative in alternatives for v in alternative[column]]
+    if len(literals) > MAX_KEYS:
         return None
-    return _distinct(texts_of(pa.array([v.value for v in wanted], kind)))
+    return _distinct(texts_of(pa.array([v.value for v in literals], kind)))
 
 
 def _distinct(texts: pa.Array) -> pa.Array:

@@ -47,7 +47,7 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
 
 
 def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
-    """For each key asked whether the table holds it, in the order of the keys. A record index answers by itself."""
+    """For each of the keys whether the table holds it, in their order. A record index answers by itself."""
     lookup = wanted_keys(snapshot, keys)
     found = _found(snapshot, lookup)
     if lookup.partitions is None:

@@ -143,8 +143,8 @@ def parse_key_text(text: str, type_: pa.DataType) -> Any:
 def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: Iterable[str]) -> list[str]:
     """The partition paths that may hold rows for which the filter is true."""
     root = predicate.root
-    wanted = set(columns_of(root))
-    if not wanted & {*layout.fields, PARTITION_PATH}:
+    needed = set(columns_of(root))
+    if not needed & {*layout.fields, PARTITION_PATH}:
         return list(partitions)
     evaluator = _Evaluator(layout)
     return [p for p in partitions if evaluator.may_match(root, p)]
@@ -181,8 +181,8 @@ class _Evaluator:
                     return self._by_path(name, (right,), partition)
             case In(Column((name,)), values, has_null):
                 if name in known:
-                    wanted = {v.value for v in values}
-                    return _membership(known[name], wanted, has_null)
+                    listed = {v.value for v in values}
+                    return _membership(known[name], listed, has_null)
                 if values:
                     return self._by_path(name, values, partition)
             case IsNull(Column((name,))):
@@ -213,10 +213,10 @@ def _over(candidates: tuple[Any, ...], op: str, right: Any) -> tuple[bool, bool]
     return any(a is True for a in answers), any(a is False for a in answers)
 
 
-def _membership(candidates: tuple[Any, ...], wanted: set[Any], has_null: bool) -> tuple[bool, bool]:
+def _membership(candidates: tuple[Any, ...], listed: set[Any], has_null: bool) -> tuple[bool, bool]:
     if isinstance(candidates[0], PathText):
-        return any(candidates[0].may_be(w) for w in wanted), not has_null
-    hits = [v in wanted for v in candidates if v is not None]
+        return any(candidates[0].may_be(value) for value in listed), not has_null
+    hits = [v in listed for v in candidates if v is not None]
     return any(hits), not has_null and not all(hits)
 
 

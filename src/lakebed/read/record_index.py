@@ -52,7 +52,7 @@ class FoundKeys:
         return held if len(held) == len(groups) else None
 
     def of_pairs(self, pairs: pa.Table) -> FoundKeys:
-        """The places whose `key` and `partition` are asked for together."""
+        """The places whose `key` and `partition` stand together in `pairs`."""
         return FoundKeys(self.places.join(pairs, ["key", "partition"], join_type="left semi"))
 
 

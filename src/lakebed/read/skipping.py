@@ -124,17 +124,17 @@ class _Skipping:
         return self._note("bloom filters", slices, kept)
 
     def _by_expression_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
-        wanted = demanded_results(self.predicate)
-        for indexed in indexed_calls(self.metadata, list(wanted), BLOOM_FILTERS):
+        results = demanded_results(self.predicate)
+        for indexed in indexed_calls(self.metadata, list(results), BLOOM_FILTERS):
             if not 1 < len(slices) <= _FEW_FILTERS:
                 break
             based = [s for s in slices if s.base_file is not None]
             known = in_its_zone(self.snapshot, indexed, [s.base_file.instant for s in based if s.base_file])
-            asked = [s for s, flag in zip(based, known.tolist(), strict=True) if flag]
-            if not asked:
+            current = [s for s, flag in zip(based, known.tolist(), strict=True) if flag]
+            if not current:
                 continue
-            filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(asked))
-            kept = self._may_contain(slices, filters, wanted[indexed.call])
+            filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(current))
+            kept = self._may_contain(slices, filters, results[indexed.call])
             slices = self._note(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}", slices, kept)
         return slices
 
@@ -200,8 +200,8 @@ class _Skipping:
             for path, kind in self._columns.items()
         }
         flags = may_match(self.predicate.root, known, len(partitions))
-        wanted = {p for p, flag in zip(partitions, flags.tolist(), strict=True) if flag}
-        return self._note("partition statistics", slices, [s for s in slices if s.partition in wanted])
+        matching = {p for p, flag in zip(partitions, flags.tolist(), strict=True) if flag}
+        return self._note("partition statistics", slices, [s for s in slices if s.partition in matching])
 
     def _by_statistics(self, slices: list[FileSlice]) -> list[FileSlice]:
         """By the ranges of columns, and of functions that have an index."""
@@ -231,8 +231,8 @@ class _Skipping:
             return {}
         types = self._types()
         partitions = {s.partition for s in slices}
-        asked = partitions if len(partitions) <= _FEW_PARTITIONS else None
-        stats = self.metadata.column_stats(list(types), asked, types)
+        few = partitions if len(partitions) <= _FEW_PARTITIONS else None
+        stats = self.metadata.column_stats(list(types), few, types)
         return {
             path: files.joined(bounds_of_files(stats.get(".".join(path)), files.names, self._exact(files, kind), kind))
             for path, kind in self._columns.items()

@@ -117,8 +117,8 @@ def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Boun
         }
     )
     flags = ["nan", "low_unknown", "high_unknown", "hold", "null"]
-    wanted = [("low", "min"), ("high", "max"), *((name, "any") for name in flags)]
-    joined = table.group_by("slice", use_threads=False).aggregate(wanted)
+    aggregations = [("low", "min"), ("high", "max"), *((name, "any") for name in flags)]
+    joined = table.group_by("slice", use_threads=False).aggregate(aggregations)
     joined = joined.take(pc.index_in(pa.array(np.arange(slices)), value_set=_one(joined["slice"])))
     least, greatest = _one(joined["low_min"]), _one(joined["high_max"])
     if pa.types.is_floating(kind):

@@ -26,5 +26,5 @@ def table_features(snapshot: Snapshot, *, log_files: bool = False, updated_in_cl
 
 
 def _paths(storage: Storage, folders: set[str]) -> list[str]:
-    wanted = [f for f in (SCHEMA_FOLDER, BUCKET_FOLDER) if f.removeprefix(HOODIE + "/") in folders]
-    return [info.path for folder in wanted for info in storage.list(folder)]
+    present = [f for f in (SCHEMA_FOLDER, BUCKET_FOLDER) if f.removeprefix(HOODIE + "/") in folders]
+    return [info.path for folder in present for info in storage.list(folder)]

@@ -52,8 +52,8 @@ class Listing:
         """The files of some file groups."""
         files = (*self.base_files, *self.log_files)
         ids, sizes = pa.array([f.file_id for f in files], pa.string()), pa.array([f.size for f in files], pa.int64())
-        wanted = groups(ids, sizes).to_pylist()
-        base, logs = wanted[: len(self.base_files)], wanted[len(self.base_files) :]
+        chosen = groups(ids, sizes).to_pylist()
+        base, logs = chosen[: len(self.base_files)], chosen[len(self.base_files) :]
         return Listing(tuple(compress(self.base_files, base)), tuple(compress(self.log_files, logs)), self.partitions)
 
 
@@ -112,7 +112,7 @@ def list_metadata(
     counts: Callable[[BaseFile], bool] = lambda _: True,
 ) -> Listing:
     """What the metadata table lists: the whole table, some partitions' files, or some file groups'. Of a file group
-    without log files that was asked for, what is older than the newest base file that `counts` is left out."""
+    without log files, what is older than the newest base file that `counts` is left out."""
     rows = metadata.files(partitions)
     base: list[BaseFile] = []
     if groups is not None:

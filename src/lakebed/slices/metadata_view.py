@@ -41,9 +41,9 @@ def naming_metadata(storage: Storage) -> Generator[None]:
         yield
     except (CorruptFile, FileNotFoundError) as cause:
         known = isinstance(cause, CorruptFile)
-        said = cause.message if known else f"{cause} is gone"
+        damage = cause.message if known else f"{cause} is gone"
         raise CorruptFile(
-            f"the metadata table of {storage.url()} cannot be read: {said}",
+            f"the metadata table of {storage.url()} cannot be read: {damage}",
             hint=WAY_OUT,
             context=cause.context if known else {"path": str(cause)},
         ) from cause
