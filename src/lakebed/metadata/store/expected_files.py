@@ -24,11 +24,11 @@ from lakebed.metadata.layout import (
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
 from lakebed.storage.base import Storage
+from lakebed.timeline.instants import suffix_of
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False})"
 WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
-_INSTANT_DIGITS = 17
 _BUILDS = ("BULK_INSERT", "BULK_INSERT_PREPPED")
 _PARTITION_METADATA = ".hoodie_partition_metadata"
 _KEPT_BYTES = 16 << 20
@@ -169,7 +169,7 @@ def _that_count(timeline: Timeline) -> list[Instant]:
 
 
 def _is_build(instant: Instant, version: int) -> bool:
-    return instant.time.startswith(INITIAL_INSTANT) or (version < 8 and len(instant.time) > _INSTANT_DIGITS)
+    return instant.time.startswith(INITIAL_INSTANT) or (version < 8 and suffix_of(instant.time) != "")
 
 
 @dataclass(frozen=True, slots=True)

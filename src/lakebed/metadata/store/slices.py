@@ -21,7 +21,7 @@ from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import in_background, is_remote
-from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
+from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.rolled_back import rolled_back
 from lakebed.timeline.table_config import TableConfig
@@ -127,24 +127,14 @@ class MetadataSlices:
         return FileSource(self.storage, file.path, file.size, self._modified.get(file.path, 0))
 
     def _latest_slices(self, partition: str) -> Iterator[FileSlice]:
-        base, logs = self._visible_files(partition)
-        replaced = self.timeline.replaced_files()
-        pending = {group: instant.time for group, instant in self.timeline.pending_compaction().items()}
-        for (_, file_id), files in sorted(by_group(base, logs).items()):
-            if (partition, file_id) in replaced:
-                continue
-            latest = latest_slice(
-                partition,
-                file_id,
-                files,
-                version=self.config.version,
-                is_visible=self.is_committed,
-                is_named=lambda _: True,
-                completion_time=self._completion_time(files),
-                pending_compactions=pending,
-            )
-            if latest is not None:
-                yield latest
+        return latest_slices(
+            *self._visible_files(partition),
+            version=self.config.version,
+            is_visible=self.is_committed,
+            completion_time=self.timeline.completion_time,
+            replaced=self.timeline.replaced_files(),
+            pending_compactions=self.timeline.pending_compaction(),
+        )
 
     def _visible_files(self, partition: str) -> tuple[list[BaseFile], list[LogFile]]:
         base: list[BaseFile] = []
@@ -163,16 +153,6 @@ class MetadataSlices:
             elif file is not None and (self.config.version < 8 or self.is_valid(file.instant)):
                 logs.append(file)
         return base, logs
-
-    def _completion_time(self, files: GroupFiles) -> Callable[[str], str | None]:
-        """Completion times as far as slices depend on them: of a log that was begun after the newest base file its own
-        instant says enough, and the archive is not read for it."""
-        newest = max((base.instant for base in files.base), default="")
-
-        def completion_time(instant: str) -> str | None:
-            return instant if instant >= newest else self.timeline.completion_time(instant)
-
-        return completion_time
 
     def _expected(self) -> ExpectedFiles:
         return self._what_instants_say
