@@ -1,4 +1,4 @@
-"""Undoing a write that did not finish: its files go by its markers, its pending files last."""
+"""Rolls back writes that did not finish: deletes the files that their markers name, then their pending instants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakebed.timeline.actions import (
     rollback_target,
 )
 from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.heartbeat import Heartbeat, is_dead, remove_heartbeat
+from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
 from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline

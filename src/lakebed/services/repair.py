@@ -38,7 +38,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.instants import INSTANT_DIGITS, without_suffix
-from lakebed.timeline.lock import default_lock
+from lakebed.timeline.locks.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline

@@ -87,10 +87,10 @@ def begin_partition(store: MetadataStore, partition: str, counts: int | Mapping[
         store.storage.delete_folder(partition)
         store.changed()
     instant = _initial_instant(store)
-    wanted: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
+    requested: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
     ids = [
         file_id(partition, first + number, path)
-        for path, count in wanted.items()
+        for path, count in requested.items()
         for first in [first_free_number(store, partition, path)]
         for number in range(count)
     ]

@@ -29,7 +29,7 @@ _FIRST_NATIVE_VERSION = 9
 
 
 def undo_log_compactions(store: MetadataStore) -> None:
-    """Take back log compactions that were cut off: what they would have merged is all still there."""
+    """Take back log compactions that were cut off: the log files that they were to merge are all still there."""
     for pending in store.pending(Action.LOGCOMPACTION):
         if store.version >= 8:
             remove_leftovers(store, pending.time, store.partitions)
@@ -65,15 +65,16 @@ def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> Wr
     started = time.monotonic()
     merge = open_slice(store.slices, file_slice)
     changes = merge.changes(with_base=False)
-    there = changes.values.is_valid()
-    keys, values = changes.keys.filter(there), changes.values.filter(there)
-    # what was deleted at any time goes first: records of the base file are no part of what came behind the delete
-    deleted = [gone for _, gone in merge.layers if gone is not None]
-    gone = pc.unique(pa.concat_arrays([*deleted, changes.keys.filter(pc.invert(there))]))
+    present = changes.values.is_valid()
+    keys, values = changes.keys.filter(present), changes.values.filter(present)
+    # keys that were deleted at any time are deleted first: what follows must not be merged with the base file's records
+    deleted = [layer for _, layer in merge.layers if layer is not None]
+    removed = pc.unique(pa.concat_arrays([*deleted, changes.keys.filter(pc.invert(present))]))
     headers = _headers(instant, store.slices.log_blocks(file_slice), merge.schema_json)
     blocks = list[LogBlock]()
-    if len(gone):
-        blocks.append(LogBlock(BlockType.DELETE, headers, encode_deletes(gone.cast(pa.string()), file_slice.partition)))
+    if len(removed):
+        content = encode_deletes(removed.cast(pa.string()), file_slice.partition)
+        blocks.append(LogBlock(BlockType.DELETE, headers, content))
     if len(keys):
         content = write_hfile(
             keys, values, schema_json=merge.schema_json, hbase_keys=store.version < _FIRST_NATIVE_VERSION
@@ -84,7 +85,8 @@ def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> Wr
     name = log_file_name(group.file_id, log_instant, group.log_version, new_token())
     body = b"".join(map(block_bytes, blocks))
     store.storage.write(f"{group.partition}/{name}", body)
-    return WrittenLog(group, instant, name, len(body), len(keys), len(gone), int((time.monotonic() - started) * 1000))
+    millis = int((time.monotonic() - started) * 1000)
+    return WrittenLog(group, instant, name, len(body), len(keys), len(removed), millis)
 
 
 def _headers(instant: str, blocks: Sequence[BlockHead], schema_json: str) -> dict[int, str]:

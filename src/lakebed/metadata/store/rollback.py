@@ -68,8 +68,8 @@ def take_off(store: MetadataStore, instant: str) -> None:
 
 
 def take_off_strays(store: MetadataStore) -> None:
-    """Remove the delta commits of writers that were rolled back on the data table and went on writing here: those that
-    completed, and those that did not, since who writes here holds the lock."""
+    """Remove the delta commits, completed or pending, of writers that went on writing here after they were rolled back
+    on the data table. A pending one is nobody's any more: who writes here holds the lock."""
     known = {instant.time for instant in store.data_timeline.instants}
     stray = store.slices.rolled_back_in_data
     stray |= {i.time for i in store.pending(Action.DELTACOMMIT) if is_of_data(i.time) and i.time not in known}

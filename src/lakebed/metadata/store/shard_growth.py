@@ -1,7 +1,7 @@
 """Re-sharding of record and secondary indexes that have outgrown their file groups, as a service of the metadata table.
 
-It goes with compaction: where that is due, an index whose file groups are too large on average gets twice as many (or
-four times, and so on) instead. They are half as large then, so it is done once for each doubling of the table.
+It runs when a compaction is due, instead of it: an index whose file groups are too large on average gets twice as many
+(or four times, and so on). They are half as large then, so it runs once for each doubling of the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIXED_BYTES = 16 << 10
 
 
 def run_resharding(store: MetadataStore) -> list[str]:
-    """Re-shard what has outgrown its file groups, if compaction is due; says what was done. While others write it
+    """Re-shard what has outgrown its file groups, if compaction is due; gives a line about each. While others write it
     waits for the next time."""
     bound = store.settings.shard_max_bytes
     if not bound or not is_compaction_due(store) or is_held_up(store):

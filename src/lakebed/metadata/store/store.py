@@ -55,11 +55,10 @@ class MetadataSettings:
 
 
 class MetadataStore:
-    """What it shows is what storage held when it was first asked for or last said to have changed. The caller holds the
-    data table's lock.
+    """Reads the metadata table when first used, and again after `changed`. The caller holds the data table's lock.
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
-    `still_mine` says whether that lock is still held: a process may stand still for longer than it is valid.
+    `still_mine` tells whether that lock is still held: a process may be suspended for longer than it is valid.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class MetadataStore:
         return True
 
     def changed(self, data_config: TableConfig | None = None) -> None:
-        """Say that storage holds something else now."""
+        """Forget what was read: storage was changed."""
         self.data_config = data_config or self.data_config
         self._slices = None
 
@@ -210,8 +209,8 @@ class MetadataStore:
             self.changed()
 
     def check_lock(self) -> None:
-        """Raise `CommitConflict` where someone else may have the lock by now: what this writer knows of the metadata
-        table may not be true any more."""
+        """Raise `CommitConflict` where another writer may have the lock by now: what this one has read of the metadata
+        table may be out of date."""
         if not self.still_mine():
             raise CommitConflict(
                 f"the lock of {self.data_storage.url()} was lost while its metadata table was written",
@@ -219,7 +218,7 @@ class MetadataStore:
             )
 
     def request(self, action: Action, instant: str, plan: bytes) -> None:
-        """Show a service of the metadata table as requested, by a plan that holds as long as the lock is held."""
+        """Put a service of the metadata table on its timeline as requested; the plan is good while the lock is held."""
         self.transitions.request(action, instant, plan)
         if not self.still_mine():
             self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))
