@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
-from lakebed.errors import CommitConflict, CorruptFile, UnsupportedFeature
+from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import Action, Instant, State
 from lakebed.policies.rollback import files_of_instant, is_void, plan_rollback_by_paths
@@ -24,6 +23,7 @@ from lakebed.timeline.actions import (
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
 from lakebed.timeline.markers import delete_markers, list_markers
+from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -39,18 +39,11 @@ def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: T
     for pending in timeline.pending:
         if pending.action is not Action.ROLLBACK or not is_dead(storage, pending.time):
             continue
-        if is_void(rollback_target(_plan_of(timeline, pending)), lambda time: _is_committed(timeline, time)):
+        if is_void(rollback_target(rollback_record(timeline, pending)), lambda time: _is_committed(timeline, time)):
             TimelineWriter(storage, config).remove_pending(pending)
             remove_heartbeat(storage, pending.time)
             changed = True
     return load_timeline(storage, config) if changed else timeline
-
-
-def _plan_of(timeline: Timeline, rollback: Instant) -> Mapping[str, Any]:
-    try:
-        return timeline.plan(rollback)
-    except CorruptFile:
-        return {}
 
 
 def _is_committed(timeline: Timeline, target: str) -> bool:
@@ -81,7 +74,7 @@ def roll_back_dead_writers(
         if is_dead(storage, pending.time):
             undone.append(_finish_rollback(storage, config, timeline, pending, clock))
         else:
-            others.add(rollback_target(_plan_of(timeline, pending)))
+            others.add(rollback_target(rollback_record(timeline, pending)))
     for pending in timeline.pending:
         if pending.action not in _WRITES or pending.time in undone or pending.time in others:
             continue

@@ -90,9 +90,10 @@ def latest_slices(
         planned = pending_compactions.get(group)
         if not files.logs and planned is None:  # of many versions of a file only the newest is looked at
             ordered = sorted(files.base, key=lambda b: b.instant)
-            found = next((b for b in reversed(ordered) if is_visible(b.instant) and is_named(b)), None)
-            if found is not None:
-                yield FileSlice(*group, found.instant, found)
+            for b in reversed(ordered):
+                if is_visible(b.instant) and is_named(b):
+                    yield FileSlice(*group, b.instant, b)
+                    break
             continue
         slices = _assemble(
             [b for b in files.base if is_visible(b.instant) and is_named(b)],

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lakebed.errors import CorruptFile
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hfile.source import FileSource
 from lakebed.format.log_file import block_bytes, rollback_block
@@ -26,6 +25,7 @@ from lakebed.timeline.actions import (
     rollback_target,
 )
 from lakebed.timeline.instants import inflight_name, requested_name
+from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.written_files import is_data_path
 
 _UNDONE = (Action.DELTACOMMIT, Action.REPLACECOMMIT)
@@ -85,7 +85,7 @@ def finish_rollbacks(store: MetadataStore) -> set[str]:
     """
     undone: set[str] = set()
     for rollback in store.pending(Action.ROLLBACK):
-        record = _plan_of(store, rollback)
+        record = rollback_record(store.timeline, rollback)
         time_undone = rollback_target(record)
         found = next(
             (i for i in store.timeline.instants if i.time == time_undone and i.action in _UNDONE_BY_PLANS), None
@@ -109,13 +109,6 @@ def _checked(store: MetadataStore, target: Instant, record: Mapping[str, Any]) -
     files = tuple(path for path in rollback_files(record) if _instant_of(path) == target.time)
     logs = {path: size for path, size in rollback_logs(record).items() if store.version < 8 and _is_log(path)}
     return RollbackPlan(target, files, logs)
-
-
-def _plan_of(store: MetadataStore, rollback: Instant) -> Mapping[str, Any]:
-    try:
-        return store.timeline.plan(rollback)
-    except CorruptFile:
-        return {}
 
 
 def _instant_of(path: str) -> str | None:
