@@ -11,8 +11,8 @@ import pytest
 import lakebed
 from lakebed.storage.faulty import Mutation, crash_at
 from lakebed.table import Table
-from lakebed.timeline import heartbeat, lock, lock_file
-from lakebed.timeline.lock import FileLock
+from lakebed.timeline.locks import heartbeat, lock, lock_file
+from lakebed.timeline.locks.lock import FileLock
 
 
 class FrozenWriter:

@@ -21,7 +21,7 @@ from typing import Any
 import lakebed
 from crash_tables import OPTIONS, rows
 from lakebed.storage.opening import wrapping
-from lakebed.timeline.lock import FileLock
+from lakebed.timeline.locks.lock import FileLock
 
 Given = tuple[int, str, str, int]
 

@@ -105,6 +105,10 @@ class LogFile:
         return path_in(self.partition, self.name)
 
 
+FileGroupId = tuple[str, str]
+"""What names a file group: its partition path and file id."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSlice:
     """One version of a file group: a base file (or none) and the log files on top of it, in merge order."""

@@ -19,7 +19,7 @@ from lakebed.services.resharding import reshard_index
 from lakebed.services.verification import Verification, verify
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
-from lakebed.timeline.lock import default_lock
+from lakebed.timeline.locks.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.upkeep.skew import shards, summed_up
 

@@ -16,7 +16,7 @@ import lakebed
 from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from lakebed.errors import CommitStateUnknown, LakebedError
 from lakebed.storage import open_storage
-from lakebed.timeline.lock import LOCK_FILE, default_lock
+from lakebed.timeline.locks.lock import LOCK_FILE, default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from sampling import CRASH, whole
 

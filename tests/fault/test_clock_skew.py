@@ -25,7 +25,7 @@ WRITER = """
 import socket, sys, time, pyarrow as pa, time_machine, lakebed
 from lakebed.config import settings
 from lakebed.errors import LakebedError
-from lakebed.timeline import lock, lock_file, process
+from lakebed.timeline.locks import lock, lock_file, process
 
 uri, city, offset, writes = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
 socket.gethostname = lambda: f"host-{city}"

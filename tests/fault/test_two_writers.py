@@ -23,7 +23,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.faulty import Killed, crash_at
 from lakebed.storage.opening import wrapping
-from lakebed.timeline.heartbeat import heartbeat_path, is_dead
+from lakebed.timeline.locks.heartbeat import heartbeat_path, is_dead
 from steady_time import later
 
 Given = tuple[int, str, str, int]

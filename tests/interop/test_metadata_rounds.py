@@ -28,7 +28,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mutation
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
-from lakebed.timeline.heartbeat import HEARTBEAT_FOLDER
+from lakebed.timeline.locks.heartbeat import HEARTBEAT_FOLDER
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle

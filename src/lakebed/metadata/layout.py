@@ -11,6 +11,7 @@ import numpy as np
 
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import HOODIE, BaseFile, LogFile
+from lakebed.timeline.instants import INSTANT_DIGITS
 from lakebed.timeline.properties_file import table_checksum
 
 METADATA_FOLDER = f"{HOODIE}/metadata"
@@ -175,4 +176,4 @@ def _escape(text: str) -> str:
 def is_of_data(instant: str) -> bool:
     """Whether an instant of the metadata table may be one of the data table: not of a partition that was built, and
     without the digits that version 6 puts behind those of its own services."""
-    return len(instant) == len("20260102030405678") and not instant.startswith(INITIAL_INSTANT)
+    return len(instant) == INSTANT_DIGITS and not instant.startswith(INITIAL_INSTANT)

@@ -1,4 +1,4 @@
-"""What writers that died left beside the timeline: markers, heartbeats and files of writes that are over."""
+"""Removes what dead writers left beside the timeline: markers, heartbeats and files of writes that are over."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.storage.base import Storage
-from lakebed.timeline.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
+from lakebed.timeline.locks.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
 from lakebed.timeline.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.written_files import is_written_by
 
-# What a file system without nameless files keeps of a small file that was not finished: `.<name>.tmp`.
-_ASIDE = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
+# A small file that was not finished, on a file system where it has a name before it is: `.<name>.tmp`.
+_UNFINISHED = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
 
 
 def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None:
     """Remove what is left of writes that are not pending any more. Lock held, `timeline` loaded under it.
 
-    A write that committed and died before it tidied up leaves markers and its heartbeat, one that died in its first
-    step a heartbeat without an instant, and a task attempt that outlived its rollback may have written once more.
+    A write that committed and died before it cleaned up leaves its markers and heartbeat. One that died in its first
+    step leaves a heartbeat without an instant. A task attempt that outlived its rollback may have written files since.
     """
     pending = {i.time for i in timeline.pending}
     found = after_rollback
@@ -36,14 +36,14 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None
         if instant in finished or (instant.isdigit() and instant not in pending and is_dead(storage, instant)):
             found = True
             remove_heartbeat(storage, instant)
-    if found or _asides(storage, HEARTBEAT_FOLDER, pending):
+    if found or _unfinished_files(storage, HEARTBEAT_FOLDER, pending):
         folders = [HEARTBEAT_FOLDER, timeline.config.timeline_path]
         if timeline.config.metadata_partitions:
             folders.append(f"{METADATA_FOLDER}/{timeline.config.timeline_path}")
             for path in _unfinished_metadata(storage, timeline):
                 storage.delete(path)
         for folder in folders:
-            for path in _asides(storage, folder, pending):
+            for path in _unfinished_files(storage, folder, pending):
                 storage.delete(path)
 
 
@@ -67,10 +67,10 @@ def _unfinished_metadata(storage: Storage, timeline: Timeline) -> list[str]:
     return [path for path in listed if path.endswith(".tmp")]
 
 
-def _asides(storage: Storage, folder: str, pending: set[str]) -> list[str]:
+def _unfinished_files(storage: Storage, folder: str, pending: set[str]) -> list[str]:
     found: list[str] = []
     for name in storage.list_names(folder):
-        match = _ASIDE.match(name)
+        match = _UNFINISHED.match(name)
         if match is not None and match["instant"] not in pending:
             found.append(f"{folder}/{name}")
     return found

@@ -21,8 +21,8 @@ from lakebed.model import HOODIE
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
-from lakebed.timeline.process import ProcessIdentity, is_gone, this_process
+from lakebed.timeline.locks.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
+from lakebed.timeline.locks.process import ProcessIdentity, is_gone, this_process
 from lakebed.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
 from lakebed.timeline.table_config import TableConfig
 

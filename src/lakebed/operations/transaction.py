@@ -27,9 +27,9 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts, commits_since
-from lakebed.timeline.heartbeat import Heartbeat
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.lock import Lock, default_lock
+from lakebed.timeline.locks.heartbeat import Heartbeat
+from lakebed.timeline.locks.lock import Lock, default_lock
 from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig

@@ -26,7 +26,7 @@ from lakebed.operations.index_rules import check_new_indexes
 from lakebed.services.index_jobs import build_by_job, is_large
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.lock import default_lock
+from lakebed.timeline.locks.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import load_timeline

@@ -29,6 +29,7 @@ from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.routing import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.slices import open_slices
+from lakebed.metadata.store.suffixes import REPAIRS
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import path_in
 from lakebed.services.rebuilding import rebuild_damaged
@@ -36,15 +37,13 @@ from lakebed.services.verification import DIFFERENCES, Verification, verify_part
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.lock import default_lock
+from lakebed.timeline.instants import INSTANT_DIGITS, without_suffix
+from lakebed.timeline.locks.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.upkeep.expected_expressions import ExpectedExpressions
 from lakebed.upkeep.expected_records import ExpectedRecords
-
-# What version 6 puts behind the last delta commit for a commit of the metadata table alone; none of Hudi's own.
-_SUFFIXES = ("000", "007", "008", "009")
 
 
 def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verification:
@@ -191,8 +190,8 @@ def _instant(storage: Storage, config: TableConfig, timeline: Timeline) -> str:
     times = {i.time for i in own.timeline.instants}
     if config.version >= 8:
         return InstantClock(config.timezone).next(after=max(timeline.greatest_time, own.timeline.greatest_time))
-    last = max((i.time for i in own.timeline.commits), default="0" * 17)[:17]
-    for suffix in _SUFFIXES:
+    last = without_suffix(max((i.time for i in own.timeline.commits), default="0" * INSTANT_DIGITS))
+    for suffix in REPAIRS:
         if f"{last}{suffix}" not in times and f"{last}{suffix}" > max(times):
             return f"{last}{suffix}"
     raise LakebedError(

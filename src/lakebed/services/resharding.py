@@ -10,7 +10,7 @@ from lakebed.metadata.kinds.index_names import key_index_of
 from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.storage.base import Storage
-from lakebed.timeline.lock import default_lock
+from lakebed.timeline.locks.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 

@@ -10,9 +10,8 @@ from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.store.expected_files import WAY_OUT
 from lakebed.model import Action
 from lakebed.storage.base import Storage
+from lakebed.timeline.instants import without_suffix
 from lakebed.timeline.timeline import Timeline, load_timeline
-
-_INSTANT_DIGITS = 17
 
 
 def is_ahead(metadata: MetadataTable, timeline: Timeline) -> bool:
@@ -23,7 +22,7 @@ def is_ahead(metadata: MetadataTable, timeline: Timeline) -> bool:
     """
     own = metadata.slices.timeline.commits
     # version 6 puts digits behind the instant for what the metadata table does on its own
-    logged = {i.time[:_INSTANT_DIGITS] for i in own if i.action is Action.DELTACOMMIT}
+    logged = {without_suffix(i.time) for i in own if i.action is Action.DELTACOMMIT}
     compacted = max((i.time for i in own if i.action is Action.COMMIT), default="")
     if any(i.time in logged and i.time < compacted for i in timeline.pending):
         return True

@@ -18,7 +18,7 @@ from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_tabl
 from lakebed.slices.metadata_view import is_ahead, naming_metadata
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
-from lakebed.timeline.file_slices import by_group, latest_slice
+from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -145,24 +145,18 @@ class Snapshot:
         With `partitions` only their folders are looked at, with `groups` only some file groups.
         """
         listing = self._listing(None if partitions is None else frozenset(partitions), groups)
-        replaced = self._replaced
-        found: list[FileSlice] = []
-        for (partition, file_id), files in sorted(by_group(listing.base_files, listing.log_files).items()):
-            if (partition, file_id) in replaced:
-                continue
-            latest = latest_slice(
-                partition,
-                file_id,
-                files,
+        return tuple(
+            latest_slices(
+                listing.base_files,
+                listing.log_files,
                 version=self.config.version,
                 is_visible=self.is_visible,
                 is_named=self._is_named,
                 completion_time=self.timeline.completion_time,
-                pending_compactions=self._pending_compactions,
+                replaced=self._replaced,
+                pending_compactions=self.timeline.pending_compaction(),
             )
-            if latest is not None:
-                found.append(latest)
-        return tuple(found)
+        )
 
     def base_files(
         self, partitions: Collection[str] | None = None, groups: FileGroups | None = None
@@ -254,10 +248,6 @@ class Snapshot:
                 context={"path": base_file.path},
             )
         return not named or size is not None
-
-    @cached_property
-    def _pending_compactions(self) -> dict[tuple[str, str], str]:
-        return {group: instant.time for group, instant in self.timeline.pending_compaction().items()}
 
 
 def _arrow_schema(avro: str, path: str) -> pa.Schema:

@@ -9,20 +9,23 @@ from typing import Any
 from lakebed.format.avro.container import is_avro_file, read_avro_file, write_avro_file
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.json_text import parse_json_object
-from lakebed.model import Instant, path_in
+from lakebed.model import FileGroupId, Instant, path_in
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.body_shapes import ACTION, check_shape
 
-FileGroup = tuple[str, str]
-
 
 @dataclass(frozen=True, slots=True)
-class RollbackLogs:
-    """Log files of a version 6 rollback with their sizes: `written` hold the command blocks, `hidden` those of the
-    instant that is undone."""
+class RollbackPlan:
+    """What undoing an instant deletes: `files`, relative to the table. `logs` (version 6): log files, with their sizes,
+    in which a command block is to hide the instant's blocks."""
 
-    written: Mapping[str, int] = field(default_factory=dict[str, int])
-    hidden: Mapping[str, int] = field(default_factory=dict[str, int])
+    target: Instant
+    files: tuple[str, ...] = ()
+    logs: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def __str__(self) -> str:
+        hidden = f", blocks in {len(self.logs)} log files hidden" if self.logs else ""
+        return f"rollback of {self.target.action} {self.target.time}: {len(self.files)} files deleted{hidden}"
 
 
 def decode_action(data: bytes, path: str = "") -> dict[str, Any]:
@@ -38,7 +41,7 @@ def decode_action(data: bytes, path: str = "") -> dict[str, Any]:
     return record
 
 
-def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroup]:
+def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
     """(partition, file id) of the file groups that a clustering plan replaces; empty for other plans."""
     return frozenset(
         (piece.get("partitionPath") or "", piece.get("fileId") or "")
@@ -47,7 +50,7 @@ def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroup]:
     )
 
 
-def compaction_groups(plan: Mapping[str, Any]) -> frozenset[FileGroup]:
+def compaction_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
     """(partition, file id) of the file groups a compaction plan works on."""
     return frozenset(
         (operation.get("partitionPath") or "", operation.get("fileId") or "")
@@ -84,16 +87,11 @@ def encode_requested_replace(operation: str | None = None) -> bytes:
     return write_avro_file(schema_text("HoodieRequestedReplaceMetadata"), record)
 
 
-def encode_rollback_plan(
-    root: str, target: Instant, files: Sequence[str], logs: Mapping[str, int] | None = None
-) -> bytes:
-    """The requested body of a rollback that deletes these files, given relative to the table at `root`.
-
-    `logs` (version 6): log files whose blocks a command block is to hide, with their sizes.
-    """
-    requests = [_rollback_request(_plain(root), target, path, None) for path in files]
-    requests += [_rollback_request(_plain(root), target, path, size) for path, size in (logs or {}).items()]
-    record = {"instantToRollback": _instant_info(target), "RollbackRequests": requests, "version": 1}
+def encode_rollback_plan(root: str, plan: RollbackPlan) -> bytes:
+    """The requested body of a rollback of the table at `root`."""
+    requests = [_rollback_request(_plain(root), plan.target, path, None) for path in plan.files]
+    requests += [_rollback_request(_plain(root), plan.target, path, size) for path, size in plan.logs.items()]
+    record = {"instantToRollback": _instant_info(plan.target), "RollbackRequests": requests, "version": 1}
     return write_avro_file(schema_text("HoodieRollbackPlan"), record)
 
 
@@ -111,22 +109,22 @@ def rollback_logs(plan: Mapping[str, Any]) -> dict[str, int]:
 
 def encode_rollback_metadata(
     root: str,
-    target: Instant,
+    plan: RollbackPlan,
     instant: str,
-    files: Sequence[str],
     deleted: Sequence[str],
     millis: int,
-    logs: RollbackLogs | None = None,
+    command_logs: Mapping[str, int] | None = None,
 ) -> bytes:
-    """The completed body of a rollback: `files` of the plan are gone, `deleted` of them were there."""
+    """The completed body of a rollback: the plan's files are gone, `deleted` of them were there. `command_logs` hold
+    the command blocks (version 6), with their sizes."""
     record = {
         "startRollbackTime": instant,
         "timeTakenInMillis": millis,
         "totalFilesDeleted": len(deleted),
-        "commitsRollback": [target.time],
-        "partitionMetadata": _rolled_back(root, files, logs or RollbackLogs()),
+        "commitsRollback": [plan.target.time],
+        "partitionMetadata": _rolled_back(root, plan, command_logs or {}),
         "version": 1,
-        "instantsRollback": [_instant_info(target)],
+        "instantsRollback": [_instant_info(plan.target)],
     }
     return write_avro_file(schema_text("HoodieRollbackMetadata"), record)
 
@@ -143,7 +141,7 @@ def _rollback_request(root: str, target: Instant, path: str, log_size: int | Non
     }
 
 
-def _rolled_back(root: str, files: Sequence[str], logs: RollbackLogs) -> dict[str, dict[str, Any]]:
+def _rolled_back(root: str, plan: RollbackPlan, command_logs: Mapping[str, int]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
 
     def entry(path: str) -> dict[str, Any]:
@@ -151,11 +149,11 @@ def _rolled_back(root: str, files: Sequence[str], logs: RollbackLogs) -> dict[st
         empty = {"successDeleteFiles": [], "failedDeleteFiles": [], "rollbackLogFiles": {}}
         return found.setdefault(partition, {"partitionPath": partition, **empty, "logFilesFromFailedCommit": {}})
 
-    for path in files:
+    for path in plan.files:
         entry(path)["successDeleteFiles"].append(_join(_plain(root), path))
-    for path, size in logs.written.items():
+    for path, size in command_logs.items():
         entry(path)["rollbackLogFiles"][_join(root.rstrip("/"), path)] = size
-    for path, size in logs.hidden.items():
+    for path, size in plan.logs.items():
         entry(path)["logFilesFromFailedCommit"][_split(path)[1]] = size
     return found
 

@@ -22,7 +22,7 @@ from lakebed.timeline.actions import decode_action
 from lakebed.timeline.archive import ARCHIVE_HINT, LsmFile, LsmHistory, manifest_files, read_history
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.creation import write_settled
-from lakebed.timeline.instants import completes_as, inflight_name, parse_instant_file
+from lakebed.timeline.instants import completes_as, inflight_name, parse_instant_file, without_suffix
 from lakebed.timeline.pretty_json import pretty_json
 from lakebed.timeline.timeline import Timeline
 
@@ -239,7 +239,7 @@ def _log_entry(timeline: Timeline, archived: Instant, state: State, name: str) -
         "actionType": instant.action.value,
         "actionState": state.name,
         "version": 1,
-        "stateTransitionTime": instant.time[:17],
+        "stateTransitionTime": without_suffix(instant.time),
     }
     return entry | _log_body(instant.action, state, body)
 

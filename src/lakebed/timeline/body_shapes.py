@@ -134,9 +134,9 @@ def _check_fields(value: Any, shape: Mapping[str, Any], where: str, path: str) -
             _check(entry, inner, f"{where}.{name}" if where else name, path)
 
 
-def _corrupt(path: str, where: str, value: Any, wanted: str) -> CorruptFile:
+def _corrupt(path: str, where: str, value: Any, expected: str) -> CorruptFile:
     return CorruptFile(
-        f"{path}: {where or 'the body'} is {value!r:.60}, not {wanted}",
+        f"{path}: {where or 'the body'} is {value!r:.60}, not {expected}",
         hint="The file was changed since it was written; restore it from a copy.",
         context={"path": path, "field": where},
     )

@@ -92,7 +92,7 @@ def commit_from_record(record: Mapping[str, Any], path: str = "") -> CommitMetad
 
 
 def encode_commit(meta: CommitMetadata, version: int, action: Action) -> bytes:
-    """A completed body in the form of the table version: what Hudi 1.2.0 writes for the same facts.
+    """A completed body in the form of the table version: what Hudi 1.2.0 writes for the same content.
 
     Fields that `CommitMetadata` does not name are taken from `meta.raw` where it was decoded from a body.
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from lakebed.errors import CommitConflict
 from lakebed.format.file_names import bucket_of_file_id
-from lakebed.model import Action, CommitMetadata, Instant
-from lakebed.timeline.actions import FileGroup, rollback_target
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant
+from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.timeline import Timeline
@@ -37,14 +37,14 @@ class TouchedFiles:
     """The file groups a write has written or replaced, as (partition, file id), or (partition, bucket) where two file
     ids of one bucket mean the same group."""
 
-    groups: frozenset[FileGroup]
+    groups: frozenset[FileGroupId]
     by_bucket: bool = False
 
     @staticmethod
     def of(metadata: CommitMetadata, *, by_bucket: bool = False) -> TouchedFiles:
         return TouchedFiles(frozenset(_groups(metadata)), by_bucket)
 
-    def overlap(self, others: frozenset[FileGroup]) -> list[FileGroup]:
+    def overlap(self, others: frozenset[FileGroupId]) -> list[FileGroupId]:
         """The groups of `others` that are touched here as well, sorted."""
         if not self.by_bucket:
             return sorted(self.groups & others)
@@ -144,12 +144,12 @@ def _check_pending(ours: TouchedFiles, timeline: Timeline, instant: str) -> None
             )
 
 
-def _refuse_overlap(ours: TouchedFiles, theirs: frozenset[FileGroup], other: Instant, operation: str) -> None:
+def _refuse_overlap(ours: TouchedFiles, theirs: frozenset[FileGroupId], other: Instant, operation: str) -> None:
     for group in ours.overlap(theirs):
         _refuse(group, other, f"another writer ({operation})")
 
 
-def _refuse(group: FileGroup, other: Instant, who: str) -> None:
+def _refuse(group: FileGroupId, other: Instant, who: str) -> None:
     partition, file_id = group
     raise CommitConflict(
         f"file group {file_id} in partition {partition!r} was changed by {who} at instant {other.time} as well",
@@ -158,7 +158,7 @@ def _refuse(group: FileGroup, other: Instant, who: str) -> None:
     )
 
 
-def _groups(metadata: CommitMetadata) -> Iterator[FileGroup]:
+def _groups(metadata: CommitMetadata) -> Iterator[FileGroupId]:
     for partition, stats in metadata.stats.items():
         for stat in stats:
             yield partition, stat.file_id
@@ -167,7 +167,7 @@ def _groups(metadata: CommitMetadata) -> Iterator[FileGroup]:
             yield partition, file_id
 
 
-def _bucket(group: FileGroup) -> tuple[str, int | str]:
+def _bucket(group: FileGroupId) -> tuple[str, int | str]:
     partition, file_id = group
     number = bucket_of_file_id(file_id)
     return partition, file_id if number is None else number

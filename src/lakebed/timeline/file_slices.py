@@ -1,24 +1,52 @@
-"""From listed files to file slices: pure functions over names and a timeline."""
+"""From listed files to file slices, of the data table and of the metadata table: pure functions over names."""
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from lakebed.model import BaseFile, FileSlice, LogFile
+from lakebed.model import BaseFile, FileGroupId, FileSlice, Instant, LogFile
 
 
 @dataclass(slots=True)
-class GroupFiles:
+class _GroupFiles:
     """All files of one file group, whatever their state."""
 
     base: list[BaseFile] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
 
 
-def by_group(base: Iterable[BaseFile], logs: Iterable[LogFile]) -> dict[tuple[str, str], GroupFiles]:
-    groups: dict[tuple[str, str], GroupFiles] = defaultdict(GroupFiles)
+@dataclass(frozen=True, slots=True)
+class SliceFiles:
+    """All files of one file slice. It has several base files where a task was tried more than once; log files are in
+    merge order."""
+
+    instant: str
+    base_files: tuple[BaseFile, ...]
+    log_files: tuple[LogFile, ...]
+
+    @property
+    def files(self) -> tuple[BaseFile | LogFile, ...]:
+        return (*self.base_files, *self.log_files)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSlices:
+    """A file group with all its file slices, oldest first."""
+
+    partition: str
+    file_id: str
+    slices: tuple[SliceFiles, ...]
+
+    @property
+    def id(self) -> FileGroupId:
+        return self.partition, self.file_id
+
+
+def _by_group(base: Iterable[BaseFile], logs: Iterable[LogFile]) -> dict[FileGroupId, _GroupFiles]:
+    groups: dict[FileGroupId, _GroupFiles] = defaultdict(_GroupFiles)
     for b in base:
         groups[b.partition, b.file_id].base.append(b)
     for log in logs:
@@ -26,69 +54,106 @@ def by_group(base: Iterable[BaseFile], logs: Iterable[LogFile]) -> dict[tuple[st
     return dict(groups)
 
 
-def log_order(log: LogFile) -> tuple[str, int, str, bool]:
-    """Merge order of a slice's log files: instant, version, then the write token as text, as Hudi has it: `10-0-1` is
-    before `2-0-1`."""
-    return log.instant, log.version, log.write_token, log.is_cdc
+def all_slices(
+    base: Iterable[BaseFile],
+    logs: Iterable[LogFile],
+    *,
+    version: int,
+    completion_time: Callable[[str], str | None],
+) -> Iterator[GroupSlices]:
+    """Every file group with all its slices, files of pending and failed instants among them."""
+    for (partition, file_id), files in _by_group(base, logs).items():
+        slices = _assemble(files.base, files.logs, version=version, completion_time=completion_time)
+        yield GroupSlices(partition, file_id, tuple(slices))
 
 
-def slice_key(version: int, keys: Iterable[str], log_instant: str, completed: str | None) -> str:
-    """The base instant of the slice that a log file belongs to.
-
-    From version 8 on a log belongs to the newest slice that started no later than the log's commit completed; before,
-    the instant in its name is the slice's own.
-    """
-    ordered = sorted(keys, reverse=True)
-    if not ordered or version < 8:
-        return log_instant
-    if completed is None:
-        return ordered[0]
-    return next((k for k in ordered if completed >= k), log_instant)
-
-
-def latest_slice(
-    partition: str,
-    file_id: str,
-    files: GroupFiles,
+def latest_slices(
+    base: Iterable[BaseFile],
+    logs: Iterable[LogFile],
     *,
     version: int,
     is_visible: Callable[[str], bool],
-    is_named: Callable[[BaseFile], bool],
     completion_time: Callable[[str], str | None],
-    pending_compactions: Mapping[tuple[str, str], str],
-) -> FileSlice | None:
-    """The newest slice of a file group that a snapshot shows, or None.
+    replaced: Container[FileGroupId],
+    pending_compactions: Mapping[FileGroupId, Instant],
+    is_named: Callable[[BaseFile], bool] = lambda _: True,
+) -> Iterator[FileSlice]:
+    """The newest slice that a view shows of each file group that is not replaced, by partition and file id.
 
     `is_visible(instant)` says whether the instant's files count, `is_named(base_file)` whether its write stats name the
-    file (what a lost task attempt left is not named). A pending compaction hides nothing: its slice is merged
-    with the one before.
+    file: what a failed task attempt left is not named. A pending compaction hides nothing: the slice that it begins is
+    merged with the one before.
     """
-    pending = pending_compactions.get((partition, file_id))
-    by_time = sorted(files.base, key=lambda b: b.instant)
-    if not files.logs and pending is None:  # of many versions of a file only the newest is looked at
-        for b in reversed(by_time):
-            if is_visible(b.instant) and is_named(b):
-                return FileSlice(partition, file_id, b.instant, b)
-        return None
-    base = {b.instant: b for b in by_time if is_visible(b.instant) and is_named(b)}
-    keys = set(base) | ({pending} if pending else set())
-    logs: dict[str, list[LogFile]] = defaultdict(list)
-    for log in sorted(files.logs, key=log_order):
-        if log.is_cdc or (version >= 8 and not is_visible(log.instant)):
+    for group, files in sorted(_by_group(base, logs).items()):
+        if group in replaced:
             continue
-        key = slice_key(version, keys, log.instant, completion_time(log.instant))
-        keys.add(key)
-        logs[key].append(log)
-    # below version 8 a log carries its base instant, which may be that of a log-only group
-    shown = sorted((k for k in keys if k in base or logs.get(k) or k == pending), reverse=True)
-    if not shown:
-        return None
-    newest = shown[0]
-    chosen = list(logs.get(newest, []))
-    if newest == pending and newest not in base:
-        if len(shown) > 1:
-            chosen = logs.get(shown[1], []) + chosen
-            newest = shown[1]
-        elif not chosen:
-            return None
-    return FileSlice(partition, file_id, newest, base.get(newest), tuple(sorted(chosen, key=log_order)))
+        planned = pending_compactions.get(group)
+        if not files.logs and planned is None:  # of many versions of a file only the newest is looked at
+            ordered = sorted(files.base, key=lambda b: b.instant)
+            for b in reversed(ordered):
+                if is_visible(b.instant) and is_named(b):
+                    yield FileSlice(*group, b.instant, b)
+                    break
+            continue
+        slices = _assemble(
+            [b for b in files.base if is_visible(b.instant) and is_named(b)],
+            # below version 8 a log carries the instant of its slice: its blocks tell who wrote them
+            [log for log in files.logs if not log.is_cdc and (version < 8 or is_visible(log.instant))],
+            version=version,
+            completion_time=completion_time,
+            pending_compaction=planned.time if planned else None,
+        )
+        if slices:
+            yield _latest(group, slices, planned)
+
+
+def _latest(group: FileGroupId, slices: list[SliceFiles], planned: Instant | None) -> FileSlice:
+    newest, logs = slices[-1], slices[-1].log_files
+    if planned is not None and newest.instant == planned.time and not newest.base_files and len(slices) > 1:
+        newest = slices[-2]
+        logs = tuple(sorted((*newest.log_files, *logs), key=_merge_order))
+    return FileSlice(*group, newest.instant, newest.base_files[-1] if newest.base_files else None, logs)
+
+
+def _assemble(
+    base: Iterable[BaseFile],
+    logs: Iterable[LogFile],
+    *,
+    version: int,
+    completion_time: Callable[[str], str | None],
+    pending_compaction: str | None = None,
+) -> list[SliceFiles]:
+    """The slices of one file group that have files, oldest first. A compaction that is pending has begun a slice."""
+    bases: dict[str, list[BaseFile]] = defaultdict(list)
+    for file in base:
+        bases[file.instant].append(file)
+    begun = sorted({*bases, pending_compaction} if pending_compaction else bases)
+    slice_logs: dict[str, list[LogFile]] = defaultdict(list)
+    for log in sorted(logs, key=_merge_order):
+        instant = log.instant if version < 8 else _slice_of(log.instant, begun, completion_time)
+        if not slice_logs[instant] and instant not in begun:
+            insort(begun, instant)
+        slice_logs[instant].append(log)
+    return [
+        SliceFiles(instant, tuple(bases.get(instant, ())), tuple(slice_logs.get(instant, ())))
+        for instant in sorted({*bases, *slice_logs})
+    ]
+
+
+def _slice_of(instant: str, begun: list[str], completion_time: Callable[[str], str | None]) -> str:
+    """The instant of the slice that a log file of this instant belongs to, of those begun: from version 8 on the newest
+    that was begun no later than the log completed. Completion times, which may be archived, are asked for only where
+    the instant itself does not tell."""
+    if not begun:
+        return instant
+    completed = instant if instant >= begun[-1] else completion_time(instant)
+    if completed is None:
+        return begun[-1]
+    at = bisect_right(begun, completed)
+    return begun[at - 1] if at else instant
+
+
+def _merge_order(log: LogFile) -> tuple[str, int, str, bool]:
+    """Merge order of a slice's log files: instant, version, then the write token as text, as Hudi has it: `10-0-1` is
+    before `2-0-1`."""
+    return log.instant, log.version, log.write_token, log.is_cdc

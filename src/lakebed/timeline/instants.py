@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from lakebed.errors import InvalidOption
 from lakebed.model import Action, Instant, State
 
+# yyyyMMddHHmmssSSS. On version 6 the metadata table's own timeline has instants with three digits more: a suffix.
+INSTANT_DIGITS = 17
 # From this table version on completed instants carry a completion time and bodies are Avro.
 FIRST_LAYOUT_2_VERSION = 8
 
@@ -109,6 +111,20 @@ def says_all(name: str, version: int) -> bool:
     return instant is None or not instant.is_completed or instant.completion_time is not None
 
 
+def without_suffix(time: str) -> str:
+    """An instant time without the digits that version 6 puts behind it for what the metadata table does on its own.
+
+    >>> without_suffix("20261121110149683001"), suffix_of("20261121110149683001"), suffix_of("20261121110149683")
+    ('20261121110149683', '001', '')
+    """
+    return time[:INSTANT_DIGITS]
+
+
+def suffix_of(time: str) -> str:
+    """The digits that `without_suffix` takes off."""
+    return time[INSTANT_DIGITS:]
+
+
 def time_zone(setting: str) -> tzinfo:
     """The zone of a table's instant times: `UTC`, or for `LOCAL` that of this process."""
     if setting.upper() == "UTC":
@@ -141,10 +157,10 @@ def parse_time(text: str, zone: str) -> datetime:
 
     Raises `InvalidOption` for a text that is no instant time.
     """
-    digits = f"{text}999" if len(text) == 14 else text[:17]
+    digits = f"{text}999" if len(text) == 14 else without_suffix(text)
     try:
         whole = datetime.strptime(digits[:14], _TIME_FORMAT)
-        millis = int(digits[14:17]) if len(digits) == 17 else -1
+        millis = int(digits[14:]) if len(digits) == INSTANT_DIGITS else -1
     except ValueError:
         millis = -1
         whole = datetime.min

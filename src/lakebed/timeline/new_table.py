@@ -52,7 +52,7 @@ def new_table_properties(
 ) -> dict[str, str]:
     """The content of `hoodie.properties` for a new table without metadata table.
 
-    `key_generator` None is told from the fields; `partition_types` go with CUSTOM. `payload` is a class name, short
+    `key_generator` None follows from the fields; `partition_types` go with CUSTOM. `payload` is a class name, short
     for those of Hudi's own package. `cdc_mode` empty means no change data capture. Instant times are in UTC unless
     `timezone` says LOCAL. `index_settings` are kept under `lakebed.index.`; `extra` (such as the settings of a
     timestamp key generator) is added last.
@@ -158,10 +158,10 @@ def _merge_properties_v9(mode: MergeMode | None, payload: str | None, default_mo
     return props | {MERGE_PROPERTY_PREFIX + key: value for key, value in rule.merge_properties.items()}
 
 
-def _refuse_contradiction(given: MergeMode | None, told: MergeMode | None, payload: str | None) -> None:
-    if given is not None and told is not None and given != told:
+def _refuse_contradiction(given: MergeMode | None, implied: MergeMode | None, payload: str | None) -> None:
+    if given is not None and implied is not None and given != implied:
         raise InvalidOption(
-            f"merge mode {given} contradicts the payload {payload}, which means {told}",
+            f"merge mode {given} contradicts the payload {payload}, which means {implied}",
             hint="Give the merge mode or the payload, not both.",
         )
 

@@ -1,13 +1,23 @@
-"""Which instants the rollbacks of a timeline undo."""
+"""What the rollbacks of a timeline undo."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from lakebed.errors import CorruptFile
 from lakebed.model import Action, Instant
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.timeline import Timeline
+
+
+def rollback_record(timeline: Timeline, rollback: Instant) -> Mapping[str, Any]:
+    """The decoded plan of a rollback; empty where it cannot be read."""
+    try:
+        return timeline.plan(rollback)
+    except CorruptFile:
+        return {}
 
 
 def rolled_back(timeline: Timeline, since: str) -> Iterator[tuple[Instant, str]]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from lakebed.format.avro.container import write_avro_file
 from lakebed.model import FileSlice, Instant
 from lakebed.timeline.avro_schemas import schema_text
 
-KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
 _PLAN_VERSION = 2
 _MEGABYTE = 1 << 20
 # What Hudi expects a base file to become where there is none yet.
@@ -29,24 +29,53 @@ class CompactionOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """The file slices that a compaction, or a log compaction, merges; `missing` are partition paths that it leaves to
+    the next one."""
+
+    slices: tuple[FileSlice, ...]
+    missing: tuple[str, ...] = ()
+    is_log_compaction: bool = False
+
+    def __str__(self) -> str:
+        kind = "log compaction" if self.is_log_compaction else "compaction"
+        logs = [log.size for file_slice in self.slices for log in file_slice.log_files]
+        return f"{kind} of {len(self.slices)} file slices with {len(logs)} log files, {sum(logs)} bytes"
+
+
+class CleaningPolicy(StrEnum):
+    """What cleaning goes by."""
+
+    KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
+    KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"
+    KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
+
+
+@dataclass(frozen=True, slots=True)
 class CleanPlan:
     """What cleaning deletes, as names by partition path, and the first commit (if any) that it keeps whole."""
 
     files: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     earliest: Instant | None = None
     last_completed: str = ""
+    policy: CleaningPolicy = CleaningPolicy.KEEP_LATEST_COMMITS
+
+    def __str__(self) -> str:
+        count = sum(map(len, self.files.values()))
+        kept = f", what {self.earliest.time} and later commits see is kept" if self.earliest else ""
+        return f"clean of {count} files in {len(self.files)} partitions by {self.policy}{kept}"
 
 
-def encode_compaction_plan(slices: Iterable[FileSlice], *, log_compaction: bool = False) -> bytes:
-    """The requested body of a compaction of these file slices, or of a log compaction."""
-    strategy = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": None, "version": 1} if log_compaction else None
+def encode_compaction_plan(plan: CompactionPlan) -> bytes:
+    """The requested body of a compaction or log compaction."""
+    strategy = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": None, "version": 1}
     record = {
-        "operations": [_operation(file_slice) for file_slice in slices],
+        "operations": [_operation(file_slice) for file_slice in plan.slices],
         "extraMetadata": {},
         "version": _PLAN_VERSION,
-        "strategy": strategy,
-        "preserveHoodieMetadata": log_compaction,
-        "missingSchedulePartitions": [],
+        "strategy": strategy if plan.is_log_compaction else None,
+        "preserveHoodieMetadata": plan.is_log_compaction,
+        "missingSchedulePartitions": list(plan.missing),
     }
     return write_avro_file(schema_text("HoodieCompactionPlan"), record)
 
@@ -76,7 +105,7 @@ def encode_clean_plan(root: str, plan: CleanPlan) -> bytes:
         "earliestInstantToRetain": earliest
         and {"timestamp": earliest.time, "action": earliest.action.value, "state": earliest.state.name},
         "lastCompletedCommitTimestamp": plan.last_completed,
-        "policy": KEEP_LATEST_COMMITS,
+        "policy": plan.policy.value,
         "filesToBeDeletedPerPartition": {},
         "version": _PLAN_VERSION,
         "filePathsToBeDeletedPerPartition": paths,
@@ -103,7 +132,7 @@ def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int) ->
     partitions = {
         partition: {
             "partitionPath": partition,
-            "policy": plan.get("policy") or KEEP_LATEST_COMMITS,
+            "policy": plan.get("policy") or CleaningPolicy.KEEP_LATEST_COMMITS.value,
             "deletePathPatterns": names,
             "successDeleteFiles": names,
             "failedDeleteFiles": [],
@@ -125,22 +154,39 @@ def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int) ->
     return write_avro_file(schema_text("HoodieCleanMetadata"), record)
 
 
-_LOG_COMPACTOR = (
-    "org.apache.hudi.table.action.compact.strategy.LogCompactionExecutionHelper"  # the name alone tells the two apart
-)
+# its name alone tells the two kinds of plans apart
+_LOG_COMPACTOR = "org.apache.hudi.table.action.compact.strategy.LogCompactionExecutionHelper"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionCost:
+    """What the compaction of a slice reads and writes, as Hudi reckons it: whole megabytes."""
+
+    log_bytes: int
+    read_megabytes: int
+    written_megabytes: int
+
+    @classmethod
+    def of(cls, file_slice: FileSlice) -> CompactionCost:
+        base = file_slice.base_file
+        log_bytes = sum(log.size for log in file_slice.log_files)
+        read = ((base.size if base else 0) + log_bytes) // _MEGABYTE
+        return cls(log_bytes, read, base.size // _MEGABYTE if base else _NEW_BASE_MEGABYTES)
+
+    @property
+    def megabytes(self) -> int:
+        return self.read_megabytes + self.written_megabytes
 
 
 def _operation(file_slice: FileSlice) -> dict[str, Any]:
     base, logs = file_slice.base_file, file_slice.log_files
-    log_bytes = sum(log.size for log in logs)
-    read = ((base.size if base else 0) + log_bytes) // _MEGABYTE
-    written = base.size // _MEGABYTE if base else _NEW_BASE_MEGABYTES
+    cost = CompactionCost.of(file_slice)
     metrics = {
         "TOTAL_LOG_FILES": len(logs),
-        "TOTAL_IO_MB": read + written,
-        "TOTAL_IO_READ_MB": read,
-        "TOTAL_LOG_FILES_SIZE": log_bytes,
-        "TOTAL_IO_WRITE_MB": written,
+        "TOTAL_IO_MB": cost.megabytes,
+        "TOTAL_IO_READ_MB": cost.read_megabytes,
+        "TOTAL_LOG_FILES_SIZE": cost.log_bytes,
+        "TOTAL_IO_WRITE_MB": cost.written_megabytes,
     }
     return {
         "baseInstantTime": file_slice.instant,

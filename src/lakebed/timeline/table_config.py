@@ -75,7 +75,7 @@ class TableConfig:
 
     @property
     def key_generator(self) -> str:
-        """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE or USER_PROVIDED; told from the fields
+        """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE or USER_PROVIDED; found from the fields
         where the table does not say."""
         kind = self._text("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
         if kind:

@@ -10,10 +10,10 @@ from typing import Any
 
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, Kept
-from lakebed.model import Action, CommitMetadata, Instant
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.actions import FileGroup, clustering_groups, compaction_groups, decode_action
+from lakebed.timeline.actions import clustering_groups, compaction_groups, decode_action
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.clock import following
 from lakebed.timeline.commit_metadata import decode_commit
@@ -181,15 +181,15 @@ class Timeline:
         """The body of the file that proves the instant's state, with Hudi's field names."""
         return self._body(instant.file_name)
 
-    def replaced_files(self) -> Mapping[FileGroup, Instant]:
+    def replaced_files(self) -> Mapping[FileGroupId, Instant]:
         """(partition, file id) of every file group that a completed instant replaced, with the (first) one that did."""
         return self._replaced
 
-    def pending_clustering(self) -> Mapping[FileGroup, Instant]:
+    def pending_clustering(self) -> Mapping[FileGroupId, Instant]:
         """(partition, file id) of the file groups that a pending clustering is about to replace."""
         return self._pending_clustering
 
-    def pending_compaction(self) -> Mapping[FileGroup, Instant]:
+    def pending_compaction(self) -> Mapping[FileGroupId, Instant]:
         """(partition, file id) of the file groups in a pending compaction or log compaction."""
         return self._pending_compaction
 
@@ -212,8 +212,8 @@ class Timeline:
         return frozenset(i.time for i in self.pending if _writes(i))
 
     @cached_property
-    def _replaced(self) -> dict[FileGroup, Instant]:
-        replaced: dict[FileGroup, Instant] = {}
+    def _replaced(self) -> dict[FileGroupId, Instant]:
+        replaced: dict[FileGroupId, Instant] = {}
         instants = [i for i in self.commits if i.action is Action.REPLACECOMMIT]
         for instant, meta in zip(instants, self.commits_metadata(instants), strict=True):
             for partition, file_ids in meta.replaced.items():
@@ -222,12 +222,12 @@ class Timeline:
         return replaced
 
     @cached_property
-    def _pending_clustering(self) -> dict[FileGroup, Instant]:
+    def _pending_clustering(self) -> dict[FileGroupId, Instant]:
         kinds = (Action.CLUSTERING, Action.REPLACECOMMIT)
         return {group: i for i in self.pending if i.action in kinds for group in clustering_groups(self.plan(i))}
 
     @cached_property
-    def _pending_compaction(self) -> dict[FileGroup, Instant]:
+    def _pending_compaction(self) -> dict[FileGroupId, Instant]:
         kinds = (Action.COMPACTION, Action.LOGCOMPACTION)
         return {group: i for i in self.pending if i.action in kinds for group in compaction_groups(self.plan(i))}
 

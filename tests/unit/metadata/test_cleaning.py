@@ -51,7 +51,7 @@ def test_what_is_cleaned_does_not_depend_on_how_often_it_is_looked_for(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, looks = files_after_each_commit(version)
-    monkeypatch.setattr(cleaning, "_has_news", lambda *_: True)
+    monkeypatch.setattr(cleaning, "has_expired_since", lambda *_: True)
     expected, every = files_after_each_commit(version)
     assert seen == expected
     assert any(after["files", "base"] < before["files", "base"] for before, after in pairwise(seen))

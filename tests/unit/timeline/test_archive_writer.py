@@ -16,6 +16,7 @@ from lakebed.model import Action, CommitMetadata, FileSlice, Instant
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.actions import (
+    RollbackPlan,
     clustering_groups,
     decode_action,
     encode_requested_replace,
@@ -29,6 +30,7 @@ from lakebed.timeline.new_table import new_table_properties
 from lakebed.timeline.properties_file import create_table
 from lakebed.timeline.service_plans import (
     CleanPlan,
+    CompactionPlan,
     clean_files,
     compaction_operations,
     encode_clean_metadata,
@@ -99,13 +101,15 @@ def test_an_archival_that_was_cut_off(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_plans_and_results_of_services(version: int) -> None:
     table = Table(version)
-    plan = encode_compaction_plan([FileSlice("p", "f", "1", None)])
+    plan = encode_compaction_plan(CompactionPlan((FileSlice("p", "f", "1", None),)))
     compaction = table.add(Action.COMPACTION, plan)
     clean_plan = encode_clean_plan("file:///t", CleanPlan({"p": ["gone"]}))
     clean = table.add(Action.CLEAN, clean_plan, completed=encode_clean_metadata("1", decode_action(clean_plan), 5))
     target = Instant("1", Action.DELTACOMMIT, compaction.state)
-    undone = encode_rollback_metadata("file:///t", target, "2", ["p/f"], [], 1)
-    rollback = table.add(Action.ROLLBACK, encode_rollback_plan("file:///t", target, ["p/f"]), completed=undone)
+    undone = encode_rollback_metadata("file:///t", RollbackPlan(target, ("p/f",)), "2", [], 1)
+    rollback = table.add(
+        Action.ROLLBACK, encode_rollback_plan("file:///t", RollbackPlan(target, ("p/f",))), completed=undone
+    )
     archive(table.timeline, [compaction, clean, rollback])
     archived = table.timeline.archived()
     assert {(i.time, i.action) for i in archived.instants} == {

@@ -12,7 +12,7 @@ from lakebed.errors import CommitConflict
 from lakebed.format.avro.container import write_avro_file
 from lakebed.model import Action, CommitMetadata, Instant, State, WriteStat
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.actions import encode_requested_replace, encode_rollback_plan
+from lakebed.timeline.actions import RollbackPlan, encode_requested_replace, encode_rollback_plan
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts
@@ -199,7 +199,7 @@ def test_buckets_of_one_number_are_one_group(table: Table) -> None:
 def test_being_rolled_back_is_a_conflict(table: Table) -> None:
     started = StartedAt.of(table.now())
     ours = table.begin()
-    plan = encode_rollback_plan(table.storage.url(), ours, [])
+    plan = encode_rollback_plan(table.storage.url(), RollbackPlan(ours))
     TimelineWriter(table.storage, table.config).request(Action.ROLLBACK, table.next(), plan)
     with pytest.raises(CommitConflict, match="being rolled back"):
         check_conflicts(OURS, table.now(), started, instant=ours.time)

@@ -13,6 +13,7 @@ from golden_tables import GoldenTable, golden_tables
 from lakebed.format.avro.container import embedded_schema, is_avro_file, read_avro_file, write_avro_file
 from lakebed.model import Action, Instant, State
 from lakebed.timeline.actions import (
+    RollbackPlan,
     decode_action,
     encode_requested_replace,
     encode_rollback_metadata,
@@ -152,14 +153,16 @@ def assert_rollbacks(table: GoldenTable, folder: Path) -> None:
             if table.version == 6 and table.type == "mor":
                 continue
             target = Instant(rollback_target(record), Action(record["instantToRollback"]["action"]), State.INFLIGHT)
-            again = decode_action(encode_rollback_plan(root, target, rollback_files(record)))
+            again = decode_action(encode_rollback_plan(root, RollbackPlan(target, tuple(rollback_files(record)))))
             assert again == record
         elif not (table.version == 6 and table.type == "mor"):
             plan = plans[instant.time]
             files = rollback_files(plan)
             target = Instant(rollback_target(plan), Action(plan["instantToRollback"]["action"]), State.INFLIGHT)
             millis = record["timeTakenInMillis"]
-            again = encode_rollback_metadata("file://" + root, target, instant.time, files, files, millis)
+            again = encode_rollback_metadata(
+                "file://" + root, RollbackPlan(target, tuple(files)), instant.time, files, millis
+            )
             assert decode_action(again) == record
             assert embedded_schema(again) == embedded_schema(body)
 

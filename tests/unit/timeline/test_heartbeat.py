@@ -13,9 +13,9 @@ import time_machine
 
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
-from lakebed.timeline.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
+from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
+from lakebed.timeline.locks.process import ProcessIdentity, is_gone, process_start, this_process
 from lakebed.timeline.markers import write_marker
-from lakebed.timeline.process import ProcessIdentity, is_gone, process_start, this_process
 from steady_time import later
 
 from .processes import another_process, kill
@@ -176,7 +176,7 @@ def test_a_process_of_this_machine_lives_until_it_is_killed(tmp_path: Path) -> N
     program = """
         import sys
         from lakebed.storage import open_storage
-        from lakebed.timeline.heartbeat import Heartbeat
+        from lakebed.timeline.locks.heartbeat import Heartbeat
         Heartbeat(open_storage(sys.argv[1]), sys.argv[2], "w").start()
         print("ready", flush=True)
         sys.stdin.read()

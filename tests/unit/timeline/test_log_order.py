@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakebed.format.file_names import parse_log_file
 from lakebed.timeline.actions import rollback_files, rollback_logs
-from lakebed.timeline.file_slices import GroupFiles, latest_slice
+from lakebed.timeline.file_slices import latest_slices
 
 
 def test_write_tokens_are_compared_as_text() -> None:
@@ -16,17 +16,15 @@ def test_write_tokens_are_compared_as_text() -> None:
         ".f_2.log.1_0-0-1",
     ]
     logs = [log for name in reversed(names) if (log := parse_log_file("p", name, 1))]
-    found = latest_slice(
-        "p",
-        "f",
-        GroupFiles([], logs),
+    (found,) = latest_slices(
+        [],
+        logs,
         version=9,
         is_visible=lambda _: True,
-        is_named=lambda _: True,
         completion_time=lambda instant: instant,
+        replaced=(),
         pending_compactions={},
     )
-    assert found is not None
     assert [log.name for log in found.log_files] == names
 
 

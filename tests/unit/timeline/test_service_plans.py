@@ -14,6 +14,7 @@ from lakebed.timeline.actions import decode_action
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.service_plans import (
     CleanPlan,
+    CompactionPlan,
     clean_files,
     compaction_operations,
     encode_clean_metadata,
@@ -66,7 +67,7 @@ def test_compaction_plans_are_encoded_as_hudi_has_them() -> None:
         plan = decode_action(body)
         assert embedded_schema(body) == schema_text("HoodieCompactionPlan")
         slices = [_slice(entry) for entry in plan["operations"]]
-        ours = read_avro_file(encode_compaction_plan(slices))
+        ours = read_avro_file(encode_compaction_plan(CompactionPlan(tuple(slices))))
         operations = compaction_operations(plan)
         assert [(o.partition, o.file_id, o.instant) for o in operations] == [
             (s.partition, s.file_id, s.instant) for s in slices

@@ -14,7 +14,7 @@ from lakebed.metadata.kinds.definitions import load_definitions
 from lakebed.model import Action, Instant, State
 from lakebed.storage import Storage, open_storage
 from lakebed.table import Table
-from lakebed.timeline.actions import encode_rollback_plan
+from lakebed.timeline.actions import RollbackPlan, encode_rollback_plan
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -52,7 +52,7 @@ def plan_rollback(table: Table, target: Instant, files: list[str], *, body: byte
     storage, timeline = loaded(table)
     writer = TimelineWriter(storage, timeline.config)
     at = f"{int(timeline.greatest_time[:17]) + 1}"
-    plan = encode_rollback_plan(storage.url(), target, files) if body is None else body
+    plan = encode_rollback_plan(storage.url(), RollbackPlan(target, tuple(files))) if body is None else body
     writer.request(Action.ROLLBACK, at, plan)
     writer.inflight(Action.ROLLBACK, at)
     left_behind(Path(table.uri.removeprefix("file://")), at)

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from lakebed.metadata.store.compaction import last_compaction
+from collections.abc import Iterator
+
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, Instant
+from lakebed.policies.archival import ArchivalBounds, ArchivalLimit, before_pending, is_archival_due, plan_archival
+from lakebed.policies.compaction import last_compaction
 from lakebed.timeline.archive_writer import archive
-
-_COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+from lakebed.timeline.listed import COMMITS
 
 
 def run_archival(store: MetadataStore) -> list[str]:
-    """Archive the oldest instants where there are many; says what was done."""
+    """Archive the oldest instants where there are many; gives a line about what was done."""
     commits = store.timeline.commits
-    if len(commits) <= store.settings.archive_above:
+    bounds = ArchivalBounds(store.settings.archive_above, store.settings.archive_down_to)
+    if not is_archival_due(commits, bounds):
         return []
-    limit = _limit(store)
-    oldest = [i for i in commits[: len(commits) - store.settings.archive_down_to] if i.time < limit]
-    if not oldest:
+    plan = plan_archival(commits, store.timeline.completed, bounds, _limits(store))
+    if not plan.commits:
         return []
-    others = [i for i in store.timeline.completed if i.action in (Action.CLEAN, Action.ROLLBACK)]
-    archive(store.timeline, [*oldest, *(i for i in others if i.time < oldest[-1].time)])
+    archive(store.timeline, plan.instants)
     store.changed()
-    return [f"archival of {len(oldest)} commits up to {oldest[-1].time}"]
+    return [f"archival of {len(plan.commits)} commits up to {plan.commits[-1].time}"]
 
 
-def _limit(store: MetadataStore) -> str:
-    """The first instant that must stay: what is still counted for the next compaction, what the data table may still
-    roll back, what hides replaced file groups, and what is behind something unfinished."""
-    compaction = last_compaction(store)
-    limits = [compaction.time if compaction else ""]
-    pending = min((i.time for i in store.timeline.pending), default=None)
-    if pending is not None:
-        limits.append(max((i.time for i in store.timeline.commits if i.time < pending), default=""))
-    limits += [i.time for i in store.timeline.commits if i.action is Action.REPLACECOMMIT and _hides_files(store, i)]
-    data = store.data_timeline
-    limits += [i.time for i in data.instants if i.action in _COMMITS or not i.is_completed][:1]
-    return min(limits)
+def _limits(store: MetadataStore) -> Iterator[ArchivalLimit | None]:
+    compaction = last_compaction(store.timeline.commits)
+    yield ArchivalLimit(compaction.time if compaction else "", "delta commits since the last compaction are counted")
+    yield before_pending(store.timeline.commits, store.timeline.pending)
+    for instant in store.timeline.commits:
+        if instant.action is Action.REPLACECOMMIT and _hides_files(store, instant):
+            yield ArchivalLimit(instant.time, "files that it replaced are not cleaned yet")
+    for instant in store.data_timeline.instants:
+        if instant.action in COMMITS or not instant.is_completed:
+            yield ArchivalLimit(instant.time, "the data table may still roll it back")
+            break
 
 
 def _hides_files(store: MetadataStore, replace: Instant) -> bool:

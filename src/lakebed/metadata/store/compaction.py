@@ -11,13 +11,14 @@ from lakebed.metadata.layout import parse_files
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, write_base
 from lakebed.metadata.store.slice_merge import Unordered, open_slice
 from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
+from lakebed.policies.compaction import delta_commits_since_compaction, plan_compaction
+from lakebed.policies.rollback import files_of_instant
 from lakebed.timeline.commit_metadata import NEW_FILE
 from lakebed.timeline.service_plans import CompactionOperation, compaction_operations, encode_compaction_plan
 
 _OPERATION = "COMPACT"
-# Digits that version 6 puts behind the last delta commit.
-_SUFFIX = "001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,56 +26,46 @@ class _Compacted:
     file_slice: FileSlice
     base: WrittenBase
     blocks: int
-    logged: int
+    log_records: int
     read_millis: int
 
     def stat(self) -> dict[str, Any]:
         old, logs = self.file_slice.base_file, self.file_slice.log_files
-        facts: dict[str, Any] = {
+        totals: dict[str, Any] = {
             "prevCommit": self.file_slice.instant if old else NEW_FILE,
             "prevBaseFile": old.name if old else None,
             "numInserts": 0 if old else self.base.entries,
-            "totalLogRecords": self.logged,
-            "totalUpdatedRecordsCompacted": self.logged,
+            "totalLogRecords": self.log_records,
+            "totalUpdatedRecordsCompacted": self.log_records,
             "totalLogBlocks": self.blocks,
             "totalLogFilesCompacted": len(logs),
             "totalLogSizeCompacted": sum(log.size for log in logs),
             "totalLogReadTimeMs": self.read_millis,
         }
-        return self.base.stat(**facts)
+        return self.base.stat(**totals)
 
 
 def finish_compactions(store: MetadataStore) -> list[str]:
-    """Finish compactions that were cut off; says what was done."""
+    """Finish compactions that were cut off; gives a line about each."""
     return [_finish(store, instant) for instant in store.pending(Action.COMPACTION)]
 
 
 def run_compaction(store: MetadataStore) -> list[str]:
-    """Compact if it is due; says what was done."""
-    if delta_commits_since_compaction(store) >= store.settings.compact_after and not is_held_up(store):
-        instant = _instant(store)
-        slices = [
-            file_slice
-            for partition in store.partitions
-            for file_slice in store.slices.file_slices(partition)
-            if file_slice.log_files
-        ]
-        if instant is not None and slices:
-            store.request(Action.COMPACTION, instant, encode_compaction_plan(slices))
-            return [_run(store, instant, slices, State.REQUESTED)]
-    return []
+    """Compact if it is due; gives a line about what was done."""
+    if not is_compaction_due(store) or is_held_up(store):
+        return []
+    instant = store.service_time(Suffix.COMPACTION)
+    slices = [found for partition in store.partitions for found in store.slices.file_slices(partition)]
+    plan = plan_compaction(slices)
+    if instant is None or not plan.slices:
+        return []
+    store.request(Action.COMPACTION, instant, encode_compaction_plan(plan))
+    return [_run(store, instant, plan.slices, State.REQUESTED)]
 
 
-def delta_commits_since_compaction(store: MetadataStore) -> int:
-    """How many completed delta commits there are behind the last completed compaction."""
-    last = last_compaction(store)
-    commits = store.timeline.commits_completed_after(last.time if last else "")
-    return sum(1 for i in commits if i.action is Action.DELTACOMMIT)
-
-
-def last_compaction(store: MetadataStore) -> Instant | None:
-    """The last completed compaction."""
-    return next((i for i in reversed(store.timeline.commits) if i.action is Action.COMMIT), None)
+def is_compaction_due(store: MetadataStore) -> bool:
+    """Whether there are delta commits enough since the last one."""
+    return delta_commits_since_compaction(store.timeline.commits) >= store.settings.compact_after
 
 
 def is_held_up(store: MetadataStore) -> bool:
@@ -104,10 +95,8 @@ def plan_slice(store: MetadataStore, operation: CompactionOperation) -> FileSlic
 def remove_leftovers(store: MetadataStore, instant: str, partitions: Sequence[str]) -> None:
     """Delete what a service wrote at this instant before it died."""
     for partition in partitions:
-        for info in list(store.storage.list(partition, recursive=False)):
-            file = parse_files(partition, info.path.rpartition("/")[2], info.size)
-            if file is not None and file.instant == instant and (store.version >= 8 or isinstance(file, BaseFile)):
-                store.storage.delete(info.path)
+        for file in files_of_instant(store.listed_files(partition), instant, logs=store.version >= 8):
+            store.storage.delete(file.path)
 
 
 def _finish(store: MetadataStore, pending: Instant) -> str:
@@ -135,13 +124,5 @@ def _compact(store: MetadataStore, file_slice: FileSlice, instant: str) -> _Comp
     except Unordered:
         whole = merge.entries(in_order=False)
         base = write_base(store.data_storage, group, instant, whole, schema_json=merge.schema_json)
-    logged = sum(file.entry_count for file, _ in merge.layers if file is not None)
-    return _Compacted(file_slice, base, len(merge.layers), logged, read_millis)
-
-
-def _instant(store: MetadataStore) -> str | None:
-    """When the next compaction happens; None on version 6 where there was one behind the last delta commit."""
-    if store.version >= 8:
-        return store.new_time()
-    last = max(i.time for i in store.timeline.commits if i.action is Action.DELTACOMMIT)
-    return None if any(i.time == last + _SUFFIX for i in store.timeline.instants) else last + _SUFFIX
+    log_records = sum(file.entry_count for file, _ in merge.layers if file is not None)
+    return _Compacted(file_slice, base, len(merge.layers), log_records, read_millis)

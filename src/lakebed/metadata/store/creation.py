@@ -33,7 +33,9 @@ from lakebed.metadata.layout import (
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base, write_creation_log
 from lakebed.metadata.store.rollback import finish_rollbacks
 from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata.store.suffixes import FIRST_BUILD
 from lakebed.model import Action, Instant
+from lakebed.timeline.instants import suffix_of
 from lakebed.timeline.properties_file import create_table, update_table_config
 from lakebed.timeline.table_config import TableConfig
 
@@ -41,8 +43,6 @@ PARTITIONS = "hoodie.table.metadata.partitions"
 PARTITIONS_INFLIGHT = f"{PARTITIONS}.inflight"
 _PARTITION_METADATA = ".hoodie_partition_metadata"
 _OPERATION = "BULK_INSERT_PREPPED"
-# The first of the digits that version 6 puts behind an instant for a partition that is built.
-_FIRST_SUFFIX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ def begin_partition(store: MetadataStore, partition: str, counts: int | Mapping[
         store.storage.delete_folder(partition)
         store.changed()
     instant = _initial_instant(store)
-    wanted: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
+    requested: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
     ids = [
         file_id(partition, first + number, path)
-        for path, count in wanted.items()
+        for path, count in requested.items()
         for first in [first_free_number(store, partition, path)]
         for number in range(count)
     ]
@@ -212,9 +212,11 @@ def _builds_partition(store: MetadataStore, instant: Instant) -> bool:
     if store.version >= 8:
         return instant.time.startswith(INITIAL_INSTANT)
     digits = (
-        instant.time.removeprefix(INITIAL_INSTANT) if instant.time.startswith(INITIAL_INSTANT) else instant.time[17:]
+        instant.time.removeprefix(INITIAL_INSTANT)
+        if instant.time.startswith(INITIAL_INSTANT)
+        else suffix_of(instant.time)
     )
-    return len(digits) == len("010") and int(digits) >= _FIRST_SUFFIX
+    return len(digits) == len("010") and int(digits) >= FIRST_BUILD
 
 
 def _initial_instant(store: MetadataStore) -> str:
@@ -226,7 +228,7 @@ def _initial_instant(store: MetadataStore) -> str:
         return next(time for number in range(len(used) + 1) if (time := f"{number:017d}") not in used)
     completed = store.data_timeline.completed
     start = max((instant.time for instant in completed), default=INITIAL_INSTANT)
-    numbers = range(_FIRST_SUFFIX, _FIRST_SUFFIX + len(used) + 1)
+    numbers = range(FIRST_BUILD, FIRST_BUILD + len(used) + 1)
     return next(time for number in numbers if (time := f"{start}{number:03d}") not in used)
 
 

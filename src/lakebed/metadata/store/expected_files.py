@@ -1,5 +1,5 @@
-"""What completed instants of a metadata table say that lies in its folders, held against what does: a log file that was
-cut or lost would take rows from every answer without a word."""
+"""Checks the files in a metadata table's folders against what its completed instants wrote: a log file that was
+truncated or lost would otherwise silently take rows from every answer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from lakebed.metadata.layout import (
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
 from lakebed.storage.base import Storage
+from lakebed.timeline.instants import suffix_of
+from lakebed.timeline.listed import completed_at
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False})"
 WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
-_INSTANT_DIGITS = 17
 _BUILDS = ("BULK_INSERT", "BULK_INSERT_PREPPED")
 _PARTITION_METADATA = ".hoodie_partition_metadata"
 _KEPT_BYTES = 16 << 20
@@ -60,11 +61,11 @@ class ExpectedFiles:
         """Reads the bodies of the delta commits since the last compaction, and of all else that wrote files."""
         files: dict[str, dict[str, list[Extent]]] = defaultdict(lambda: defaultdict(list))
         built: dict[str, str] = {}
-        for written in _written(timeline, _that_count(timeline)):
+        for written in _written(timeline, _relevant(timeline)):
             for partition, name, extent in written.extents:
                 files[partition][name].append(extent)
                 if written.is_build:
-                    built[partition] = max(built.get(partition, ""), done(extent.instant))
+                    built[partition] = max(built.get(partition, ""), completed_at(extent.instant))
         return cls(files, built)
 
     def check_folder(self, timeline: Timeline, partition: str, sizes: Mapping[str, int]) -> None:
@@ -116,7 +117,7 @@ class ExpectedFiles:
         left = [
             (name, extent.instant)
             for name, extent in gone
-            if done(extent.instant) >= built and extent.instant.time not in before
+            if completed_at(extent.instant) >= built and extent.instant.time not in before
         ]
         if left:
             now = {i.time for i in load_timeline(timeline.storage, timeline.config).completed}
@@ -128,17 +129,17 @@ class ExpectedFiles:
             )
 
 
-def check_told(data: Timeline, store: Timeline) -> None:
-    """Raise `CorruptFile` where a completed commit of the data table has no delta commit: the metadata table does not
-    know what it did."""
-    told = {i.time for i in store.instants if i.is_completed}
+def check_delta_commits(data: Timeline, store: Timeline) -> None:
+    """Raise `CorruptFile` where a completed commit of the data table has no delta commit: the metadata table misses
+    what it did."""
+    known = {i.time for i in store.instants if i.is_completed}
     ordered = [i.time for i in store.commits if not i.time.startswith(INITIAL_INSTANT)]
-    first = min(map(done, store.commits), default=None)
+    first = min(map(completed_at, store.commits), default=None)
     if first is None:
         return
     for commit in data.commits:
-        before = done(commit) <= first or (bool(ordered) and commit.time < ordered[0])
-        if commit.time in told or before:
+        before = completed_at(commit) <= first or (bool(ordered) and commit.time < ordered[0])
+        if commit.time in known or before:
             continue
         raise damaged(
             store.storage, store.config.timeline_path, f"has no delta commit of the table's commit {commit.time}"
@@ -153,23 +154,18 @@ def damaged(storage: Storage, path: str, what: str, *, offset: int | None = None
     return CorruptFile(f"{path} of the metadata table {storage.url()} {what}", hint=WAY_OUT, context=context)
 
 
-def done(instant: Instant) -> str:
-    """When it completed; before version 8 when it was requested."""
-    return instant.completion_time or instant.time
-
-
-def _that_count(timeline: Timeline) -> list[Instant]:
-    """What a compaction has put into base files is not asked for any more."""
+def _relevant(timeline: Timeline) -> list[Instant]:
+    """The commits whose files must be there: not delta commits that a compaction has put into base files."""
     compacted = max((i.time for i in timeline.commits if i.action is Action.COMMIT), default="")
     return [
         i
         for i in timeline.commits
-        if i.action is not Action.DELTACOMMIT or done(i) >= compacted or _is_build(i, timeline.config.version)
+        if i.action is not Action.DELTACOMMIT or completed_at(i) >= compacted or _is_build(i, timeline.config.version)
     ]
 
 
 def _is_build(instant: Instant, version: int) -> bool:
-    return instant.time.startswith(INITIAL_INSTANT) or (version < 8 and len(instant.time) > _INSTANT_DIGITS)
+    return instant.time.startswith(INITIAL_INSTANT) or (version < 8 and suffix_of(instant.time) != "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +195,7 @@ class _Written:
 
 
 def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
-    """The process keeps what instants wrote: most of them were there at the commit before."""
+    """What these instants wrote; kept by the process, as the next commit looks at most of them again."""
     folder = timeline.storage.url(timeline.config.timeline_path)
     keys = [(folder, i.file_name, timeline.files.get(i.file_name)) for i in instants]
     found = {i: known for i, key in zip(instants, keys, strict=True) if (known := _WRITTEN.get(key)) is not None}
@@ -227,7 +223,7 @@ def _is_needed(file: BaseFile | LogFile, extents: Sequence[Extent], base: str, v
     """Whether the file belongs to the newest slice of its group, which begins with the instant `base`."""
     if isinstance(file, BaseFile) or version < 8:
         return file.instant >= base
-    return max(done(extent.instant) for extent in extents) >= base
+    return max(completed_at(extent.instant) for extent in extents) >= base
 
 
 def _based_before(built: str, extents: Sequence[Extent]) -> frozenset[str]:
@@ -255,7 +251,7 @@ def _built_at(timeline: Timeline, partition: str) -> str:
     except FileNotFoundError:
         return ""
     time = parse_properties(body).get("commitTime", "")
-    return next((done(i) for i in timeline.completed if i.time == time), "")
+    return next((completed_at(i) for i in timeline.completed if i.time == time), "")
 
 
 def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) -> None:

@@ -67,12 +67,12 @@ class WrittenLog:
     def stat(self) -> dict[str, Any]:
         """Its write stat as Hudi puts it into the commit."""
         group = self.group
-        own_logs = group.version >= 8
+        has_own_log = group.version >= 8
         stat = WriteStat(
             file_id=group.file_id,
             path=f"{group.partition}/{self.name}",
             partition=group.partition,
-            prev_commit=self.instant if own_logs else group.slice_instant,
+            prev_commit=self.instant if has_own_log else group.slice_instant,
             num_writes=self.writes,
             num_updates=self.writes,
             num_deletes=self.deletes,
@@ -83,8 +83,8 @@ class WrittenLog:
             stat,
             logVersion=group.log_version,
             logOffset=0,
-            baseFile="" if own_logs else group.base_file,
-            logFiles=[self.name] if own_logs else [*group.log_files, self.name],
+            baseFile="" if has_own_log else group.base_file,
+            logFiles=[self.name] if has_own_log else [*group.log_files, self.name],
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,17 +19,17 @@ from lakebed.metadata.store.group_files import FileGroup, WrittenLog, new_token
 from lakebed.metadata.store.rollback import logs_with_blocks_of
 from lakebed.metadata.store.slice_merge import open_slice
 from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, FileSlice
+from lakebed.policies.compaction import plan_log_compaction
 from lakebed.timeline.service_plans import encode_compaction_plan
 
 _OPERATION = "LOG_COMPACT"
-# Digits that version 6 puts behind the last delta commit.
-_SUFFIX = "005"
 _FIRST_NATIVE_VERSION = 9
 
 
 def undo_log_compactions(store: MetadataStore) -> None:
-    """Take back log compactions that were cut off: what they would have merged is all still there."""
+    """Take back log compactions that were cut off: the log files that they were to merge are all still there."""
     for pending in store.pending(Action.LOGCOMPACTION):
         if store.version >= 8:
             remove_leftovers(store, pending.time, store.partitions)
@@ -42,48 +41,40 @@ def undo_log_compactions(store: MetadataStore) -> None:
 
 
 def run_log_compaction(store: MetadataStore) -> list[str]:
-    """Merge the logs of file slices that have many blocks, where the settings ask for it; says what was done."""
+    """Merge the logs of file slices that have many blocks, where the settings ask for it; gives a line about
+    what was done."""
     if not store.settings.log_compaction or is_held_up(store):
         return []
-    slices = [
-        before
-        for partition in store.partitions
-        for file_slice in store.slices.file_slices(partition)
-        if len((before := _before_pending(store, file_slice)).log_files) >= store.settings.log_compact_after
-        and len(store.slices.log_blocks(before)) >= store.settings.log_compact_after
-    ]
-    instant = _instant(store)
-    if not slices or instant is None:
+    plan = plan_log_compaction(
+        [file_slice for partition in store.partitions for file_slice in store.slices.file_slices(partition)],
+        least_blocks=store.settings.log_compact_after,
+        count_blocks=lambda file_slice: len(store.slices.log_blocks(file_slice)),
+        before=min((i.time for i in store.data_timeline.pending), default=None),
+    )
+    instant = store.service_time(Suffix.LOG_COMPACTION)
+    if not plan.slices or instant is None:
         return []
-    store.request(Action.LOGCOMPACTION, instant, encode_compaction_plan(slices, log_compaction=True))
+    store.request(Action.LOGCOMPACTION, instant, encode_compaction_plan(plan))
     store.transitions.inflight(Action.LOGCOMPACTION, instant)
-    written = store.parallel_map(lambda file_slice: _merge_logs(store, file_slice, instant), slices)
+    written = store.parallel_map(lambda file_slice: _merge_logs(store, file_slice, instant), plan.slices)
     store.complete(Action.LOGCOMPACTION, instant, _OPERATION, [log.stat() for log in written])
-    return [f"log compaction {instant} of {len(slices)} file groups"]
-
-
-def _before_pending(store: MetadataStore, file_slice: FileSlice) -> FileSlice:
-    """The slice with the logs alone that no pending instant of the data table can come before: the merged block stands
-    where the last of them stood, with all that older ones say."""
-    first = min((i.time for i in store.data_timeline.pending), default=None)
-    if first is None:
-        return file_slice
-    return replace(file_slice, log_files=tuple(log for log in file_slice.log_files if log.instant < first))
+    return [f"log compaction {instant} of {len(plan.slices)} file groups"]
 
 
 def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> WrittenLog:
     started = time.monotonic()
     merge = open_slice(store.slices, file_slice)
     changes = merge.changes(with_base=False)
-    there = changes.values.is_valid()
-    keys, values = changes.keys.filter(there), changes.values.filter(there)
-    # what was deleted at any time goes first: records of the base file are no part of what came behind the delete
-    deleted = [gone for _, gone in merge.layers if gone is not None]
-    gone = pc.unique(pa.concat_arrays([*deleted, changes.keys.filter(pc.invert(there))]))
+    present = changes.values.is_valid()
+    keys, values = changes.keys.filter(present), changes.values.filter(present)
+    # keys that were deleted at any time are deleted first: what follows must not be merged with the base file's records
+    deleted = [layer for _, layer in merge.layers if layer is not None]
+    removed = pc.unique(pa.concat_arrays([*deleted, changes.keys.filter(pc.invert(present))]))
     headers = _headers(instant, store.slices.log_blocks(file_slice), merge.schema_json)
     blocks = list[LogBlock]()
-    if len(gone):
-        blocks.append(LogBlock(BlockType.DELETE, headers, encode_deletes(gone.cast(pa.string()), file_slice.partition)))
+    if len(removed):
+        content = encode_deletes(removed.cast(pa.string()), file_slice.partition)
+        blocks.append(LogBlock(BlockType.DELETE, headers, content))
     if len(keys):
         content = write_hfile(
             keys, values, schema_json=merge.schema_json, hbase_keys=store.version < _FIRST_NATIVE_VERSION
@@ -94,7 +85,8 @@ def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> Wr
     name = log_file_name(group.file_id, log_instant, group.log_version, new_token())
     body = b"".join(map(block_bytes, blocks))
     store.storage.write(f"{group.partition}/{name}", body)
-    return WrittenLog(group, instant, name, len(body), len(keys), len(gone), int((time.monotonic() - started) * 1000))
+    millis = int((time.monotonic() - started) * 1000)
+    return WrittenLog(group, instant, name, len(body), len(keys), len(removed), millis)
 
 
 def _headers(instant: str, blocks: Sequence[BlockHead], schema_json: str) -> dict[int, str]:
@@ -105,10 +97,3 @@ def _headers(instant: str, blocks: Sequence[BlockHead], schema_json: str) -> dic
         HeaderKey.SCHEMA: schema_json,
         HeaderKey.COMPACTED_BLOCK_TIMES: ",".join(times),
     }
-
-
-def _instant(store: MetadataStore) -> str | None:
-    if store.version >= 8:
-        return store.new_time()
-    last = max(i.time[:17] for i in store.timeline.commits if i.action is Action.DELTACOMMIT)
-    return None if any(i.time == last + _SUFFIX for i in store.timeline.instants) else last + _SUFFIX

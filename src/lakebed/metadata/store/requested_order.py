@@ -1,5 +1,5 @@
-"""Records merge in the order in which their instants were requested: whether what a delta commit says holds, though
-records of instants that were requested later are there before it."""
+"""Records merge in the order in which their instants were requested. These checks tell whether those of a delta commit
+still come out right where records of later requested instants were written before it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lakebed.metadata.schemas import RecordForm, record_schema
 from lakebed.metadata.store.slices import MetadataSlices
 
 
-def overruled(view: MetadataSlices, instant: str, said: Mapping[str, Records], form: RecordForm) -> str | None:
-    """The partition of the metadata table where records of instants that were requested after this one would make what
-    it says untrue; None where everything holds.
+def overruled(view: MetadataSlices, instant: str, records_of: Mapping[str, Records], form: RecordForm) -> str | None:
+    """The partition of the metadata table in which records of later requested instants would override this instant's
+    (`records_of`, by partition) wrongly; None where all come out right.
 
     Records of files and of keys do not cross: two writers that change the same file group are in conflict.
     """
     if view.config.version < 8 or not any(i.time > instant for i in view.timeline.commits):
         return None  # before version 8 a log file comes behind those that are there, whatever its instant
-    for partition, records in said.items():
+    for partition, records in records_of.items():
         if partition == FILES and _loses_files(view, instant, records, form):
             return partition
         if _has_ranges_of_paths(view, partition) and _narrows_ranges(view, partition, instant, records):
@@ -66,21 +66,21 @@ def _narrows_ranges(view: MetadataSlices, partition: str, instant: str, records:
     one of this instant, a tight one takes its place, any stands where this one says that nothing is known, and a delete
     takes this one off: real Hudi then takes the path for empty where others have a record."""
     keys = pa.concat_arrays([records.keys, records.deleted])
-    said = np.arange(len(keys)) < len(records.keys)
+    upserts = np.arange(len(keys)) < len(records.keys)
     of_paths = pc.not_equal(pc.utf8_length(keys), FILE_KEY_LENGTH)
-    keys, said = keys.filter(of_paths), said[of_paths.to_numpy(zero_copy_only=False)]
-    stands = said.copy()  # whether a record is there, and this instant's is in it
+    keys, upserts = keys.filter(of_paths), upserts[of_paths.to_numpy(zero_copy_only=False)]
+    stands = upserts.copy()  # whether a record is there, and this instant's is in it
     wrong = np.zeros(len(keys), np.bool_)
     for layer in _behind(view, partition, instant, keys):
         if layer.records is None:
             at = pc.index_in(layer.deleted, value_set=keys).drop_null().to_numpy()
-            stands[at], wrong[at] = False, said[at]
+            stands[at], wrong[at] = False, upserts[at]
             continue
         for stats in decoded(layer.records, stats_records.decode):
             for table in stats.values():
                 at = pc.index_in(table["key"], value_set=keys).to_numpy()
                 gone, tight = (table[name].to_numpy() for name in ("is_deleted", "is_tight"))
-                wrong[at] = np.where(gone, said[at], wrong[at] | tight | ~stands[at])
+                wrong[at] = np.where(gone, upserts[at], wrong[at] | tight | ~stands[at])
                 stands[at] &= ~gone
     return bool(wrong.any())
 

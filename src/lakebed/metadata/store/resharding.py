@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.metadata.keys import file_group, secondary_file_groups
-from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, data_partition_of, file_id, group_number, parse_files
+from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, data_partition_of, file_id, group_number
 from lakebed.metadata.record_values import into_form
 from lakebed.metadata.schemas import record_schema
 from lakebed.metadata.store.creation import first_free_number
@@ -22,11 +22,10 @@ from lakebed.metadata.store.group_files import Entries, FileGroup, WrittenBase, 
 from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
 from lakebed.metadata.store.slice_merge import open_slice
 from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, FileSlice, State
 
 _OPERATION = "UPSERT_PREPPED"
-# Digits that version 6 puts behind the last delta commit, so that no later instant is smaller.
-_SUFFIX = "000"
 # Entries held in memory at a time, and how much larger than their files they are.
 _PASS_BYTES = 512 << 20
 _INFLATED = 8
@@ -63,7 +62,12 @@ def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int
     changes = _changes(store, partition, counts)
     if not changes:
         return None
-    instant = _instant(store)
+    instant = store.service_time(Suffix.RESHARDING)
+    if instant is None:
+        raise CommitConflict(
+            "the metadata table was re-sharded since its last delta commit already",
+            hint="On version 6 there is one re-sharding between two writes; write, then try again.",
+        )
     store.transitions.request(Action.REPLACECOMMIT, instant)
     store.transitions.inflight(Action.REPLACECOMMIT, instant)
     version = _index_version(store, partition)
@@ -88,9 +92,9 @@ def _changes(store: MetadataStore, partition: str, counts: int | Mapping[str, in
     for file_slice in slices:
         path = data_partition_of(file_slice.file_id) if partition == RECORD_INDEX else None
         by_path.setdefault(path, []).append(file_slice)
-    wanted: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
+    requested: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
     changes: list[_Change] = []
-    for path, count in wanted.items():
+    for path, count in requested.items():
         old = by_path.get(path)
         if old is None or count < 1:
             kind = "partitioned" if None not in by_path else "global"
@@ -118,12 +122,9 @@ def _new_group(store: MetadataStore, partition: str, number: int, path: str | No
 
 
 def _highest_number(store: MetadataStore, partition: str, path: str | None) -> int:
-    highest = -1
-    for info in store.storage.list(partition, recursive=False):
-        file = parse_files(partition, info.path.rpartition("/")[2], info.size)
-        if file is not None and (partition != RECORD_INDEX or data_partition_of(file.file_id) == path):
-            highest = max(highest, group_number(file.file_id))
-    return highest
+    ids = {file.file_id for file in store.listed_files(partition)}
+    numbers = [group_number(id_) for id_ in ids if partition != RECORD_INDEX or data_partition_of(id_) == path]
+    return max(numbers, default=-1)
 
 
 def _rehash(store: MetadataStore, change: _Change, instant: str, index_version: int) -> list[WrittenBase]:
@@ -191,16 +192,3 @@ def is_being_written(store: MetadataStore) -> bool:
 def _index_version(store: MetadataStore, partition: str) -> int:
     definition = store.slices.definitions.get(partition)
     return definition.version if definition else 2 if store.version >= 9 else 1
-
-
-def _instant(store: MetadataStore) -> str:
-    if store.version >= 8:
-        return store.new_time()
-    last = max(i.time for i in store.timeline.commits if i.action is Action.DELTACOMMIT)
-    taken = {i.time for i in store.timeline.instants}
-    if last + _SUFFIX in taken:
-        raise CommitConflict(
-            "the metadata table was re-sharded since its last delta commit already",
-            hint="On version 6 there is one re-sharding between two writes; write, then try again.",
-        )
-    return last + _SUFFIX

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lakebed.errors import CorruptFile
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hfile.source import FileSource
 from lakebed.format.log_file import block_bytes, rollback_block
@@ -14,9 +13,11 @@ from lakebed.format.log_scan import BlockHead, scan_blocks
 from lakebed.metadata.layout import is_of_data, parse_files
 from lakebed.metadata.store.group_files import new_token
 from lakebed.metadata.store.store import MetadataStore
-from lakebed.model import HOODIE, Action, BaseFile, Instant, LogFile, State
+from lakebed.metadata.store.suffixes import Suffix
+from lakebed.model import HOODIE, Action, Instant, LogFile, State
+from lakebed.policies.rollback import files_of_instant, is_void
 from lakebed.timeline.actions import (
-    RollbackLogs,
+    RollbackPlan,
     encode_rollback_metadata,
     encode_rollback_plan,
     rollback_files,
@@ -24,10 +25,9 @@ from lakebed.timeline.actions import (
     rollback_target,
 )
 from lakebed.timeline.instants import inflight_name, requested_name
+from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.written_files import is_data_path
 
-# Digits that version 6 puts behind an instant for the rollback that belongs to it.
-_SUFFIX = "006"
 _UNDONE = (Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _UNDONE_BY_PLANS = (*_UNDONE, Action.COMMIT, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 
@@ -43,15 +43,15 @@ def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool
     if target is None:
         return undone
     taken = {i.time for i in store.timeline.instants if i.action is Action.ROLLBACK}
-    at = rollback_instant if store.version >= 8 else rollback_instant + _SUFFIX
+    suffix = "" if store.version >= 8 else Suffix.ROLLBACK
+    at = rollback_instant + suffix
     if at in taken:
-        at = store.new_time() + ("" if store.version >= 8 else _SUFFIX)
+        at = store.new_time() + suffix
     logs = {} if store.version >= 8 else logs_with_blocks_of(store, instant)
-    files = _files_of(store, instant)
-    plan = encode_rollback_plan(store.storage.url(), target, files, logs)
-    store.transitions.request(Action.ROLLBACK, at, plan)
+    plan = RollbackPlan(target, tuple(_files_of(store, instant)), logs)
+    store.transitions.request(Action.ROLLBACK, at, encode_rollback_plan(store.storage.url(), plan))
     store.transitions.inflight(Action.ROLLBACK, at)
-    _execute(store, target, at, files, logs)
+    _execute(store, plan, at)
     return True
 
 
@@ -68,8 +68,8 @@ def take_off(store: MetadataStore, instant: str) -> None:
 
 
 def take_off_strays(store: MetadataStore) -> None:
-    """Remove the delta commits of writers that were rolled back on the data table and went on writing here: those that
-    completed, and those that did not, since who writes here holds the lock."""
+    """Remove the delta commits, completed or pending, of writers that went on writing here after they were rolled back
+    on the data table. A pending one is nobody's any more: who writes here holds the lock."""
     known = {instant.time for instant in store.data_timeline.instants}
     stray = store.slices.rolled_back_in_data
     stray |= {i.time for i in store.pending(Action.DELTACOMMIT) if is_of_data(i.time) and i.time not in known}
@@ -85,32 +85,30 @@ def finish_rollbacks(store: MetadataStore) -> set[str]:
     """
     undone: set[str] = set()
     for rollback in store.pending(Action.ROLLBACK):
-        plan = _plan_of(store, rollback)
-        time_undone = rollback_target(plan)
+        record = rollback_record(store.timeline, rollback)
+        time_undone = rollback_target(record)
         found = next(
             (i for i in store.timeline.instants if i.time == time_undone and i.action in _UNDONE_BY_PLANS), None
         )
-        stands = found is not None and found.is_completed and store.data_timeline.is_committed(time_undone)
-        if not time_undone or stands:
+        is_completed = found is not None and found.is_completed
+        if is_void(time_undone, lambda time, here=is_completed: here and store.data_timeline.is_committed(time)):
             store.transitions.remove_pending(rollback)
             store.changed()
             continue
         target = found or Instant(time_undone, Action.DELTACOMMIT, State.INFLIGHT)
         if rollback.state is State.REQUESTED:
             store.transitions.inflight(Action.ROLLBACK, rollback.time)
-        # version 6: a base file's name carries the instant, a log file is hidden from by a command block
-        files = [path for path in rollback_files(plan) if _instant_of(path) == time_undone]
-        logs = {path: size for path, size in rollback_logs(plan).items() if store.version < 8 and _is_log(path)}
-        _execute(store, target, rollback.time, files, logs)
+        _execute(store, _checked(store, target, record), rollback.time)
         undone.add(time_undone)
     return undone
 
 
-def _plan_of(store: MetadataStore, rollback: Instant) -> Mapping[str, Any]:
-    try:
-        return store.timeline.plan(rollback)
-    except CorruptFile:
-        return {}
+def _checked(store: MetadataStore, target: Instant, record: Mapping[str, Any]) -> RollbackPlan:
+    """A plan without what the target did not write. On version 6 the name of a base file carries the instant, and what
+    a log file holds of it is hidden by a command block."""
+    files = tuple(path for path in rollback_files(record) if _instant_of(path) == target.time)
+    logs = {path: size for path, size in rollback_logs(record).items() if store.version < 8 and _is_log(path)}
+    return RollbackPlan(target, files, logs)
 
 
 def _instant_of(path: str) -> str | None:
@@ -126,23 +124,17 @@ def _is_log(path: str) -> bool:
 
 def _files_of(store: MetadataStore, instant: str) -> list[str]:
     """The files whose names carry the instant. On version 6 log files carry their slice's, and are hidden instead."""
-    found: list[str] = []
-    for partition in store.storage.list_folders():
-        if partition == HOODIE:
-            continue
-        for info in store.storage.list(partition, recursive=False):
-            file = parse_files(partition, info.path.rpartition("/")[2], info.size)
-            if file is not None and file.instant == instant and (store.version >= 8 or isinstance(file, BaseFile)):
-                found.append(info.path)
-    return found
+    return [
+        file.path
+        for partition in _folders(store)
+        for file in files_of_instant(store.listed_files(partition), instant, logs=store.version >= 8)
+    ]
 
 
 def logs_with_blocks_of(store: MetadataStore, instant: str) -> dict[str, int]:
     """The log files that hold visible blocks of the instant, with their sizes (version 6)."""
     found: dict[str, int] = {}
-    for partition in store.storage.list_folders():
-        if partition == HOODIE:
-            continue
+    for partition in _folders(store):
         for file_slice in store.slices.file_slices(partition):
             for log in file_slice.log_files:
                 if any(head.instant == instant for head in _blocks(store, log.path, log.size)):
@@ -150,20 +142,25 @@ def logs_with_blocks_of(store: MetadataStore, instant: str) -> dict[str, int]:
     return found
 
 
+def _folders(store: MetadataStore) -> list[str]:
+    """The partitions whose folders are there, whoever made them."""
+    return [folder for folder in store.storage.list_folders() if folder != HOODIE]
+
+
 def _blocks(store: MetadataStore, path: str, size: int) -> Iterable[BlockHead]:
     return scan_blocks(FileSource(store.storage, path, size))
 
 
-def _execute(store: MetadataStore, target: Instant, at: str, files: list[str], logs: dict[str, int]) -> None:
+def _execute(store: MetadataStore, plan: RollbackPlan, at: str) -> None:
     started = time.monotonic()
+    target = plan.target
     if target.is_completed:
         _make_pending(store, target)
-    deleted = [path for path in files if store.storage.delete(path)]
-    written = {path: size for log in logs for path, size in [_hide_blocks(store, log, target.time, at)]}
+    deleted = [path for path in plan.files if store.storage.delete(path)]
+    command_logs = {path: size for log in plan.logs for path, size in [_hide_blocks(store, log, target.time, at)]}
     store.transitions.remove_pending(target)
     millis = int((time.monotonic() - started) * 1000)
-    hidden = RollbackLogs(written, logs)
-    body = encode_rollback_metadata(store.storage.url(), target, at, files, deleted, millis, hidden)
+    body = encode_rollback_metadata(store.storage.url(), plan, at, deleted, millis, command_logs)
     store.finish(Action.ROLLBACK, at, body)
 
 

@@ -13,7 +13,7 @@ from lakebed.metadata.store.store import MetadataStore
 
 
 def run_services(store: MetadataStore) -> list[str]:
-    """Finish what writers that died left, clean, re-shard, compact, archive; says what was done."""
+    """Finish what writers that died left, clean, re-shard, compact, archive; gives a line about each."""
     undo_dead_replaces(store)
     drop_unfinished(store)
     undo_log_compactions(store)

@@ -1,7 +1,7 @@
 """Re-sharding of record and secondary indexes that have outgrown their file groups, as a service of the metadata table.
 
-It goes with compaction: where that is due, an index whose file groups are too large on average gets twice as many (or
-four times, and so on) instead. They are half as large then, so it is done once for each doubling of the table.
+It runs when a compaction is due, instead of it: an index whose file groups are too large on average gets twice as many
+(or four times, and so on). They are half as large then, so it runs once for each doubling of the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, data_partition_of
-from lakebed.metadata.store.compaction import delta_commits_since_compaction, is_held_up
+from lakebed.metadata.store.compaction import is_compaction_due, is_held_up
 from lakebed.metadata.store.resharding import is_being_written, reshard
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import FileSlice
@@ -22,10 +22,10 @@ _FIXED_BYTES = 16 << 10
 
 
 def run_resharding(store: MetadataStore) -> list[str]:
-    """Re-shard what has outgrown its file groups, if compaction is due; says what was done. While others write it
+    """Re-shard what has outgrown its file groups, if compaction is due; gives a line about each. While others write it
     waits for the next time."""
     bound = store.settings.shard_max_bytes
-    if not bound or delta_commits_since_compaction(store) < store.settings.compact_after or is_held_up(store):
+    if not bound or not is_compaction_due(store) or is_held_up(store):
         return []
     done: list[str] = []
     for partition in store.data_config.metadata_partitions:
@@ -34,9 +34,9 @@ def run_resharding(store: MetadataStore) -> list[str]:
         counts = grown(store.slices.file_slices(partition), bound)
         if not counts or is_being_written(store):
             continue
-        wanted = counts[None] if None in counts else {path: n for path, n in counts.items() if path is not None}
+        requested = counts[None] if None in counts else {path: n for path, n in counts.items() if path is not None}
         try:
-            instant = reshard(store, partition, wanted)
+            instant = reshard(store, partition, requested)
         except (CommitConflict, InvalidOption):
             continue  # no number is left, or version 6 has no instant for it before the next write
         done.append(f"re-sharding {instant} of {partition}")

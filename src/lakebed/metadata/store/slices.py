@@ -15,13 +15,13 @@ from lakebed.format.log_scan import BlockHead
 from lakebed.merge.log_blocks import blocks_in_merge_order
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
-from lakebed.metadata.store.expected_files import WAY_OUT, ExpectedFiles, check_groups, check_told
-from lakebed.metadata.store.small_files import HFILES, LOGS, is_newest_base
+from lakebed.metadata.store.expected_files import WAY_OUT, ExpectedFiles, check_delta_commits, check_groups
+from lakebed.metadata.store.small_files import HFILES, LOGS, remember_newest_base
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import in_background, is_remote
-from lakebed.timeline.file_slices import GroupFiles, by_group, latest_slice
+from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.rolled_back import rolled_back
 from lakebed.timeline.table_config import TableConfig
@@ -92,7 +92,7 @@ class MetadataSlices:
         is_known = (base.path, 0) in self._hfiles
         opened = self._opened((base.path, 0), lambda: HeldSource(self._source(base)), base.size)
         if not is_known:
-            is_newest_base(self.storage.url(f"{base.partition}/{base.file_id}"), base.instant, opened)
+            remember_newest_base(self.storage.url(f"{base.partition}/{base.file_id}"), base.instant, opened)
         return opened
 
     def data_block(self, block: BlockHead) -> HFileReader:
@@ -119,7 +119,7 @@ class MetadataSlices:
         known = self._blocks.get(log.path)
         if known is None:
             known = LOGS.of(self._source(log))
-            self._expected().check_log(log, known, self.timeline)
+            self._expected_files.check_log(log, known, self.timeline)
             self._blocks[log.path] = known
         return known
 
@@ -127,30 +127,20 @@ class MetadataSlices:
         return FileSource(self.storage, file.path, file.size, self._modified.get(file.path, 0))
 
     def _latest_slices(self, partition: str) -> Iterator[FileSlice]:
-        base, logs = self._visible_files(partition)
-        replaced = self.timeline.replaced_files()
-        pending = {group: instant.time for group, instant in self.timeline.pending_compaction().items()}
-        for (_, file_id), files in sorted(by_group(base, logs).items()):
-            if (partition, file_id) in replaced:
-                continue
-            latest = latest_slice(
-                partition,
-                file_id,
-                files,
-                version=self.config.version,
-                is_visible=self.is_committed,
-                is_named=lambda _: True,
-                completion_time=self._completion_time(files),
-                pending_compactions=pending,
-            )
-            if latest is not None:
-                yield latest
+        return latest_slices(
+            *self._visible_files(partition),
+            version=self.config.version,
+            is_visible=self.is_committed,
+            completion_time=self.timeline.completion_time,
+            replaced=self.timeline.replaced_files(),
+            pending_compactions=self.timeline.pending_compaction(),
+        )
 
     def _visible_files(self, partition: str) -> tuple[list[BaseFile], list[LogFile]]:
         base: list[BaseFile] = []
         logs: list[LogFile] = []
-        # what the instants say is on its way while the folder is listed
-        expected = in_background(self._expected) if is_remote(self.storage) else self._expected
+        # bodies of instants are read while the folder is listed
+        expected = in_background(self._load_expected) if is_remote(self.storage) else self._load_expected
         listed = list(self.storage.list(partition, recursive=False))
         sizes = {info.path.rpartition("/")[2]: info.size for info in listed}
         expected().check_folder(self.timeline, partition, sizes)
@@ -164,22 +154,12 @@ class MetadataSlices:
                 logs.append(file)
         return base, logs
 
-    def _completion_time(self, files: GroupFiles) -> Callable[[str], str | None]:
-        """Completion times as far as slices depend on them: of a log that was begun after the newest base file its own
-        instant says enough, and the archive is not read for it."""
-        newest = max((base.instant for base in files.base), default="")
-
-        def completion_time(instant: str) -> str | None:
-            return instant if instant >= newest else self.timeline.completion_time(instant)
-
-        return completion_time
-
-    def _expected(self) -> ExpectedFiles:
-        return self._what_instants_say
+    def _load_expected(self) -> ExpectedFiles:
+        return self._expected_files
 
     @cached_property
-    def _what_instants_say(self) -> ExpectedFiles:
-        check_told(self.data_timeline, self.timeline)
+    def _expected_files(self) -> ExpectedFiles:
+        check_delta_commits(self.data_timeline, self.timeline)
         return ExpectedFiles.of(self.timeline)
 
     @cached_property
@@ -213,12 +193,12 @@ def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> Me
         return None
     store = FolderStorage(storage, METADATA_FOLDER)
     try:
-        own_config = load_table_config(store)
+        store_config = load_table_config(store)
     except TableNotFound as cause:
         raise CorruptFile(
             f"the metadata table of {storage.url()} is missing, its properties name it",
             hint=WAY_OUT,
             context={"path": METADATA_FOLDER},
         ) from cause
-    own_timeline = load_timeline(store, own_config)
-    return MetadataSlices(store, own_config, own_timeline, storage, config, timeline)
+    store_timeline = load_timeline(store, store_config)
+    return MetadataSlices(store, store_config, store_timeline, storage, config, timeline)

@@ -1,4 +1,4 @@
-"""Small files of metadata tables, opened and kept by the process: what one commit has read the next ones read again.
+"""Small files of metadata tables, opened once and kept by the process: each commit reads those of the one before.
 
 A file is known by its path, size and time of change, so that one which grew, or stands where another stood, is read
 anew.
@@ -27,8 +27,7 @@ _MEMORY_OF_A_FILE: Final = 4 << 10
 
 
 class SmallFiles(Generic[T]):
-    """What `make` gives for a source, made once for a small file: whose bytes are held, so that nothing is asked of the
-    storage it came from any more."""
+    """Caches what `make` gives for a small file. Its bytes are held, so it is not read from storage again."""
 
     def __init__(self, make: Callable[[ReadRange], T]) -> None:
         self._make = make
@@ -55,9 +54,9 @@ class _Base:
     blocks: tuple[tuple[Any, ...], int]
 
 
-def is_newest_base(group: str, instant: str, reader: HFileReader) -> None:
-    """Say that a file group, given by its URL, now has this base file: blocks of the one that it replaces are forgotten
-    at once, else a process that lives long would fill its cache with them."""
+def remember_newest_base(group: str, instant: str, reader: HFileReader) -> None:
+    """Note that this is the newest base file of a file group, given by its URL. Cached blocks of the one before are
+    dropped at once: in a process that lives long they would fill the cache."""
     known = _BASES.get(group)
     if known is None or known.content.instant < instant:
         _BASES.put(group, Kept(_Base(instant, reader.blocks), _MEMORY_OF_A_BASE + len(group)))

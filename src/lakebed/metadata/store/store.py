@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
-from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing
+from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, parse_files
 from lakebed.metadata.schemas import RecordForm, form_of_version, record_schema
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.metadata.store.slices import MetadataSlices
-from lakebed.model import Action, FileSlice, Instant, State
+from lakebed.metadata.store.suffixes import Suffix
+from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import commit_from_record, encode_commit
+from lakebed.timeline.instants import without_suffix
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline, remember_commit
@@ -32,7 +34,7 @@ class MetadataSettings:
 
     - `compact_after`: delta commits since the last compaction after which the next one is due.
     - `clean_commits`: commits whose file slices cleaning keeps.
-    - `archive_above`, `archive_down_to`: with more instants than the first, archival leaves the second.
+    - `archive_above`, `archive_down_to`: with more commits than the first, archival leaves the second.
     - `log_compaction`, `log_compact_after`: whether logs of so many blocks are merged into one between compactions.
     - `sizing`, `partitioned_sizing`: file groups of record and secondary indexes.
     - `shard_max_bytes`: mean size of an index's file groups beyond which their number is doubled; 0 for never. At a
@@ -53,11 +55,10 @@ class MetadataSettings:
 
 
 class MetadataStore:
-    """What it shows is what storage held when it was first asked for or last said to have changed. The caller holds the
-    data table's lock.
+    """Reads the metadata table when first used, and again after `changed`. The caller holds the data table's lock.
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
-    `still_mine` says whether that lock is still held: a process may stand still for longer than it is valid.
+    `still_mine` tells whether that lock is still held: a process may be suspended for longer than it is valid.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class MetadataStore:
         return True
 
     def changed(self, data_config: TableConfig | None = None) -> None:
-        """Say that storage holds something else now."""
+        """Forget what was read: storage was changed."""
         self.data_config = data_config or self.data_config
         self._slices = None
 
@@ -123,9 +124,26 @@ class MetadataStore:
         """An instant time greater than all on the two timelines."""
         return self._clock.next(after=max(self.timeline.greatest_time, self.data_timeline.greatest_time))
 
+    def service_time(self, suffix: Suffix) -> str | None:
+        """When a service of the metadata table happens: now, or on version 6 right behind the last delta commit; None
+        where one of its kind did already."""
+        if self.version >= 8:
+            return self.new_time()
+        times = [instant.time for instant in self.timeline.commits if instant.action is Action.DELTACOMMIT]
+        if suffix is Suffix.LOG_COMPACTION:  # completes as a delta commit, behind which there is none of its kind
+            times = [without_suffix(time) for time in times]
+        instant = f"{max(times)}{suffix}"
+        return None if any(other.time == instant for other in self.timeline.instants) else instant
+
     def pending(self, *actions: Action) -> list[Instant]:
         """Its own pending instants of these actions."""
         return [instant for instant in self.timeline.pending if instant.action in actions]
+
+    def listed_files(self, partition: str) -> list[BaseFile | LogFile]:
+        """The files in a partition's folder, whatever their state; lists it."""
+        listed = self.storage.list(partition, recursive=False)
+        files = (parse_files(partition, info.path.rpartition("/")[2], info.size) for info in listed)
+        return [file for file in files if file is not None]
 
     def group(self, file_slice: FileSlice) -> FileGroup:
         """The file group with this latest slice, for those who write to it."""
@@ -178,7 +196,7 @@ class MetadataStore:
         back takes this one back too, whether it is there or not.
         """
         self.check_lock()
-        completion = self._clock.next(after=max(instant[:17], self.timeline.greatest_time))
+        completion = self._clock.next(after=max(without_suffix(instant), self.timeline.greatest_time))
         try:
             done = self.transitions.complete(action, instant, completion, body)
             if not self.still_mine():
@@ -191,8 +209,8 @@ class MetadataStore:
             self.changed()
 
     def check_lock(self) -> None:
-        """Raise `CommitConflict` where someone else may have the lock by now: what this writer knows of the metadata
-        table may not be true any more."""
+        """Raise `CommitConflict` where another writer may have the lock by now: what this one has read of the metadata
+        table may be out of date."""
         if not self.still_mine():
             raise CommitConflict(
                 f"the lock of {self.data_storage.url()} was lost while its metadata table was written",
@@ -200,7 +218,7 @@ class MetadataStore:
             )
 
     def request(self, action: Action, instant: str, plan: bytes) -> None:
-        """Show a service of the metadata table as requested, by a plan that holds as long as the lock is held."""
+        """Put a service of the metadata table on its timeline as requested; the plan is good while the lock is held."""
         self.transitions.request(action, instant, plan)
         if not self.still_mine():
             self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))

@@ -23,7 +23,7 @@ class MetadataWriter:
     """Writes the metadata table of one table. `timeline` is the data table's, loaded under its lock, which the caller
     holds throughout; `still_mine` says whether that is so.
 
-    What a writer that died left half done is undone or finished by whichever call meets it.
+    What a dead writer left half done is undone or finished by the first call that finds it.
     """
 
     def __init__(
@@ -34,54 +34,54 @@ class MetadataWriter:
         settings: MetadataSettings | None = None,
         still_mine: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._own = MetadataStore(storage, config, timeline, settings, still_mine)
+        self._store = MetadataStore(storage, config, timeline, settings, still_mine)
 
     @property
     def config(self) -> TableConfig:
         """The data table's settings, with the changes that this writer made."""
-        return self._own.data_config
+        return self._store.data_config
 
     @property
     def partitions(self) -> tuple[str, ...]:
         """The partitions that every write must maintain: the complete ones and those that are being built."""
-        return self._own.partitions
+        return self._store.partitions
 
     def view(self) -> MetadataTable:
         """The metadata table as this writer has read it."""
-        return MetadataTable(self._own.slices)
+        return MetadataTable(self._store.slices)
 
     # its partitions
 
     def create(self) -> None:
         """Make the metadata table where there is none, without partitions. One in which nothing ever completed is made
         anew."""
-        creation.create(self._own)
+        creation.create(self._store)
 
     def initialise(
         self, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
     ) -> TableConfig:
         """Build a partition from records in memory, one entry of `groups` for each file group; readers use it when this
         returns. `definition` goes to the table's index definitions. Gives the data table's new settings."""
-        return creation.initialise(self._own, partition, groups, definition)
+        return creation.initialise(self._store, partition, groups, definition)
 
     def begin_partition(self, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
         """Begin to build a partition whose base files tasks write with `write_base`: so many file groups, or so many
         for each partition path of the data."""
-        return creation.begin_partition(self._own, partition, counts)
+        return creation.begin_partition(self._store, partition, counts)
 
     def complete_partition(
         self, new: NewPartition, written: Sequence[WrittenBase], definition: IndexDefinition | None = None
     ) -> TableConfig:
         """Complete what `begin_partition` began with the base files of the groups that have records."""
-        return creation.complete_partition(self._own, new, written, definition)
+        return creation.complete_partition(self._store, new, written, definition)
 
     def drop(self, partitions: Sequence[str]) -> TableConfig:
         """Take partitions off, their definitions too; with `files` the whole metadata table."""
-        return creation.drop(self._own, partitions)
+        return creation.drop(self._store, partitions)
 
     def drop_all(self) -> TableConfig:
         """Take the metadata table off."""
-        return creation.drop_all(self._own)
+        return creation.drop_all(self._store)
 
     # delta commits
 
@@ -93,38 +93,38 @@ class MetadataWriter:
         wrote since `begin`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
         table does not have, `CommitConflict` where `written` do not fit any more.
         """
-        deltacommit.apply_delta(self._own, instant, records, written)
+        deltacommit.apply_delta(self._store, instant, records, written)
 
     def begin(self, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
         """Begin a delta commit to which tasks write log files with `write_log`; gives the file groups of these
         partitions. `apply` with what they wrote ends it."""
-        return deltacommit.begin_delta(self._own, instant, partitions)
+        return deltacommit.begin_delta(self._store, instant, partitions)
 
     def file_groups(self, partition: str) -> tuple[FileGroup, ...]:
         """The file groups of a partition, in the order of their ids."""
-        return deltacommit.file_groups(self._own, partition)
+        return deltacommit.file_groups(self._store, partition)
 
     def roll_back(self, instant: str, rollback_instant: str) -> bool:
         """Undo the delta commit of an instant of the data table, which is rolled back at `rollback_instant`; False
         where there is none."""
-        has_any = bool(self._own.partitions) and self._own.exists()
-        return has_any and rollback.roll_back(self._own, instant, rollback_instant)
+        has_any = bool(self._store.partitions) and self._store.exists()
+        return has_any and rollback.roll_back(self._store, instant, rollback_instant)
 
     def take_off(self, instant: str) -> None:
         """Remove all that an instant left here whose data another writer has rolled back meanwhile."""
-        if self._own.partitions and self._own.exists():
-            rollback.take_off(self._own, instant)
+        if self._store.partitions and self._store.exists():
+            rollback.take_off(self._store, instant)
 
     def take_off_strays(self) -> None:
         """The same for every delta commit of a writer that went on after it was rolled back."""
-        if self._own.partitions and self._own.exists():
-            rollback.take_off_strays(self._own)
+        if self._store.partitions and self._store.exists():
+            rollback.take_off_strays(self._store)
 
     # services
 
     def run_services(self) -> list[str]:
-        """Compact, clean and archive the metadata table as far as it is due; says what was done."""
-        return run_services(self._own)
+        """Compact, clean and archive the metadata table as far as it is due; gives a line about each."""
+        return run_services(self._store)
 
     def reshard(self, partition: str, counts: int | Mapping[str, int]) -> str | None:
         """Give the record index or a secondary index another number of file groups, a partitioned record index other
@@ -132,4 +132,4 @@ class MetadataWriter:
 
         Raises `CommitConflict` while a write to the table is pending, `InvalidOption` for other partitions.
         """
-        return resharding.reshard(self._own, partition, counts)
+        return resharding.reshard(self._store, partition, counts)

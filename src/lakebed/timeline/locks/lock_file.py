@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lakebed.storage import Storage
-from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
-from lakebed.timeline.unchanged import unchanged_for
+from lakebed.timeline.locks.process import ProcessIdentity, is_gone, is_this_process, this_process
+from lakebed.timeline.locks.unchanged import unchanged_for
 
 VALIDITY_SECONDS = 300.0
 DRIFT_SECONDS = 0.5

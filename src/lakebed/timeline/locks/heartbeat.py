@@ -16,10 +16,10 @@ from types import TracebackType
 
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
+from lakebed.timeline.locks.periodic import PeriodicTask
+from lakebed.timeline.locks.process import ProcessIdentity, is_gone, is_this_process, this_process
+from lakebed.timeline.locks.unchanged import unchanged_for
 from lakebed.timeline.markers import list_marker_files, list_markers
-from lakebed.timeline.periodic import PeriodicTask
-from lakebed.timeline.process import ProcessIdentity, is_gone, is_this_process, this_process
-from lakebed.timeline.unchanged import unchanged_for
 
 HEARTBEAT_FOLDER = f"{HOODIE}/.heartbeat"
 INTERVAL_SECONDS = 60.0

@@ -26,15 +26,15 @@ from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.steady import steady
-from lakebed.timeline.lock_file import DRIFT_SECONDS, VALIDITY_SECONDS, Holder, holding, lock_body, read_lock_body
-from lakebed.timeline.periodic import PeriodicTask
+from lakebed.timeline.locks.lock_file import DRIFT_SECONDS, VALIDITY_SECONDS, Holder, holding, lock_body, read_lock_body
+from lakebed.timeline.locks.periodic import PeriodicTask
 
 LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
 HDFS_LOCK_FILE = f"{HOODIE}/lock"
 RENEW_SECONDS = 30.0
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
-_WANTED_SECONDS = 2.0
+_CONTENDED_SECONDS = 2.0
 _RELEASE_SECONDS = 2.0
 
 # Threads of one process queue here, by the lock's URL, before they go to storage.
@@ -134,11 +134,11 @@ class FileLock:
 
     def _wait(self, deadline: float, timeout: float) -> None:
         url, started = self._storage.url(self._path), time.monotonic()
-        if started - _waited.get(url, -math.inf) < _WANTED_SECONDS:
+        if started - _waited.get(url, -math.inf) < _CONTENDED_SECONDS:
             others_turn = _given_back.get(url, 0.0) + _pause(0.0, 0.0) - started
             time.sleep(max(0.0, min(others_turn, timeout)))
         while True:
-            asked = time.monotonic()
+            tried_at = time.monotonic()
             try:
                 if self._try():
                     return
@@ -153,7 +153,7 @@ class FileLock:
             if now >= deadline:
                 raise self._timeout(timeout)
             _waited[url] = now
-            time.sleep(min(_pause(now - started, now - asked), deadline - now))
+            time.sleep(min(_pause(now - started, now - tried_at), deadline - now))
 
     def _try(self) -> bool:
         seen = self._read()
@@ -270,11 +270,11 @@ class FileLock:
         self.release()
 
 
-def _pause(waited: float, asked: float) -> float:
-    """Seconds until the next try, for who has waited so long and whose last try took `asked` seconds: those who waited
-    longer ask more often, and storage that is far away is asked less."""
-    first = max(_FIRST_PAUSE, 10 * asked)
-    return random.uniform(0.5, 1.5) * min(_LONGEST_PAUSE, max(3 * asked, first / (1 + 8 * waited)))
+def _pause(waited: float, request: float) -> float:
+    """Seconds until the next try, for a writer that has waited so long and whose last try took `request` seconds. Those
+    who waited longer try more often; where storage is slow everybody tries less often."""
+    first = max(_FIRST_PAUSE, 10 * request)
+    return random.uniform(0.5, 1.5) * min(_LONGEST_PAUSE, max(3 * request, first / (1 + 8 * waited)))
 
 
 def _way_out(left: float) -> str:

@@ -8,17 +8,17 @@ import time
 
 import pytest
 
-from lakebed.timeline.periodic import PeriodicTask
+from lakebed.timeline.locks.periodic import PeriodicTask
 
 
 def test_it_goes_on_until_it_is_stopped() -> None:
     calls: list[float] = []
-    pulse = PeriodicTask(0.005, lambda: calls.append(time.monotonic()) is None, "p")
+    task = PeriodicTask(0.005, lambda: calls.append(time.monotonic()) is None, "p")
     started = time.monotonic()
-    pulse.start()
+    task.start()
     while len(calls) < 3:
         time.sleep(0.002)
-    pulse.stop()
+    task.stop()
     assert calls[0] - started >= 0.005
     seen = len(calls)
     time.sleep(0.05)
@@ -27,25 +27,54 @@ def test_it_goes_on_until_it_is_stopped() -> None:
 
 def test_it_ends_when_the_action_says_so() -> None:
     calls: list[int] = []
-    pulse = PeriodicTask(0.002, lambda: len(calls) < 2 and calls.append(1) is None, "p")
-    pulse.start()
+    task = PeriodicTask(0.002, lambda: len(calls) < 2 and calls.append(1) is None, "p")
+    task.start()
     while len(calls) < 2:
         time.sleep(0.002)
     time.sleep(0.03)
     assert len(calls) == 2
-    pulse.stop()
+    task.stop()
 
 
-def test_short_ones_start_no_thread() -> None:
-    PeriodicTask(60, lambda: True, "warm").start()  # the one that waits for all
+def test_stopped_ones_leave_no_thread() -> None:
     before = threading.active_count()
     for _ in range(50):
-        pulse = PeriodicTask(0.2, lambda: pytest.fail("it was stopped"), "short")
-        pulse.start()
-        pulse.stop()
+        task = PeriodicTask(0.2, lambda: pytest.fail("it was stopped"), "short")
+        task.start()
+        task.stop()
         assert threading.active_count() == before
     time.sleep(0.3)
     assert threading.active_count() == before
+
+
+def test_one_that_was_not_started_can_be_stopped() -> None:
+    PeriodicTask(60, lambda: True, "never").stop()
+
+
+def test_without_a_thread_to_be_had_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    task = PeriodicTask(0.001, lambda: pytest.fail("there is no thread"), "none")
+    task.start()
+    task.stop()
+
+
+def test_an_action_may_stop_it() -> None:
+    calls: list[int] = []
+
+    def once() -> bool:
+        calls.append(1)
+        task.stop()
+        return True
+
+    task = PeriodicTask(0.001, once, "once")
+    task.start()
+    while not calls:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    assert calls == [1]
 
 
 def test_stopping_waits_for_a_call_under_way() -> None:
@@ -57,11 +86,11 @@ def test_stopping_waits_for_a_call_under_way() -> None:
         ended.set()
         return True
 
-    pulse = PeriodicTask(0.001, slow, "slow")
-    pulse.start()
+    task = PeriodicTask(0.001, slow, "slow")
+    task.start()
     assert began.wait(10)
     threading.Timer(0.05, go.set).start()
-    pulse.stop()
+    task.stop()
     assert ended.is_set()
 
 

@@ -1,4 +1,4 @@
-"""Which process is this, and does that one still run: the facts that locks and heartbeats carry."""
+"""Which process is this, and does that one still run: what locks and heartbeats say of their owner."""
 
 from __future__ import annotations
 

@@ -1,0 +1,148 @@
+"""Which files cleaning deletes: those that no reader of the retained commits needs, nor a savepoint or a pending plan.
+
+A policy says what is retained (`retain_commits`, `retain_since`, `retain_versions`); `plan_cleaning` gives the files.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakebed.model import Action, FileGroupId, Instant
+from lakebed.timeline.file_slices import GroupSlices, SliceFiles
+from lakebed.timeline.service_plans import CleaningPolicy, CleanPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What cleaning keeps: all that commits from `earliest` on can see, or so many `versions` of each file group."""
+
+    policy: CleaningPolicy
+    earliest: Instant | None = None
+    versions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """What stays under every policy.
+
+    - `savepointed`: paths of files that a savepoint names; their slices stay whole.
+    - `planned`: by file group the instant of the slice that a pending compaction or log compaction works on; that one
+      and newer ones stay. With "" the whole file group does.
+    """
+
+    savepointed: Collection[str] = frozenset()
+    planned: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+
+
+def retain_commits(commits: Sequence[Instant], pending: Iterable[Instant], count: int) -> Retention | None:
+    """Keep what the last `count` completed commits can see, more where something older is pending; None where there
+    are no more commits than that."""
+    if count < 1 or len(commits) <= count:
+        return None
+    return _retain_from(commits[-count], commits, pending, CleaningPolicy.KEEP_LATEST_COMMITS)
+
+
+def retain_since(commits: Sequence[Instant], pending: Iterable[Instant], time: str) -> Retention | None:
+    """Keep what commits of this instant time or later can see, more where something older is pending; None without
+    such commits."""
+    at = bisect_left(commits, time, key=_time)
+    if at == len(commits):
+        return None
+    return _retain_from(commits[at], commits, pending, CleaningPolicy.KEEP_LATEST_BY_HOURS)
+
+
+def retain_versions(count: int) -> Retention | None:
+    """Keep the newest `count` slices of each file group; None for less than one, which would empty the table."""
+    return Retention(CleaningPolicy.KEEP_LATEST_FILE_VERSIONS, versions=count) if count >= 1 else None
+
+
+def has_expired_since(last_clean: str, commits: Sequence[Instant], retention: Retention, retained_before: int) -> bool:
+    """Whether a slice may have expired since the last clean (its time; "" for none), which kept `retained_before`
+    commits: one does when a newer one, of a compaction or a replacement, falls behind the earliest commit. This holds
+    where every other commit only adds log files."""
+    earliest = retention.earliest
+    if earliest is None:
+        return True
+    first = bisect_left(commits, last_clean, key=_time) - retained_before
+    if first < 0:
+        return True
+    return any(i.time < earliest.time for i in commits[first:] if i.action is not Action.DELTACOMMIT)
+
+
+def plan_cleaning(
+    groups: Iterable[GroupSlices],
+    commits: Sequence[Instant],
+    retention: Retention,
+    replaced: Mapping[FileGroupId, Instant],
+    protected: Protected,
+) -> CleanPlan:
+    """The files to delete of these file groups, which are given with all their slices. `replaced`: which completed
+    instant replaced a file group."""
+    files: dict[str, list[str]] = {}
+    for group in groups:
+        names = [file.name for part in _expired(group, retention, replaced, protected) for file in part.files]
+        if names:
+            files.setdefault(group.partition, []).extend(names)
+    return CleanPlan(
+        {partition: sorted(names) for partition, names in files.items()},
+        retention.earliest,
+        commits[-1].time if commits else "",
+        retention.policy,
+    )
+
+
+def _retain_from(
+    earliest: Instant, commits: Sequence[Instant], pending: Iterable[Instant], policy: CleaningPolicy
+) -> Retention | None:
+    """Nothing goes that the last commit before a pending instant can see."""
+    first = min(map(_time, pending), default=None)
+    if first is None or earliest.time <= first:
+        return Retention(policy, earliest)
+    before = next((i for i in reversed(commits) if i.time < first), None)
+    return Retention(policy, before) if before is not None else None
+
+
+def _expired(
+    group: GroupSlices, retention: Retention, replaced: Mapping[FileGroupId, Instant], protected: Protected
+) -> Iterator[SliceFiles]:
+    planned = protected.planned.get(group.id)
+    replacement = replaced.get(group.id)
+    if replacement is not None:
+        by_versions = retention.policy is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS
+        is_over = by_versions or _is_before(replacement.time, retention)
+        expired = list(group.slices) if is_over else []
+    elif retention.policy is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
+        expired = _beyond_versions(group.slices, retention.versions, planned)
+    else:
+        expired = _unseen(group.slices, retention)
+    for part in expired:
+        if planned is not None and part.instant >= planned:
+            continue
+        if not any(file.path in protected.savepointed for file in part.files):
+            yield part
+
+
+def _unseen(slices: Sequence[SliceFiles], retention: Retention) -> list[SliceFiles]:
+    """Slices older than the newest one that the earliest commit could see; the newest of all stays anyway."""
+    before = [part for part in slices[:-1] if _is_before(part.instant, retention)]
+    if slices and _is_before(slices[-1].instant, retention):
+        return before
+    return before[:-1]
+
+
+def _beyond_versions(slices: Sequence[SliceFiles], versions: int, planned: str | None) -> list[SliceFiles]:
+    """Slices that a pending plan works on count as one of the versions."""
+    if planned is not None and any(part.instant >= planned for part in slices):
+        slices = [part for part in slices if part.instant < planned]
+        versions -= 1
+    return list(slices[: max(len(slices) - versions, 0)])
+
+
+def _is_before(time: str, retention: Retention) -> bool:
+    return retention.earliest is not None and time < retention.earliest.time
+
+
+def _time(instant: Instant) -> str:
+    return instant.time

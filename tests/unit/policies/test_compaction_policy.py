@@ -1,0 +1,111 @@
+"""When a compaction is due, and what compactions and log compactions take."""
+
+from __future__ import annotations
+
+import pytest
+
+from instants_in_words import completed, file_slice
+from lakebed.model import FileGroupId, FileSlice
+from lakebed.policies.compaction import (
+    delta_commits_since_compaction,
+    last_compaction,
+    most_log_bytes,
+    plan_compaction,
+    plan_log_compaction,
+)
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("commits", "last", "count"),
+    [
+        ("", None, 0),
+        ("d01 d02", None, 2),
+        ("d01 c02 d03 d04", "02", 2),
+        ("d01 c02 d03 c04", "04", 0),
+        ("d01>05 c02 d03", "02", 2),  # requested before the compaction, completed after its plan was made
+        ("d01>02 c02 d03", "02", 1),
+        ("d01 c02>06 d03>04", "02", 1),  # counted from when the compaction was requested
+        ("c02 r03 d04", "02", 1),  # a replacement is no delta commit
+    ],
+)
+def test_delta_commits_since_the_last_compaction(commits: str, last: str | None, count: int) -> None:
+    instants = completed(commits)
+    found = last_compaction(instants)
+    assert (found.time if found else None) == last
+    assert delta_commits_since_compaction(instants) == count
+
+
+SLICES = [
+    file_slice("a", "01", base=5 * MB, logs={"02": 2 * MB}),
+    file_slice("b", "01", base=9 * MB),
+    file_slice("c", "01", partition="q", base=MB, logs={"02": MB, "03": 7 * MB}),
+    file_slice("d", "02", partition="q", logs={"02": 3 * MB}),
+]
+
+
+def taken(slices: tuple[FileSlice, ...]) -> list[str]:
+    return [one.file_id for one in slices]
+
+
+def test_every_slice_with_logs() -> None:
+    plan = plan_compaction(SLICES)
+    assert taken(plan.slices) == ["a", "c", "d"]
+    assert plan.missing == ()
+    assert str(plan) == f"compaction of 3 file slices with 4 log files, {13 * MB} bytes"
+
+
+@pytest.mark.parametrize(
+    ("least", "target", "busy", "expected", "missing"),
+    [
+        (0, 512_000, [], ["c", "d", "a"], ()),
+        (3 * MB, 512_000, [], ["c", "d"], ("p",)),
+        (0, 1, [], ["c"], ("p", "q")),  # the first goes in whatever it costs
+        (0, 10, [], ["c"], ("p", "q")),  # 9 MB read and 1 MB written use it up
+        (0, 11, [], ["c", "d"], ("p",)),
+        (0, 512_000, [("q", "c")], ["d", "a"], ("q",)),
+        (0, 512_000, [("p", "b")], ["c", "d", "a"], ()),  # it has nothing to compact
+    ],
+)
+def test_most_log_bytes_first(
+    least: int, target: int, busy: list[FileGroupId], expected: list[str], missing: tuple[str, ...]
+) -> None:
+    strategy = most_log_bytes(at_least=least, target_megabytes=target)
+    plan = plan_compaction(SLICES, busy=set(busy), strategy=strategy)
+    assert (taken(plan.slices), plan.missing) == (expected, missing)
+
+
+@pytest.mark.parametrize(
+    ("least", "before", "blocks", "expected"),
+    [
+        (1, None, {"a": 1, "c": 2, "d": 1}, {"a": 1, "c": 2, "d": 1}),
+        (2, None, {"c": 2}, {"c": 2}),
+        (2, None, {"c": 1}, {}),  # files whose blocks are rolled back
+        (
+            1,
+            "03",
+            {"a": 1, "c": 1, "d": 1},
+            {"a": 1, "c": 1, "d": 1},
+        ),  # 03 may still get an older one behind it
+        (2, "03", {}, {}),
+        (1, "02", {}, {}),
+    ],
+)
+def test_log_compactions(least: int, before: str | None, blocks: dict[str, int], expected: dict[str, int]) -> None:
+    counted: list[str] = []
+
+    def count_blocks(one: FileSlice) -> int:
+        counted.append(one.file_id)
+        return blocks[one.file_id]
+
+    plan = plan_log_compaction(SLICES, least_blocks=least, count_blocks=count_blocks, before=before)
+    assert {one.file_id: len(one.log_files) for one in plan.slices} == expected
+    assert plan.is_log_compaction
+    assert counted == list(blocks)  # only slices with enough files are looked into
+
+
+def test_log_compaction_leaves_busy_groups() -> None:
+    plan = plan_log_compaction(SLICES, least_blocks=1, count_blocks=lambda _: 1, busy={("q", "c")})
+    assert taken(plan.slices) == ["a", "d"]
+    assert str(plan).startswith("log compaction of 2 ")
