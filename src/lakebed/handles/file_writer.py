@@ -26,7 +26,7 @@ from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PA
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
 from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
-from lakebed.upkeep.changed_keys import tell_changes
+from lakebed.upkeep.changed_keys import report_changes
 
 # Shares of the maximum size of a file: less is not worth filling, and so much is written without asking.
 _AS_GOOD_AS_FULL = 32
@@ -180,7 +180,7 @@ class FileWriter:
 
     def told_changes(self) -> dict[str, Any]:
         """What the file's status says of its keys: the changes themselves, or where they lie when they are many."""
-        return {} if self.changes is None else tell_changes(self.storage, self.instant, self.path, self.changes)
+        return {} if self.changes is None else report_changes(self.storage, self.instant, self.path, self.changes)
 
     def abort(self) -> None:
         if self._writer is not None:

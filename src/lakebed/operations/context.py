@@ -35,7 +35,7 @@ from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
-from lakebed.upkeep.action_records import columns_with_stats
+from lakebed.upkeep.statistics import columns_with_stats
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class Transaction:
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             before_complete()
             self.config = load_table_config(self.storage)
-            self._metadata_upkeep(timeline, lock).tell(self.instant, metadata, statuses)
+            self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
             body = encode_commit(metadata, self.config.version, self.action)

@@ -19,9 +19,10 @@ from lakebed.metadata.keys import secondary_file_groups, secondary_keys
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_changes import secondary_text
 from lakebed.metadata.kinds.key_indexes import record_index_definition, secondary_index_definition
+from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.kinds.record_index_updates import encoded_places, latest_places
 from lakebed.metadata.kinds.secondary_updates import entries, indexed_pairs
-from lakebed.metadata.layout import PARTITIONED_SIZING, GroupSizing, data_partition_of, group_number
+from lakebed.metadata.layout import PARTITIONED_SIZING, GroupSizing, group_number
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.writer import MetadataWriter

@@ -21,8 +21,9 @@ from lakebed.metadata.kinds.expression_indexes import (
 )
 from lakebed.metadata.kinds.expression_zones import ZoneNote, created_at, noting, zone_notes
 from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remembered_indexes, remembered_property
-from lakebed.metadata.kinds.key_indexes import KeyIndexes, is_key_index
-from lakebed.metadata.layout import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX, GroupSizing
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import COLUMN_STATS, FILES, RECORD_INDEX, GroupSizing
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.services.index_jobs import build_by_job, is_large
 from lakebed.slices.snapshot import Snapshot
@@ -94,7 +95,7 @@ def create_index(
         if wanted.expression is not None:
             config = table.add(wanted).config
             return _note_zone(snapshot, config, ExpressionIndex.of(wanted.expression, snapshot.schema))
-        if engine is None or not is_key_index(wanted.partition) or not is_large(snapshot, engine):
+        if engine is None or not kind_of(wanted.partition).grows or not is_large(snapshot, engine):
             return table.add(wanted, sizing=sizing).config
         return build_by_job(table.add(), snapshot, wanted, sizing, engine)
 
@@ -123,7 +124,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         _check_free(storage, config, partition)
         if partition not in kept:
             return config
-        gone = [partition, *([PARTITION_STATS] if partition == COLUMN_STATS and PARTITION_STATS in kept else [])]
+        gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
         timeline = load_timeline(storage, config)
         config = MetadataUpkeep(storage, config, timeline, WriteSettings()).writer.drop(gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
@@ -162,7 +163,7 @@ def _note_zone(snapshot: Snapshot, config: TableConfig, index: ExpressionIndex) 
 def _sizing(name: IndexName, groups: int | None) -> GroupSizing | None:
     if groups is None:
         return None
-    if not is_key_index(name.partition) or groups < 1:
+    if not kind_of(name.partition).grows or groups < 1:
         raise InvalidOption(
             f"{name.partition} with groups={groups}",
             hint="A record index or a secondary index has one file group or more; those of others are fixed.",

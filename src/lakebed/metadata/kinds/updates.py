@@ -21,18 +21,17 @@ from lakebed.metadata.keys import (
     partition_stats_keys,
 )
 from lakebed.metadata.kinds import bloom_records, files_records, stats_records
+from lakebed.metadata.kinds.file_ranges import UNKNOWN_COUNTS
 from lakebed.metadata.kinds.stats_records import stats_schema
 from lakebed.metadata.kinds.stats_types import as_type, have_room, widest_bounds
 from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.metadata.record_values import RecordType
-from lakebed.metadata.routing import Records
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
 
 Kinds = Mapping[str, pa.DataType]
 Int64s = npt.NDArray[np.int64]
 _FILES = files_records.SCHEMA
-# Of these some are null, and some are not.
-_ANY_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_uncompressed": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,7 @@ def _widest_stats(
 ) -> pa.Table:
     """Stats that leave everything possible: values, and nulls."""
     n = len(keys)
-    counts = {name: pa.repeat(pa.scalar(_ANY_COUNTS[name]), n) for name in COUNTS}
+    counts = {name: pa.repeat(pa.scalar(UNKNOWN_COUNTS[name]), n) for name in COUNTS}
     bounds = [pa.repeat(bound, n) for bound in widest]
     return _stats_table(keys, pa.array(paths, pa.string()), bounds, counts, tight=tight)
 

@@ -20,29 +20,21 @@ from lakebed.metadata.keys import (
     file_keys,
     partition_identifier,
     partition_of,
-    secondary_file_groups,
     secondary_prefixes,
 )
 from lakebed.metadata.kinds import bloom_records, files_records, record_index_records, secondary_records
-from lakebed.metadata.layout import (
-    BLOOM_FILTERS,
-    COLUMN_STATS,
-    FILES,
-    PARTITION_STATS,
-    RECORD_INDEX,
-    data_partition_of,
-    is_of_partition,
-)
+from lakebed.metadata.kinds.definitions import index_version
+from lakebed.metadata.kinds.files import newest_files
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from lakebed.metadata.read.lookup import (
-    Decode,
-    decoded,
     distinct_texts,
     keys_by_group,
     slice_by_keys,
     slice_by_prefixes,
     whole_slice,
 )
-from lakebed.metadata.read.merge_records import Layer, alive, newest, newest_files
+from lakebed.metadata.read.merge_records import Decode, Layer, alive, decoded, newest
 from lakebed.metadata.read.stats_lookup import Stats, Types, read_stats
 from lakebed.metadata.store.slices import MetadataSlices, open_slices
 from lakebed.model import FileSlice
@@ -135,16 +127,7 @@ class MetadataTable:
         A partitioned record index is asked for one partition path, or for all of them (None); a key may then have
         several locations. Keys asked for twice are answered once.
         """
-        self._check(RECORD_INDEX)
-        by_path: dict[str | None, list[FileSlice]] = {}
-        for file_slice in self._file_slices(RECORD_INDEX):
-            by_path.setdefault(data_partition_of(file_slice.file_id), []).append(file_slice)
-        asked: list[tuple[FileSlice, pa.Array]] = []
-        texts = distinct_texts(keys)
-        for path, slices in by_path.items():
-            if path is None or partition is None or path == partition:
-                asked += self._routed(slices, texts, file_group(texts, len(slices)))
-        found = self._merged(asked, slice_by_keys, record_index_records.decode)
+        found = self.lookup(RECORD_INDEX, keys, partition)
         return found if found is not None else record_index_records.SCHEMA.empty_table()
 
     def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
@@ -156,7 +139,7 @@ class MetadataTable:
         if self._index_version(name) < 2 or self._is_polluted(name):
             asked = [(file_slice, prefixes) for file_slice in slices]
         else:
-            asked = self._routed(slices, prefixes, secondary_file_groups(prefixes, len(slices), version=2))
+            asked = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
         found = self._merged(asked, slice_by_prefixes, secondary_records.decode)
         if found is None:
             return _SECONDARY_FOUND.empty_table()
@@ -179,16 +162,43 @@ class MetadataTable:
         """As `bloom_filters`, from an expression index of that kind."""
         return self._blooms(name, files)
 
-    def entries(self, partition: str) -> Iterator[pa.Table]:
-        """Every live entry of `files`, `bloom_filters`, `record_index` or a secondary index, one table a file group."""
+    def lookup(self, partition: str, keys: Any, data_partition: str | None = None) -> pa.Table | None:
+        """The newest records under these keys, decoded as the partition's kind does, each key asked for once; None for
+        none. Of file groups that belong to partition paths of the data only those of `data_partition` are asked, or all
+        of them (None)."""
         self._check(partition)
-        decode = _DECODERS.get(partition, secondary_records.decode)
+        kind = kind_of(partition)
+        by_path: dict[str | None, list[FileSlice]] = {}
+        for file_slice in self._file_slices(partition):
+            by_path.setdefault(kind.data_partition_of(file_slice.file_id), []).append(file_slice)
+        asked: list[tuple[FileSlice, pa.Array]] = []
+        texts = distinct_texts(keys)
+        version = self._index_version(partition) if kind.shard_by_version else 1
+        for path, slices in by_path.items():
+            if path is None or data_partition is None or path == data_partition:
+                asked += self._routed(slices, texts, kind.shard(texts, len(slices), version))
+        return self._merged(asked, slice_by_keys, self._decoder(partition))
+
+    def entries(self, partition: str) -> Iterator[pa.Table]:
+        """Every live entry of a partition whose kind decodes them (not of statistics), one table a file group."""
+        self._check(partition)
+        decode, union = self._decoder(partition), kind_of(partition).union
         for file_slice in self._file_slices(partition):
             layers = whole_slice(self.slices, file_slice)
-            found = decoded(alive(layers) if partition == FILES else newest(layers), decode)
+            found = decoded(alive(layers) if union else newest(layers), decode)
             if found:
                 table = pa.concat_tables(found)
-                yield newest_files(table) if partition == FILES else table
+                yield union.decoded(table) if union else table
+
+    def _decoder(self, partition: str) -> Decode[pa.Table]:
+        decode = kind_of(partition).decode
+        if decode is None:
+            raise InvalidOption(
+                f"the records of {partition!r} are not read key by key",
+                hint="Statistics are read by column.",
+                context={"partition": partition},
+            )
+        return decode
 
     @cached_property
     def _all_files(self) -> pa.Table:
@@ -271,11 +281,11 @@ class MetadataTable:
 
     def _is_polluted(self, partition: str) -> bool:
         """Whether file groups of another index lie in the partition: then a key may be in any group."""
-        return any(not is_of_partition(partition, s.file_id) for s in self._file_slices(partition))
+        kind = kind_of(partition)
+        return any(not kind.is_own_file_id(partition, s.file_id) for s in self._file_slices(partition))
 
     def _index_version(self, partition: str) -> int:
-        definition = self.slices.definitions.get(partition)
-        return definition.version if definition else 2 if self.slices.data_config.version >= 9 else 1
+        return index_version(self.slices.definitions.get(partition), self.slices.data_config.version)
 
     def _file_slices(self, partition: str) -> tuple[FileSlice, ...]:
         """The partition's slices. None at all is damage, not an empty index: only a partitioned record index begins
@@ -307,10 +317,3 @@ def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> 
     """
     slices = open_slices(storage, config, timeline)
     return None if slices is None else MetadataTable(slices)
-
-
-_DECODERS: dict[str, Decode[pa.Table]] = {
-    FILES: files_records.decode,
-    BLOOM_FILTERS: bloom_records.decode,
-    RECORD_INDEX: record_index_records.decode,
-}
