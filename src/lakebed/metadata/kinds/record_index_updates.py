@@ -30,7 +30,8 @@ def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, 
     """Records of `record_index`: each added key with its place, and deletes of the removed ones.
 
     A key that was added to one file group and removed from another is inserted, as in Hudi; one that was added twice
-    (an insert that does not look) is where it was added last. `partitioned` keeps keys of different partition paths apart.
+    (an insert that does not look) is where it was added last. `partitioned` keeps keys of different partition paths
+    apart.
     """
     new, old = ([(g, _keys(g.changes, after=after)) for g in groups] for after in (True, False))
     places = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in new)), partitioned)
