@@ -25,7 +25,7 @@ from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import COLUMN_STATS, FILES, RECORD_INDEX, GroupSizing
 from lakebed.operations.index_rules import check_new_indexes
-from lakebed.services.index_jobs import build_by_job, is_large
+from lakebed.services.index_jobs import build_by_job, can_build, is_large
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.lock import default_lock
@@ -95,7 +95,7 @@ def create_index(
         if wanted.expression is not None:
             config = table.add(wanted).config
             return _note_zone(snapshot, config, ExpressionIndex.of(wanted.expression, snapshot.schema))
-        if engine is None or not kind_of(wanted.partition).grows or not is_large(snapshot, engine):
+        if engine is None or not can_build(wanted.partition) or not is_large(snapshot, engine):
             return table.add(wanted, sizing=sizing).config
         return build_by_job(table.add(), snapshot, wanted, sizing, engine)
 
