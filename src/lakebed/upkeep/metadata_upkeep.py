@@ -146,11 +146,11 @@ class MetadataUpkeep:
     def _missing(self) -> list[str]:
         """The partitions to build now: at the table's first write those that every table gets, and what was asked."""
         have = set(self.writer.partitions)
-        wanted = self.settings.metadata
-        if wanted is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
-            wanted = False
+        enabled = self.settings.metadata
+        if enabled is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
+            enabled = False
         requested = self.requested()
-        if wanted is False or (not have and wanted is None and self.timeline.commits and not requested):
+        if enabled is False or (not have and enabled is None and self.timeline.commits and not requested):
             return []
         missing = [] if have else self._every()
         missing += [p for p in requested if p not in (*have, *missing)]

@@ -62,9 +62,9 @@ class PartitionStatsUpkeep(KindUpkeep):
         stored = table.shared(StoredStatistics)
         sources = [stored.stats, *([stored.as_written] if stored.as_written is not None else [])]
         return [
-            comparable_stats(stored.merged(stats, zero_tells=zero_tells), {})
+            comparable_stats(stored.merged(stats, zero_is_known=zero_is_known), {})
             for stats in sources
-            for zero_tells in (True, False)
+            for zero_is_known in (True, False)
         ]
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:

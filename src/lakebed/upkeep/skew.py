@@ -34,13 +34,13 @@ def shards(snapshot: Snapshot, name: str | None = None) -> pa.Table:
     """
     metadata = snapshot.metadata
     if name is not None:
-        wanted = [key_index_of(snapshot.config, name)]
+        partitions = [key_index_of(snapshot.config, name)]
     else:
-        wanted = sorted(p for p in snapshot.config.metadata_partitions if kind_of(p).grows)
-    if metadata is None or not wanted:
+        partitions = sorted(p for p in snapshot.config.metadata_partitions if kind_of(p).grows)
+    if metadata is None or not partitions:
         return SHARDS.empty_table()
     view = metadata.slices
-    slices = [file_slice for partition in wanted for file_slice in view.file_slices(partition)]
+    slices = [file_slice for partition in partitions for file_slice in view.file_slices(partition)]
     entries = parallel_map(lambda file_slice: _entries(view, file_slice), slices)
     columns = [
         [s.partition for s in slices],

@@ -129,9 +129,9 @@ class StoredStatistics:
         """Statistics of partition paths, of all live files of each."""
         return self.merged(self.stats)
 
-    def merged(self, stats: Stats, *, zero_tells: bool = False) -> Stats:
+    def merged(self, stats: Stats, *, zero_is_known: bool = False) -> Stats:
         """Statistics of partition paths from those of files."""
-        return merged_partition_stats({}, stats, self._stored.live, self.kinds, zero_tells=zero_tells)[0]
+        return merged_partition_stats({}, stats, self._stored.live, self.kinds, zero_is_known=zero_is_known)[0]
 
     @cached_property
     def as_written(self) -> Stats | None:
@@ -208,15 +208,15 @@ def as_expected(found: Stats, expected: Stats) -> Stats:
 
 def _as_expected(found: pa.Table, expected: pa.Table) -> pa.Table:
     at = pc.index_in(found["key"], value_set=expected["key"].combine_chunks())
-    wanted = {name: expected[name].take(at) for name in ("min", "max", "null_count", "value_count")}
+    required = {name: expected[name].take(at) for name in ("min", "max", "null_count", "value_count")}
     holds = [
-        pc.or_kleene(wanted["min"].is_null(), pc.less_equal(found["min"], wanted["min"])),
-        pc.or_kleene(wanted["max"].is_null(), pc.greater_equal(found["max"], wanted["max"])),
-        *(pc.greater_equal(found[name], wanted[name]) for name in ("null_count", "value_count")),
+        pc.or_kleene(required["min"].is_null(), pc.less_equal(found["min"], required["min"])),
+        pc.or_kleene(required["max"].is_null(), pc.greater_equal(found["max"], required["max"])),
+        *(pc.greater_equal(found[name], required[name]) for name in ("null_count", "value_count")),
         pc.invert(found["is_tight"]),
     ]
     right = pc.fill_null(functools.reduce(pc.and_, holds), False)
-    for name, values in wanted.items():
+    for name, values in required.items():
         kind = found.schema.field(name).type
         found = found.set_column(
             found.schema.get_field_index(name), name, pc.if_else(right, values.cast(kind), found[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from lakebed.format.file_names import parse_log_file
@@ -96,11 +96,6 @@ def live_after(snapshot: Snapshot, commit: CommitMetadata) -> dict[str, set[str]
     for partition, stat in stats:
         live[partition].add(stat.path.rpartition("/")[2])
     return live
-
-
-def has_files_beside(live: Mapping[str, Iterable[str]], names: Mapping[str, set[str]]) -> list[str]:
-    """The partition paths that have live files other than the named ones."""
-    return [path for path, files in live.items() if set(files) - names.get(path, set())]
 
 
 def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:

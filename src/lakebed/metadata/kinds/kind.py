@@ -94,6 +94,14 @@ class MetadataKind:
     dropped_with: str | None = None
     describe: Callable[[IndexDefinition | None], str | None] = _no_description
 
+    def owns(self, partition: str) -> bool:
+        """Whether a partition of the metadata table is of this kind."""
+        return partition.startswith(self.name) if self.is_prefix else partition == self.name
+
+    def index_of(self, partition: str) -> str:
+        """The name of one index of the kind, without what all of their partitions begin with."""
+        return partition.removeprefix(self.name) if self.is_prefix else partition
+
     def file_id(self, partition: str, number: int, data_partition: str | None = None) -> str:
         """Id of a file group of a partition of this kind."""
         path = "" if data_partition is None else f"-{_escape(data_partition)}"

@@ -48,7 +48,7 @@ def find_kind(partition: str) -> MetadataKind | None:
     exact = _KINDS.get(partition)
     if exact is not None and not exact.is_prefix:
         return exact
-    return next((k for k in _KINDS.values() if k.is_prefix and partition.startswith(k.name)), None)
+    return next((k for k in _KINDS.values() if k.is_prefix and k.owns(partition)), None)
 
 
 def kind_of(partition: str) -> MetadataKind:

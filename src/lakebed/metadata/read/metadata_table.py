@@ -86,8 +86,8 @@ class MetadataTable:
         rows = self._files_of(partitions) if few and partitions is not None else self._all_files
         rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
         if partitions is not None:
-            wanted = pa.array([partition_identifier(p) for p in partitions], pa.string())
-            rows = rows.filter(pc.is_in(rows["key"], value_set=wanted))
+            identifiers = pa.array([partition_identifier(p) for p in partitions], pa.string())
+            rows = rows.filter(pc.is_in(rows["key"], value_set=identifiers))
         paths = rows["key"].combine_chunks().dictionary_encode()
         names = pa.array([partition_of(text) for text in paths.dictionary.to_pylist()], pa.string())
         return pa.Table.from_arrays([names.take(paths.indices), rows["name"], rows["size"]], schema=FILES_LISTED)
@@ -137,10 +137,10 @@ class MetadataTable:
         slices = self._file_slices(name)
         prefixes = pc.unique(secondary_prefixes(values))
         if self._index_version(name) < 2 or self._is_polluted(name):
-            asked = [(file_slice, prefixes) for file_slice in slices]
+            requested = [(file_slice, prefixes) for file_slice in slices]
         else:
-            asked = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
-        found = self._merged(asked, slice_by_prefixes, secondary_records.decode)
+            requested = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
+        found = self._merged(requested, slice_by_prefixes, secondary_records.decode)
         if found is None:
             return _SECONDARY_FOUND.empty_table()
         return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
@@ -171,13 +171,13 @@ class MetadataTable:
         by_path: dict[str | None, list[FileSlice]] = {}
         for file_slice in self._file_slices(partition):
             by_path.setdefault(kind.data_partition_of(file_slice.file_id), []).append(file_slice)
-        asked: list[tuple[FileSlice, pa.Array]] = []
+        requested: list[tuple[FileSlice, pa.Array]] = []
         texts = distinct_texts(keys)
         version = self._index_version(partition) if kind.shard_by_version else 1
         for path, slices in by_path.items():
             if path is None or data_partition is None or path == data_partition:
-                asked += self._routed(slices, texts, kind.shard(texts, len(slices), version))
-        return self._merged(asked, slice_by_keys, self._decoder(partition))
+                requested += self._routed(slices, texts, kind.shard(texts, len(slices), version))
+        return self._merged(requested, slice_by_keys, self._decoder(partition))
 
     def entries(self, partition: str) -> Iterator[pa.Table]:
         """Every live entry of a partition whose kind decodes them (not of statistics), one table a file group."""
@@ -230,20 +230,20 @@ class MetadataTable:
 
     def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
         self._check(partition)
-        wanted = None if prefixes is None else pa.array(prefixes, pa.string())
-        return read_stats(self.slices, self._file_slices(partition), wanted, types)
+        starts = None if prefixes is None else pa.array(prefixes, pa.string())
+        return read_stats(self.slices, self._file_slices(partition), starts, types)
 
     def _blooms(self, partition: str, files: Iterable[tuple[str, str]]) -> pa.Table:
         self._check(partition)
-        asked_files = list(dict.fromkeys(files))
-        paths, names = [path for path, _ in asked_files], [name for _, name in asked_files]
+        distinct_files = list(dict.fromkeys(files))
+        paths, names = [path for path, _ in distinct_files], [name for _, name in distinct_files]
         keys = file_keys(paths, names)
         slices = self._file_slices(partition)
         if self._is_polluted(partition):
-            asked = [(file_slice, keys) for file_slice in slices]
+            requested = [(file_slice, keys) for file_slice in slices]
         else:
-            asked = self._routed(slices, keys, file_group(keys, len(slices)))
-        found = self._merged(asked, slice_by_keys, bloom_records.decode)
+            requested = self._routed(slices, keys, file_group(keys, len(slices)))
+        found = self._merged(requested, slice_by_keys, bloom_records.decode)
         if found is None:
             return _BLOOMS_FOUND.empty_table()
         found = found.filter(pc.invert(found["is_deleted"]))
@@ -254,7 +254,7 @@ class MetadataTable:
 
     def _merged(
         self,
-        asked: Sequence[tuple[FileSlice, pa.Array]],
+        requested: Sequence[tuple[FileSlice, pa.Array]],
         read: Callable[[MetadataSlices, FileSlice, pa.Array], list[Layer]],
         decode: Decode[pa.Table],
     ) -> pa.Table | None:
@@ -264,8 +264,8 @@ class MetadataTable:
                 return rows
             return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
 
-        few = sum(len(keys) for _, keys in asked) <= _FEW_KEYS and not is_remote(self.slices.storage)
-        answers = [rows for rows in parallel_map(ask, asked, 1 if few else _READERS) if rows is not None]
+        few = sum(len(keys) for _, keys in requested) <= _FEW_KEYS and not is_remote(self.slices.storage)
+        answers = [rows for rows in parallel_map(ask, requested, 1 if few else _READERS) if rows is not None]
         # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
         together = sum(map(len, answers)) <= _DECODED_TOGETHER
         parts = [pa.concat_tables(answers)] if answers and together else answers
