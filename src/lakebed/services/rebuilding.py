@@ -22,7 +22,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.comparison import DIFFERENCES
 from lakebed.upkeep.kind import StoredTable
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
-from lakebed.upkeep.registry import find_upkeep, upkeep_of
+from lakebed.upkeep.registry import find_upkeep
 
 
 def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> pa.Table:
@@ -39,7 +39,8 @@ def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: Wri
     broken = list(config.metadata_partitions) if FILES in damage else list(damage)
     _check_rows(table, broken)
     definitions = load_definitions(storage, config)
-    names = [upkeep_of(p).index_name(p, definitions.get(p)) for p in broken if p != FILES]
+    kept = {p: upkeep for p in broken if p != FILES and (upkeep := find_upkeep(p)) is not None}
+    names = [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
     sizings = {name.partition: _sizing(snapshot, name) for name in names}
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
     config = MetadataUpkeep(storage, config, snapshot.timeline, settings).writer.drop(broken)

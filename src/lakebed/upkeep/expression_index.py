@@ -32,7 +32,7 @@ from lakebed.schema.avro import avro_to_arrow
 from lakebed.upkeep.comparison import comparable, joined
 from lakebed.upkeep.expression_records import first_records, partition_stats_of, range_records, results_of_files
 from lakebed.upkeep.grouping import grouped
-from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction, under_keys
+from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction, required, under_keys
 from lakebed.upkeep.statistics import as_expected, comparable_stats
 from lakebed.upkeep.stored_files import StoredFiles, has_earlier_neighbour, is_base_file, live_after
 
@@ -66,7 +66,7 @@ class ExpressionIndexUpkeep(KindUpkeep):
         return under_keys(whole, rows["key"].combine_chunks())
 
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
-        return IndexName(partition, expression=definition)
+        return IndexName(partition, expression=required(partition, definition))
 
     def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
         definitions = table.shared(_definitions)

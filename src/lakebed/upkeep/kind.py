@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
+from lakebed.errors import CorruptFile
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.kind import MetadataKind
@@ -146,6 +147,17 @@ class KindUpkeep:
     def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
         """Why lakebed cannot keep the partition up to date; None where it can."""
         return None
+
+
+def required(partition: str, definition: IndexDefinition | None) -> IndexDefinition:
+    """The definition of an index that cannot be built without one."""
+    if definition is None:
+        raise CorruptFile(
+            f"the index {partition} of the metadata table has no definition",
+            hint="Drop it and create it again.",
+            context={"index": partition},
+        )
+    return definition
 
 
 def under_keys(records: Records, keys: pa.Array) -> Records:

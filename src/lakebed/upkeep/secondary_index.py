@@ -30,7 +30,7 @@ from lakebed.upkeep.action_keys import ActionKeys, stored_key_indexes
 from lakebed.upkeep.comparison import SCHEMA, joined
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
-from lakebed.upkeep.kind import FirstBuild, NewPartition, StoredTable, TableAction, under_keys
+from lakebed.upkeep.kind import FirstBuild, NewPartition, StoredTable, TableAction, required, under_keys
 from lakebed.upkeep.stored_rows import stored_rows
 
 
@@ -74,7 +74,7 @@ class SecondaryIndexUpkeep(KeyIndexUpkeep):
         return under_keys(whole, rows["key"].combine_chunks())
 
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
-        return IndexName(partition, column=indexed_field(definition) if definition is not None else None)
+        return IndexName(partition, column=indexed_field(required(partition, definition)))
 
     # in jobs
 
