@@ -150,6 +150,11 @@ class WriteStat:
     prev_base_file: str | None = None
     create_millis: int = 0
     upsert_millis: int = 0
+    # Of a log file: the base file and the log files of its slice, its version, and where its blocks begin.
+    base_file: str | None = None
+    log_files: tuple[str, ...] | None = None
+    log_version: int | None = None
+    log_offset: int | None = None
 
 
 _WITH_SCHEMA_OF_FILES = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}

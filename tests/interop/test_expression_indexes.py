@@ -28,7 +28,7 @@ from lakebed.metadata.schemas import form_of_version, record_schema
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.upkeep.expression_records import ExpressionRecords
+from lakebed.upkeep.expression_records import first_records
 from oracle.client import HudiOracle
 from property.model import DictTable
 from same_rows import assert_same_rows
@@ -58,7 +58,7 @@ def test_lakebed_builds_what_real_hudi_builds(partitioned: bool, tmp_path: Path,
 def ours_of(table: Table, index: Index) -> dict[str, bytes]:
     snapshot = open_snapshot(open_storage(table.uri))
     built = ExpressionIndex.of(index.definition, snapshot.schema)
-    records = ExpressionRecords(snapshot, {}).beginning(built, snapshot.instant)
+    records = first_records(snapshot, built, snapshot.instant)
     keys, values = records.keys.to_pylist(), records.values.to_pylist()
     return {str(k): bytes(v) for k, v in zip(keys, values, strict=True)}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from golden_tables import golden
-from lakebed.metadata.layout import data_partition_of
+from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.read.metadata_table import open_metadata
 from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
 from lakebed.storage import open_storage

@@ -26,7 +26,7 @@ from lakebed.model import FILE_NAME, RECORD_KEY, path_in
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
 from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
-from lakebed.upkeep.changed_keys import tell_changes
+from lakebed.upkeep.changed_keys import report_changes
 from lakebed.upkeep.write_status import WriteStatus
 
 # Shares of the maximum size of a file: less room is not worth filling, and so much is written without asking.
@@ -193,7 +193,7 @@ class FileWriter:
         size = self.close()
         changes: dict[str, Any] = {}
         if self.changes is not None:
-            changes = tell_changes(self.storage, self.instant, self.path, self.changes)
+            changes = report_changes(self.storage, self.instant, self.path, self.changes)
         return WriteStatus(
             self.partition,
             self.file_id,

@@ -13,7 +13,8 @@ from lakebed.engine.groups import GROUP
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.index.locations import ShardOf
 from lakebed.index.simple import OLD_PARTITION
-from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
+from lakebed.metadata.kinds.record_index import data_partition_of
+from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.metadata.read.lookup import keys_by_group
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.store.slices import MetadataSlices

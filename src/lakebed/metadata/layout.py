@@ -1,9 +1,11 @@
-"""How the metadata table is laid out: its partitions, the ids of their file groups and how many there are."""
+"""How the metadata table is laid out: names of Hudi's partitions, sizes of growing ones, files and properties.
+
+What sets one kind of partition apart is in `kinds`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,14 +28,8 @@ BASE_FILE_EXTENSION = "hfile"
 # Whole digits of an instant that Hudi gives to what it makes when it builds a partition.
 INITIAL_INSTANT = "0" * 14
 
-_ID_STARTS = {FILES: FILES, COLUMN_STATS: "col-stats", BLOOM_FILTERS: "bloom-filters", RECORD_INDEX: "record-index"}
-_ID_STARTS[PARTITION_STATS] = "partition-stats"
-_FIXED_GROUPS = {FILES: 1, COLUMN_STATS: 2, BLOOM_FILTERS: 4, PARTITION_STATS: 1}
-_EXPRESSION_GROUPS = 2
 _RECORD_BYTES = 48
-_ESCAPED = frozenset([*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{[]^_-"])
-_PERCENT = re.compile("%([0-9A-Fa-f]{2})")
-_FILE_ID = re.compile(r"(.+)-(\d{4,})-0")
+GROUP_ID = re.compile(r"(.+)-(\d{4,})-0")
 _BASE_FILE = re.compile(r"([^_]+)_([a-zA-Z0-9-]+)_(\d+)\.hfile")
 
 
@@ -63,56 +59,10 @@ class GroupSizing:
 PARTITIONED_SIZING = GroupSizing(minimum=1, maximum=10)
 
 
-def is_known(partition: str) -> bool:
-    """Whether lakebed reads and keeps this partition of the metadata table."""
-    return partition in _ID_STARTS or partition.startswith((SECONDARY_INDEX, EXPRESSION_INDEX))
-
-
-def is_expression_index(partition: str) -> bool:
-    """Whether this partition holds the results of a function."""
-    return partition.startswith(EXPRESSION_INDEX)
-
-
-def fixed_file_groups(partition: str) -> int | None:
-    """How many file groups the partition has from the start; None where that depends on the number of records."""
-    return _EXPRESSION_GROUPS if partition.startswith(EXPRESSION_INDEX) else _FIXED_GROUPS.get(partition)
-
-
-def file_id(partition: str, number: int, data_partition: str | None = None) -> str:
-    """Id of a file group. A partitioned record index has groups for each partition path of the data.
-
-    >>> file_id("secondary_index_by_name", 3), file_id("record_index", 0, "x-1")
-    ('secondary-index-by-name-0003-0', 'record-index-x%2D1-0000-0')
-    """
-    start = _ID_STARTS.get(partition) or partition.replace("_", "-")
-    if data_partition is not None:
-        start += "-" + _escape(data_partition)
-    return f"{start}-{number:04d}-0"
-
-
 def group_number(file_id: str) -> int:
     """The number in a file id; -1 for an id of another kind."""
-    found = _FILE_ID.fullmatch(file_id)
+    found = GROUP_ID.fullmatch(file_id)
     return int(found[2]) if found else -1
-
-
-def is_of_partition(partition: str, file_id: str) -> bool:
-    """Whether a file id is one that this partition gives. Hudi's cleaner leaves others there (those of an expression
-    index in `column_stats`), and then looks for keys in them as well."""
-    return file_id.startswith((_ID_STARTS.get(partition) or partition.replace("_", "-")) + "-")
-
-
-def data_partition_of(file_id: str) -> str | None:
-    """The data's partition path in an id of a partitioned record index, None in an id of a global one.
-
-    >>> data_partition_of("record-index-new%3D1-0000-0"), data_partition_of("record-index-0000-0")
-    ('new=1', None)
-    """
-    found = _FILE_ID.fullmatch(file_id)
-    start = f"{_ID_STARTS[RECORD_INDEX]}-"
-    if found is None or not found[1].startswith(start):
-        return None
-    return _PERCENT.sub(lambda code: chr(int(code[1], 16)), found[1].removeprefix(start))
 
 
 @lru_cache(maxsize=1 << 14)  # the folders are listed at every commit
@@ -146,12 +96,6 @@ def partition_metadata(instant: str) -> Mapping[str, str]:
     return {"commitTime": instant, "partitionDepth": "1"}
 
 
-def partition_order(partitions: Sequence[str]) -> list[str]:
-    """Partitions in the order in which Hudi builds them."""
-    order = (FILES, COLUMN_STATS, BLOOM_FILTERS, RECORD_INDEX, EXPRESSION_INDEX, SECONDARY_INDEX, PARTITION_STATS)
-    return sorted(partitions, key=lambda name: next(i for i, start in enumerate(order) if name.startswith(start)))
-
-
 _LAYOUT_2 = {
     "hoodie.timeline.layout.version": "2",
     "hoodie.timeline.path": "timeline",
@@ -167,10 +111,6 @@ _LAYOUT_1 = {
     "hoodie.compaction.record.merger.strategy": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
     "hoodie.table.keygenerator.class": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",
 }
-
-
-def _escape(text: str) -> str:
-    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
 
 
 def is_of_data(instant: str) -> bool:

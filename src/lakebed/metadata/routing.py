@@ -1,4 +1,4 @@
-"""`Records`: what one commit says about a partition of the metadata table; and to which of its file groups it goes."""
+"""To which file groups of a metadata partition the records of a commit go."""
 
 from __future__ import annotations
 
@@ -13,58 +13,20 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.format.hashes import plain_strings
-from lakebed.metadata.keys import file_group, secondary_file_groups
-from lakebed.metadata.layout import SECONDARY_INDEX, data_partition_of
+from lakebed.metadata.kinds.kind import MetadataKind
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.records import Records
 
 Int64s = npt.NDArray[np.int64]
-
-
-def _no_keys() -> pa.StringArray:
-    return pa.array([], pa.string())
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """Upserted records and keys whose records go, in any order.
-
-    No key is upserted twice; one that is deleted as well is upserted. `data_partitions` and `deleted_partitions` go
-    with a partitioned record index: the partition path of each key.
-    """
-
-    keys: pa.StringArray
-    values: pa.BinaryArray
-    deleted: pa.StringArray
-    data_partitions: Any = None
-    deleted_partitions: Any = None
-
-    @staticmethod
-    def upserts(keys: pa.StringArray, values: pa.BinaryArray, data_partitions: Any = None) -> Records:
-        """Records that delete nothing."""
-        return Records(keys, values, _no_keys(), data_partitions, None if data_partitions is None else _no_keys())
-
-    @staticmethod
-    def deletes(keys: pa.StringArray, data_partitions: Any = None) -> Records:
-        """Records that only delete."""
-        none = None if data_partitions is None else _no_keys()
-        return Records(_no_keys(), pa.array([], pa.binary()), keys, none, data_partitions)
-
-    @property
-    def is_partitioned(self) -> bool:
-        return self.data_partitions is not None or self.deleted_partitions is not None
-
-    def paths(self) -> list[str]:
-        """The partition paths of the data that a partitioned record index gets keys of."""
-        both = [plain_strings(paths) for paths in (self.data_partitions, self.deleted_partitions) if paths is not None]
-        return sorted({path for paths in both for path in pc.unique(paths).to_pylist()})
 
 
 def split_by_group(
     partition: str, records: Records, file_ids: Sequence[str], index_version: int
 ) -> dict[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]]:
     """The keys, values and deleted keys of each file group that gets some, by its position among `file_ids` (sorted:
-    all groups of the partition). `index_version` is that of a secondary index."""
+    all groups of the partition). `index_version` is that of the index, where its kind shards by it."""
     keys, deleted = plain_strings(records.keys), plain_strings(records.deleted)
-    router = _Router(partition, file_ids, index_version, partitioned=records.is_partitioned)
+    router = _Router(partition, kind_of(partition), file_ids, index_version, partitioned=records.is_partitioned)
     upserts = _parts(router.groups(keys, records.data_partitions), len(file_ids))
     deletes = _parts(router.groups(deleted, records.deleted_partitions), len(file_ids))
     found: dict[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]] = {}
@@ -82,6 +44,7 @@ def split_by_group(
 @dataclass(frozen=True, slots=True)
 class _Router:
     partition: str
+    kind: MetadataKind
     file_ids: Sequence[str]
     index_version: int
     partitioned: bool
@@ -97,7 +60,8 @@ class _Router:
         groups = np.empty(len(keys), np.int64)
         for code, path in enumerate(encoded.dictionary.to_pylist()):
             rows = np.flatnonzero(codes == code)
-            own = np.array([at for at, id_ in enumerate(self.file_ids) if data_partition_of(id_) == path], np.int64)
+            paths_of_groups = map(self.kind.data_partition_of, self.file_ids)
+            own = np.array([at for at, its_path in enumerate(paths_of_groups) if its_path == path], np.int64)
             groups[rows] = own[self._hashed(keys.take(pa.array(rows)), len(own))]
         return groups
 
@@ -108,9 +72,7 @@ class _Router:
                 hint="Drop the partition and build it again.",
                 context={"partition": self.partition},
             )
-        if self.partition.startswith(SECONDARY_INDEX):
-            return secondary_file_groups(keys, count, version=self.index_version).astype(np.int64)
-        return file_group(keys, count).astype(np.int64)
+        return self.kind.shard(keys, count, self.index_version).astype(np.int64)
 
 
 def _parts(groups: Int64s, count: int) -> dict[int, pa.Array]:

@@ -40,7 +40,7 @@ from lakebed.schema.avro import avro_with_meta
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.action_records import columns_with_stats
+from lakebed.upkeep.statistics import columns_with_stats
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table
 
 

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from lakebed.index.costs import Batch, TaggingCosts
-from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
+from lakebed.metadata.kinds.record_index import data_partition_of
+from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.operations.context import WriteContext
 from lakebed.slices.row_size import of_stored
 from lakebed.slices.snapshot import Snapshot

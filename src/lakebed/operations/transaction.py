@@ -139,7 +139,7 @@ class Transaction:
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self.config = load_table_config(self.storage)
             self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)
-            self._metadata_upkeep(timeline, lock).tell(self.instant, metadata, statuses)
+            self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
             body = encode_commit(metadata, self.config.version, self.action)

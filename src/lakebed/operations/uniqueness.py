@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CommitConflict
 from lakebed.index.base import Index
-from lakebed.metadata.kinds.record_index_updates import GroupChanges, came
+from lakebed.metadata.kinds.record_index_updates import GroupChanges, added_keys
 from lakebed.model import RECORD_KEY, CommitMetadata, WriteStat
 from lakebed.storage.base import Storage
-from lakebed.upkeep.changed_keys import group_changes, stored_keys
+from lakebed.upkeep.changed_keys import group_changes
+from lakebed.upkeep.stored_rows import base_slice, stored_rows
 from lakebed.upkeep.write_status import WriteStatus
 
 Uniqueness = Literal["nowhere", "partition", "table"]
@@ -51,8 +52,8 @@ def check_unique(
         files = [stat for (p, _), stat in sorted(theirs.items()) if partition in (None, p)]
         for keys in _stored(storage, files) if own else ():
             for status in own:
-                (told,) = group_changes(storage, [status])
-                _refuse_common(told, keys)
+                (changes,) = group_changes(storage, [status])
+                _refuse_common(changes, keys)
 
 
 def _inserted_into(others: Sequence[CommitMetadata]) -> dict[tuple[str, str], WriteStat]:
@@ -76,7 +77,8 @@ def _stored(storage: Storage, files: Sequence[WriteStat]) -> Iterator[pa.Array]:
     """The record keys of the files, many at a time."""
     found: list[pa.Array] = []
     for file in files:
-        found.append(stored_keys(storage, file.path, [RECORD_KEY], file.file_size or None).column(0).cast(pa.string()))
+        file_slice = base_slice(file.partition, file.file_id, file.path, file.file_size)
+        found.append(stored_rows(storage, file_slice, [RECORD_KEY]).column(0).cast(pa.string()))
         if sum(map(len, found)) >= _KEYS_TOGETHER:
             yield pa.concat_arrays(found)
             found.clear()
@@ -84,13 +86,13 @@ def _stored(storage: Storage, files: Sequence[WriteStat]) -> Iterator[pa.Array]:
         yield pa.concat_arrays(found)
 
 
-def _refuse_common(told: GroupChanges, theirs: pa.Array) -> None:
-    ours = came(told)
+def _refuse_common(changes: GroupChanges, theirs: pa.Array) -> None:
+    ours = added_keys(changes)
     common = ours.filter(pc.is_in(ours, value_set=theirs))
     if len(common):
         raise CommitConflict(
             f"record key {common[0].as_py()!r} was inserted by another writer since this write began"
             + (f", and {len(common) - 1} more" if len(common) > 1 else ""),
             hint="Nothing of this write is visible; run it again: it then finds the keys.",
-            context={"record_key": common[0].as_py(), "keys": len(common), "partition": told.partition},
+            context={"record_key": common[0].as_py(), "keys": len(common), "partition": changes.partition},
         )

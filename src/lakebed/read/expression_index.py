@@ -15,8 +15,8 @@ from lakebed.expressions.time_patterns import DEFAULT_PATTERN
 from lakebed.filters.predicates import Call, Column, Compare, In, Literal, Predicate, conjuncts
 from lakebed.filters.ranges import Bools, Bounds
 from lakebed.metadata.kinds.definitions import IndexDefinition
+from lakebed.metadata.kinds.expression_index import KIND as EXPRESSION
 from lakebed.metadata.kinds.expression_zones import created_at, is_same_zone, zone_notes
-from lakebed.metadata.layout import EXPRESSION_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.read.provenance import written_by_lakebed
 from lakebed.read.statistics import bounds_of_expression
@@ -52,7 +52,7 @@ class _Meaning:
 def indexed_calls(metadata: MetadataTable, calls: Sequence[Call], kind: str) -> Iterator[IndexedCall]:
     """Those of the calls whose results an expression index of this kind (`column_stats`, `bloom_filters`) has."""
     for name in metadata.slices.partitions:
-        definition = metadata.slices.definitions.get(name) if name.startswith(EXPRESSION_INDEX) else None
+        definition = metadata.slices.definitions.get(name) if EXPRESSION.owns(name) else None
         if definition is None or definition.type != kind or len(definition.source_fields) != 1:
             continue
         held = _of_definition(definition)

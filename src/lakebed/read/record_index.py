@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.metadata.kinds import record_index_records
-from lakebed.metadata.layout import METADATA_FOLDER, RECORD_INDEX, data_partition_of
+from lakebed.metadata.kinds.record_index import data_partition_of
+from lakebed.metadata.layout import METADATA_FOLDER, RECORD_INDEX
 from lakebed.metadata.read.lookup import keys_by_group
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import FileSlice

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from lakebed.filters.predicates import Call, Column, Compare, In, IsNull, IsTrue, Like, Predicate, Value, walk
 from lakebed.filters.ranges import Bools, Bounds, Path, may_match
 from lakebed.format.bloom import BloomFilter
+from lakebed.metadata.kinds.expression_index import KIND as EXPRESSION
+from lakebed.metadata.kinds.secondary_index import KIND as SECONDARY
 from lakebed.metadata.kinds.stats_columns import RANGES_OPTION
-from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_INDEX, PARTITION_STATS, SECONDARY_INDEX
+from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import META_COLUMNS, FileSlice
 from lakebed.read.expression_index import bounds_of_results, demanded_results, in_its_zone, indexed_calls
@@ -90,7 +92,7 @@ class _Skipping:
             return self._in_groups(slices, find_keys(self.snapshot, self._keys), "record index")
         for name, keys in self._keys_of_secondaries():
             found = find_keys(self.snapshot, keys)
-            kept = self._in_groups(slices, found, f"secondary index {name.removeprefix(SECONDARY_INDEX)}")
+            kept = self._in_groups(slices, found, f"secondary index {SECONDARY.index_of(name)}")
             if kept is not None:
                 return kept
         return None
@@ -103,7 +105,7 @@ class _Skipping:
 
     def _keys_of_secondaries(self) -> Iterator[tuple[str, pa.Array]]:
         for name in self.metadata.slices.partitions:
-            definition = self.metadata.slices.definitions.get(name) if name.startswith(SECONDARY_INDEX) else None
+            definition = self.metadata.slices.definitions.get(name) if SECONDARY.owns(name) else None
             column = definition.source_fields[0] if definition and definition.source_fields else ""
             if column not in self.available.names:
                 continue
@@ -135,7 +137,7 @@ class _Skipping:
                 continue
             filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(current))
             kept = self._may_contain(slices, filters, results[indexed.call])
-            slices = self._note(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}", slices, kept)
+            slices = self._note(f"expression index {EXPRESSION.index_of(indexed.index)}", slices, kept)
         return slices
 
     def _base_files(self, slices: Sequence[FileSlice]) -> list[tuple[str, str]]:
@@ -223,7 +225,7 @@ class _Skipping:
             results[indexed.call] = files.joined(
                 bounds_of_results(self.snapshot, self.metadata, indexed, files.names, files.instants)
             )
-            prune(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}")
+            prune(f"expression index {EXPRESSION.index_of(indexed.index)}")
         return [slices[at] for at in np.flatnonzero(kept).tolist()]
 
     def _bounds_of_columns(self, slices: Sequence[FileSlice], files: _Files) -> dict[Path, Bounds]:

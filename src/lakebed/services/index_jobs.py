@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,13 +15,15 @@ from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.index.locations import STORED_LOCATION, ShardOf
 from lakebed.index.simple import OLD_PARTITION
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
+from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_changes import secondary_text
 from lakebed.metadata.kinds.key_indexes import record_index_definition, secondary_index_definition
 from lakebed.metadata.kinds.record_index_updates import encoded_places, latest_places
+from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.kinds.secondary_updates import entries, indexed_pairs
-from lakebed.metadata.layout import PARTITIONED_SIZING, GroupSizing, data_partition_of, group_number
-from lakebed.metadata.schemas import form_of_version
+from lakebed.metadata.layout import PARTITIONED_SIZING, RECORD_INDEX, SECONDARY_INDEX, GroupSizing, group_number
+from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
@@ -42,9 +44,19 @@ WRITTEN = pa.schema(
         ("twice", pa.string()),
     ]
 )
+# Keys, values, and a key that stands twice where it may not.
+Encoded = tuple[pa.StringArray, pa.BinaryArray, str | None]
+Encode = Callable[[pa.Table, RecordForm], Encoded]
+Counts = int | Mapping[str, int]
+Build = tuple[Rows, Encode, IndexDefinition | None]
 _PAIRS = pa.schema(
     [("value", pa.string()), ("record_key", pa.string()), (PARTITION_PATH, pa.string()), (GROUP, pa.int32())]
 )
+
+
+def can_build(partition: str) -> bool:
+    """Whether a job can build this partition of the metadata table."""
+    return kind_of(partition).name in _BUILDS
 
 
 def is_large(snapshot: Snapshot, engine: Engine) -> bool:
@@ -56,22 +68,15 @@ def build_by_job(
     writer: MetadataWriter, snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, engine: Engine
 ) -> TableConfig:
     """Build an index of record keys, its base files written by tasks. Gives the table's settings after it."""
-    version, rows = snapshot.config.version, _rows_by_path(snapshot)
+    rows = _rows_by_path(snapshot)
     counts: int | dict[str, int] = (sizing or GroupSizing()).file_groups(sum(rows.values()))
     if name.partitioned:
         counts = {path: (sizing or PARTITIONED_SIZING).file_groups(n) for path, n in rows.items()}
     new = writer.begin_partition(name.partition, counts)
-    storage = snapshot.storage
-    if name.column is None:
-        definition = record_index_definition(version, partitioned=name.partitioned)
-        write = BaseWriter(storage, new.instant, new.groups, None)
-        entries_ = _placed(snapshot, engine, counts)
-    else:
-        definition = secondary_index_definition(name.partition, name.column, version)
-        write = BaseWriter(storage, new.instant, new.groups, definition.version)
-        entries_ = _paired(snapshot, engine, name.column, definition.version, len(new.groups))
+    stored, encode, definition = _BUILDS[kind_of(name.partition).name](snapshot, engine, name, counts)
+    write = BaseWriter(snapshot.storage, new.instant, new.groups, encode)
     tasks = max(1, len(new.groups))
-    done = engine.collect(engine.group_map(entries_, write, WRITTEN, groups=tasks, one_group_per_task=True))
+    done = engine.collect(engine.group_map(stored, write, WRITTEN, groups=tasks, one_group_per_task=True))
     _refuse_twice(done, snapshot)
     written = done.select(WRITTEN.names[:-1]).to_pylist()  # one a file group
     return writer.complete_partition(new, [WrittenBase(name.partition, *row.values()) for row in written], definition)
@@ -79,46 +84,56 @@ def build_by_job(
 
 @dataclass(frozen=True, slots=True)
 class BaseWriter:
-    """Sent to the tasks: writes the base file of one file group. Called with a partition path (of a partitioned record
-    index, else empty), the group's number and all its entries; `index_version` is that of a secondary index."""
+    """Sent to the tasks: writes the base file of one file group. Called with a partition path (of an index by partition
+    path, else empty), the group's number and all its rows, of which `encode` makes entries."""
 
     storage: Storage
     instant: str
     groups: tuple[FileGroup, ...]
-    index_version: int | None
+    encode: Encode
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
-        storage = self.storage
         group = next(
             g
             for g in self.groups
-            if group_number(g.file_id) == number and (data_partition_of(g.file_id) or "") == partition
+            if group_number(g.file_id) == number
+            and (kind_of(g.partition).data_partition_of(g.file_id) or "") == partition
         )
-        table, twice = pa.Table.from_batches(list(batches)), None
-        form = form_of_version(group.version)
-        if self.index_version is not None:
-            keys, values = entries(table.select(["value", "record_key"]), form)
-        else:
-            places = table.select([RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT])
-            places = places.rename_columns(["key", "partition", "file_id", "instant"])
-            latest = latest_places(places, partitioned=False)
-            if latest.num_rows < places.num_rows:
-                twice = pc.first(pc.value_counts(places["key"]).filter(_repeated(places["key"])).field(0)).as_py()
-            keys, values = encoded_places(latest, form)
-        base = write_base(storage, group, self.instant, [sorted_by_key(keys, values)], token=task.write_token)
+        table, form = pa.Table.from_batches(list(batches)), form_of_version(group.version)
+        keys, values, twice = self.encode(table, form)
+        entries = [sorted_by_key(keys, values)]
+        base = write_base(self.storage, group, self.instant, entries, token=task.write_token)
         row = [base.file_id, base.name, base.size, base.entries, base.millis, twice]
         columns = [pa.array([value], field.type) for value, field in zip(row, WRITTEN, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=WRITTEN)
+
+
+def _encoded_places(table: pa.Table, form: RecordForm) -> Encoded:
+    places = table.select([RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT])
+    places = places.rename_columns(["key", "partition", "file_id", "instant"])
+    latest, twice = latest_places(places, partitioned=False), None
+    if latest.num_rows < places.num_rows:
+        twice = pc.first(pc.value_counts(places["key"]).filter(_repeated(places["key"])).field(0)).as_py()
+    return *encoded_places(latest, form), twice
+
+
+def _encoded_pairs(table: pa.Table, form: RecordForm) -> Encoded:
+    return *entries(table.select(["value", "record_key"]), form), None
 
 
 def _repeated(keys: pa.ChunkedArray) -> pa.Array:
     return pc.greater(pc.value_counts(keys).field(1), 1)
 
 
-def _placed(snapshot: Snapshot, engine: Engine, counts: int | Mapping[str, int]) -> Rows:
+def _placed(snapshot: Snapshot, engine: Engine, name: IndexName, counts: Counts) -> Build:
     """Key, place and file group of every stored row."""
+    definition = record_index_definition(snapshot.config.version, partitioned=name.partitioned)
+    return _all_places(snapshot, engine, counts), _encoded_places, definition
+
+
+def _all_places(snapshot: Snapshot, engine: Engine, counts: Counts) -> Rows:
     slices = snapshot.file_slices()
     if isinstance(counts, int):
         return _places_of(snapshot, engine, slices, counts, Constant(""))
@@ -163,9 +178,14 @@ class _PairTexts:
             yield from table.combine_chunks().to_batches()
 
 
-def _paired(snapshot: Snapshot, engine: Engine, column: str, index_version: int, shards: int) -> Rows:
-    stored = engine.read_columns(snapshot, snapshot.file_slices(), [RECORD_KEY, column.partition(".")[0]])
-    return engine.map(stored, _PairTexts(column, index_version, shards), _PAIRS)
+def _paired(snapshot: Snapshot, engine: Engine, name: IndexName, counts: Counts) -> Build:
+    """Value, key and file group of every stored row."""
+    assert name.column is not None
+    assert isinstance(counts, int)
+    definition = secondary_index_definition(name.partition, name.column, snapshot.config.version)
+    stored = engine.read_columns(snapshot, snapshot.file_slices(), [RECORD_KEY, name.column.partition(".")[0]])
+    pairs = engine.map(stored, _PairTexts(name.column, definition.version, counts), _PAIRS)
+    return pairs, _encoded_pairs, definition
 
 
 def _rows_by_path(snapshot: Snapshot) -> dict[str, int]:
@@ -187,3 +207,10 @@ def _refuse_twice(done: pa.Table, snapshot: Snapshot) -> None:
             " their partition path) create it with partitioned=True.",
             context={"record_key": key},
         )
+
+
+# The kinds that a job can build, by their names: the rows of all entries, what makes records of them, the definition.
+_BUILDS: dict[str, Callable[[Snapshot, Engine, IndexName, Counts], Build]] = {
+    RECORD_INDEX: _placed,
+    SECONDARY_INDEX: _paired,
+}

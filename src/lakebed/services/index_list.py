@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakebed.metadata.kinds.key_indexes import is_partitioned
-from lakebed.metadata.layout import BLOOM_FILTERS, FILES, RECORD_INDEX, SECONDARY_INDEX
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import FILES
 from lakebed.slices.snapshot import Snapshot
 
 
@@ -36,13 +36,6 @@ def _facts(snapshot: Snapshot, name: str) -> IndexFacts:
     slices = snapshot.metadata.slices.file_slices(name)
     definition = snapshot.metadata.slices.definitions.get(name)
     size = sum(file.size for s in slices for file in (*([s.base_file] if s.base_file else []), *s.log_files))
-    kind = name.replace("_", " ")
-    if name == RECORD_INDEX:
-        kind = "record index, one for each partition path" if is_partitioned(definition) else "record index"
-    elif name.startswith(SECONDARY_INDEX):
-        kind = "secondary index"
-    elif definition is not None and definition.function not in ("", name):
-        filters = ", bloom filters" if definition.type == BLOOM_FILTERS else ""
-        kind = f"expression index: {definition.function}{filters}"
+    kind = kind_of(name).describe(definition) or name.replace("_", " ")
     fields = definition.source_fields if definition is not None else ()
     return IndexFacts(name, kind, fields, len(slices), size)

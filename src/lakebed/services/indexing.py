@@ -20,10 +20,11 @@ from lakebed.metadata.kinds.expression_indexes import (
 )
 from lakebed.metadata.kinds.expression_zones import ZoneNote, created_at, noting, zone_notes
 from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remembered_indexes, remembered_property
-from lakebed.metadata.kinds.key_indexes import KeyIndexes, is_key_index
-from lakebed.metadata.layout import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX, GroupSizing
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import COLUMN_STATS, FILES, RECORD_INDEX, GroupSizing
 from lakebed.operations.index_rules import check_new_indexes
-from lakebed.services.index_jobs import build_by_job, is_large
+from lakebed.services.index_jobs import build_by_job, can_build, is_large
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.locks.lock import default_lock
@@ -68,34 +69,36 @@ def create_index(
     `IndexInconsistent` for a record index on keys that are not unique; nothing is changed then.
     """
     settings = settings or WriteSettings()
-    wanted = IndexName.parse(name) if expression is None else _by_expression(name, expression)
-    sizing = _sizing(wanted, groups)
+    index_name = IndexName.parse(name) if expression is None else _by_expression(name, expression)
+    sizing = _sizing(index_name, groups)
     with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
         snapshot = Snapshot(storage, config, timeline)
-        if wanted.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
+        if index_name.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
             raise InvalidOption(
-                f"table {config.name!r} has the index {wanted.partition} already",
+                f"table {config.name!r} has the index {index_name.partition} already",
                 hint="Drop it first to build it anew, or look what is wrong with it: t.indexes.verify().",
-                context={"index": wanted.partition},
+                context={"index": index_name.partition},
             )
         index = index_of(snapshot, for_write=False)
-        if wanted.partition == RECORD_INDEX:
-            wanted = IndexName(RECORD_INDEX, partitioned=_partitioned(wanted, partitioned, config, index.is_global))
-        check_new_indexes([wanted], config, snapshot.schema, index)
+        if index_name.partition == RECORD_INDEX:
+            index_name = IndexName(
+                RECORD_INDEX, partitioned=_partitioned(index_name, partitioned, config, index.is_global)
+            )
+        check_new_indexes([index_name], config, snapshot.schema, index)
         if config.version == 6 and timeline.pending:
             raise CommitConflict(
-                f"{wanted.partition} cannot be built while a write to the table is pending",
+                f"{index_name.partition} cannot be built while a write to the table is pending",
                 hint="Try again when the writers are done.",
             )
         table = MetadataUpkeep(storage, config, timeline, settings, engine)
-        if wanted.expression is not None:
-            config = table.add(wanted).config
-            return _note_zone(snapshot, config, ExpressionIndex.of(wanted.expression, snapshot.schema))
-        if engine is None or not is_key_index(wanted.partition) or not is_large(snapshot, engine):
-            return table.add(wanted, sizing=sizing).config
-        return build_by_job(table.add(), snapshot, wanted, sizing, engine)
+        if index_name.expression is not None:
+            config = table.add(index_name).config
+            return _note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema))
+        if engine is None or not can_build(index_name.partition) or not is_large(snapshot, engine):
+            return table.add(index_name, sizing=sizing).config
+        return build_by_job(table.add(), snapshot, index_name, sizing, engine)
 
 
 def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> TableConfig:
@@ -122,7 +125,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         _check_free(storage, config, partition)
         if partition not in kept:
             return config
-        gone = [partition, *([PARTITION_STATS] if partition == COLUMN_STATS and PARTITION_STATS in kept else [])]
+        gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
         timeline = load_timeline(storage, config)
         config = MetadataUpkeep(storage, config, timeline, WriteSettings()).writer.drop(gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
@@ -161,7 +164,7 @@ def _note_zone(snapshot: Snapshot, config: TableConfig, index: ExpressionIndex) 
 def _sizing(name: IndexName, groups: int | None) -> GroupSizing | None:
     if groups is None:
         return None
-    if not is_key_index(name.partition) or groups < 1:
+    if not kind_of(name.partition).grows or groups < 1:
         raise InvalidOption(
             f"{name.partition} with groups={groups}",
             hint="A record index or a secondary index has one file group or more; those of others are fixed.",
@@ -170,10 +173,10 @@ def _sizing(name: IndexName, groups: int | None) -> GroupSizing | None:
     return GroupSizing(minimum=groups, maximum=groups)
 
 
-def _partitioned(name: IndexName, asked: bool | None, config: TableConfig, is_global: bool) -> bool:
-    if asked is None:
+def _partitioned(name: IndexName, partitioned: bool | None, config: TableConfig, is_global: bool) -> bool:
+    if partitioned is None:
         return name.partitioned or (bool(config.partition_fields) and not is_global and config.version >= 9)
-    return asked
+    return partitioned
 
 
 def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:

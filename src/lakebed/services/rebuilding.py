@@ -11,27 +11,18 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.kinds.index_names import IndexName
-from lakebed.metadata.kinds.key_indexes import indexed_field, is_key_index, is_partitioned
-from lakebed.metadata.layout import (
-    COLUMN_STATS,
-    FILES,
-    PARTITION_STATS,
-    RECORD_INDEX,
-    GroupSizing,
-    group_number,
-    is_expression_index,
-    parse_files,
-)
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
 from lakebed.metadata.read.lookup import whole_slice
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.store.expected_files import WITHOUT
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import META_COLUMNS
-from lakebed.services.verification import DIFFERENCES
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.expected_expressions import ExpectedExpressions
-from lakebed.upkeep.expected_records import ExpectedRecords, stored_records
+from lakebed.upkeep.comparison import DIFFERENCES
+from lakebed.upkeep.kind import StoredTable
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
+from lakebed.upkeep.registry import find_upkeep
 
 
 def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> pa.Table:
@@ -40,27 +31,28 @@ def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: Wri
     Raises `UnsupportedFeature` for a table with log files, whose rows are not looked at, and `CorruptFile` where the
     table itself cannot be read; nothing is changed then.
     """
-    data = ExpectedRecords(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
-    said = _damage(snapshot, data, partitions)
-    if not said:
+    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    damage = _damage(snapshot, table, partitions)
+    if not damage:
         return DIFFERENCES.empty_table()
     storage, config = snapshot.storage, snapshot.config
-    broken = list(config.metadata_partitions) if FILES in said else list(said)
-    _check_rows(data, broken)
+    broken = list(config.metadata_partitions) if FILES in damage else list(damage)
+    _check_rows(table, broken)
     definitions = load_definitions(storage, config)
-    names = [_name(partition, definitions.get(partition)) for partition in broken if partition != FILES]
+    kept = {p: upkeep for p in broken if p != FILES and (upkeep := find_upkeep(p)) is not None}
+    names = [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
     sizings = {name.partition: _sizing(snapshot, name) for name in names}
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
     config = MetadataUpkeep(storage, config, snapshot.timeline, settings).writer.drop(broken)
-    for name in [IndexName(FILES), *names] if FILES in said else names:
-        table = MetadataUpkeep(storage, config, snapshot.timeline, settings)
-        config = table.add(name, sizing=sizings.get(name.partition)).config
-    columns = {"index": list(said), "problem": ["damaged"] * len(said), "what": list(said.values())}
-    empty = [None] * len(said)
+    for name in [IndexName(FILES), *names] if FILES in damage else names:
+        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings)
+        config = upkeep.add(name, sizing=sizings.get(name.partition)).config
+    columns = {"index": list(damage), "problem": ["damaged"] * len(damage), "what": list(damage.values())}
+    empty = [None] * len(damage)
     return pa.table([pa.array(columns.get(f.name, empty), f.type) for f in DIFFERENCES], schema=DIFFERENCES)
 
 
-def _damage(snapshot: Snapshot, data: ExpectedRecords, partitions: Sequence[str]) -> dict[str, str]:
+def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -> dict[str, str]:
     """The partitions that cannot be read, with what is wrong; `files` stands for the whole metadata table."""
     try:
         metadata = snapshot.metadata
@@ -68,53 +60,42 @@ def _damage(snapshot: Snapshot, data: ExpectedRecords, partitions: Sequence[str]
             return {}
         metadata.partitions()
     except (CorruptFile, FileNotFoundError) as error:
-        return {FILES: _said(error)}
-    said: dict[str, str] = {}
+        return {FILES: _reason(error)}
+    damage: dict[str, str] = {}
     for partition in partitions:
         try:
-            _read(metadata, data, partition)
+            _read(metadata, table, partition)
         except (CorruptFile, FileNotFoundError) as error:
-            said[partition] = _said(error)
-    if COLUMN_STATS in said and PARTITION_STATS in partitions:
-        said.setdefault(PARTITION_STATS, "goes with the statistics of columns")
-    return said
+            damage[partition] = _reason(error)
+    for partition in partitions:
+        if (needed := kind_of(partition).dropped_with) in damage:
+            damage.setdefault(partition, f"goes with {needed}")
+    return damage
 
 
-def _said(error: CorruptFile | FileNotFoundError) -> str:
+def _reason(error: CorruptFile | FileNotFoundError) -> str:
     return error.message if isinstance(error, CorruptFile) else f"{error} is gone"
 
 
-def _read(metadata: MetadataTable, data: ExpectedRecords, partition: str) -> None:
+def _read(metadata: MetadataTable, table: StoredTable, partition: str) -> None:
     for file_slice in metadata.slices.file_slices(partition):
         whole_slice(metadata.slices, file_slice)
-    if is_expression_index(partition):
-        expressions = ExpectedExpressions(data)
-        if partition in expressions.indexes:
-            expressions.compared(metadata, partition)
-    elif partition == RECORD_INDEX or not is_key_index(partition) or partition in data.indexes.secondary:
-        stored_records(metadata, data, partition)
+    upkeep = find_upkeep(partition)
+    if upkeep is not None and upkeep.is_comparable(partition, table):
+        upkeep.found(partition, metadata, table)
 
 
-def _check_rows(data: ExpectedRecords, partitions: Sequence[str]) -> None:
-    if any(file_slice.log_files for file_slice in data.snapshot.file_slices()):
+def _check_rows(table: StoredTable, partitions: Sequence[str]) -> None:
+    if any(file_slice.log_files for file_slice in table.snapshot.file_slices()):
         raise UnsupportedFeature(
             f"{', '.join(partitions)} of the metadata table cannot be built from a table with log files",
             hint=f"Let Hudi drop and build it again; {WITHOUT}.",
             context={"feature": "merge-on-read with log files", "partitions": list(partitions)},
         )
     for partition in partitions:  # before anything is dropped
-        if not is_expression_index(partition):
-            data.of(partition)
-
-
-def _name(partition: str, definition: IndexDefinition | None) -> IndexName:
-    if partition == RECORD_INDEX:
-        return IndexName(partition, partitioned=is_partitioned(definition))
-    if definition is not None and is_key_index(partition):
-        return IndexName(partition, column=indexed_field(definition))
-    if definition is not None and is_expression_index(partition):
-        return IndexName(partition, expression=definition)
-    return IndexName(partition)
+        upkeep = find_upkeep(partition)
+        if upkeep is not None and upkeep.is_comparable(partition, table):
+            upkeep.expected(partition, table)
 
 
 def _stats_columns(definitions: Mapping[str, IndexDefinition]) -> tuple[str, ...]:
@@ -124,7 +105,7 @@ def _stats_columns(definitions: Mapping[str, IndexDefinition]) -> tuple[str, ...
 
 def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
     """As many file groups as a global index has, going by the names of its files."""
-    if not is_key_index(name.partition) or name.partitioned:
+    if not kind_of(name.partition).grows or name.partitioned:
         return None
     own = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline)
     files = (parse_files(name.partition, file, 0) for file in own.storage.list_names(name.partition))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.kinds.index_names import key_index_of
-from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
+from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.storage.base import Storage
 from lakebed.timeline.locks.lock import default_lock
@@ -35,9 +35,10 @@ def reshard_index(
         partition = key_index_of(config, name)
         _check_numbers(partition, file_groups)
         writer = MetadataWriter(storage, config, load_timeline(storage, config))
-        if isinstance(file_groups, int) and partition == RECORD_INDEX:
+        kind = kind_of(partition)
+        if isinstance(file_groups, int) and kind.by_data_partition:
             slices = writer.view().slices.file_slices(partition)
-            paths = sorted({path for s in slices if (path := data_partition_of(s.file_id)) is not None})
+            paths = sorted({path for s in slices if (path := kind.data_partition_of(s.file_id)) is not None})
             if paths:
                 file_groups = dict.fromkeys(paths, file_groups)
         return writer.reshard(partition, file_groups)

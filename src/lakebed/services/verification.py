@@ -11,17 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.index.registry import recorded_index
-from lakebed.metadata.layout import PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX, is_expression_index
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
-from lakebed.upkeep.expected_expressions import ExpectedExpressions
-from lakebed.upkeep.expected_records import FACTS, ExpectedRecords, joined, stored_records
-from lakebed.upkeep.key_records import repeated_keys
+from lakebed.upkeep.comparison import DIFFERENCES, SCHEMA, joined
+from lakebed.upkeep.kind import KindUpkeep, StoredTable
+from lakebed.upkeep.record_index import repeated_keys
+from lakebed.upkeep.registry import find_upkeep
 
-DIFFERENCES = pa.schema(
-    [(name, pa.string()) for name in ("index", "problem", "what", "expected", "found", "key", "entry")]
-)
 RECORD_KEYS = "record keys"
 _SHOWN = 20
 Int64s = npt.NDArray[np.int64]
@@ -55,8 +52,8 @@ class Verification:
             return "\n".join([*lines, "no difference"])
         lines.append(f"{self.differences.num_rows} difference(s)")
         for row in self.differences.slice(0, _SHOWN).to_pylist():
-            said = f"expected {row['expected']!r}, found {row['found']!r}" if row["problem"] == "wrong" else ""
-            lines.append(f"{row['index']}: {row['problem']} {row['what']} {said}".rstrip())
+            detail = f"expected {row['expected']!r}, found {row['found']!r}" if row["problem"] == "wrong" else ""
+            lines.append(f"{row['index']}: {row['problem']} {row['what']} {detail}".rstrip())
         return "\n".join(lines)
 
 
@@ -86,31 +83,30 @@ def _repeated_keys(snapshot: Snapshot) -> pa.Table:
     recorded = recorded_index(config.index_settings)
     twice = repeated_keys(files, everywhere=recorded is not None and recorded.is_global)
     paths = pc.binary_join_element_wise("key ", twice["key"], " in ", twice["partition"], "")
-    rows = pa.Table.from_arrays([twice["key"], twice["partition"], paths, twice["files"]], schema=FACTS)
+    rows = pa.Table.from_arrays([twice["key"], twice["partition"], paths, twice["files"]], schema=SCHEMA)
     return _rows(RECORD_KEYS, "repeated", rows, None, rows["text"])
 
 
 def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
     """The same for some partitions and a snapshot that is there already."""
-    data = ExpectedRecords(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
-    expressions = ExpectedExpressions(data)
-    unknown: tuple[str, ...] = ()
-    if any(file_slice.log_files for file_slice in data.snapshot.file_slices()):
-        unknown += (PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX)  # rows in log files are not looked at
-    kept = [p for p in partitions if (p in expressions.indexes if is_expression_index(p) else data.knows(p))]
-    known = tuple(p for p in kept if not p.startswith(unknown))
+    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
+    known: dict[str, KindUpkeep] = {}
+    for partition in partitions:
+        upkeep = find_upkeep(partition)
+        readable = upkeep is not None and not (has_logs and upkeep.needs_log_rows)
+        if upkeep is not None and readable and upkeep.is_comparable(partition, table):
+            known[partition] = upkeep
 
-    def both(partition: str) -> tuple[pa.Table, pa.Table]:
-        if is_expression_index(partition):
-            return expressions.compared(metadata, partition)
-        expected, found = data.of(partition), stored_records(metadata, data, partition)
-        for right in data.right_as_well(partition):
+    def both(partition: str, upkeep: KindUpkeep) -> tuple[pa.Table, pa.Table]:
+        expected, found = upkeep.compared(partition, metadata, table)
+        for right in upkeep.right_as_well(partition, table):
             expected, found = _without_right(expected, found, right)
         return expected, found
 
-    found = [compare(p, *both(p)) for p in known]
+    found = [compare(partition, *both(partition, upkeep)) for partition, upkeep in known.items()]
     differences = pa.concat_tables([DIFFERENCES.empty_table(), *found])
-    return Verification(differences, known, tuple(p for p in partitions if p not in known))
+    return Verification(differences, tuple(known), tuple(p for p in partitions if p not in known))
 
 
 def compare(partition: str, expected: pa.Table, found: pa.Table) -> pa.Table:
@@ -145,9 +141,9 @@ def _without_right(expected: pa.Table, found: pa.Table, right: pa.Table) -> tupl
     return expected.filter(pc.invert(same)), found.filter(pc.invert(settled))
 
 
-def _texts(table: pa.Table, codes: Int64s, asked: Int64s) -> pa.Array:
-    """The table's text for each code that is asked for; null where it has none."""
-    at = _positions(asked, codes)
+def _texts(table: pa.Table, codes: Int64s, requested: Int64s) -> pa.Array:
+    """The table's text for each requested code; null where it has none."""
+    at = _positions(requested, codes)
     return table["text"].combine_chunks().take(pa.array(at, mask=at < 0))
 
 
@@ -160,7 +156,7 @@ def _rows(partition: str, problem: str, rows: pa.Table, expected: object, found:
 
 def _numbered(*tables: pa.Table) -> list[Int64s]:
     """A number for every (key, entry), the same in all tables."""
-    all_rows = joined([table.select(FACTS.names) for table in tables])
+    all_rows = joined([table.select(SCHEMA.names) for table in tables])
     keys, entries = (all_rows[name].combine_chunks().dictionary_encode() for name in ("key", "entry"))
     codes = keys.indices.to_numpy().astype(np.int64) * max(1, len(entries.dictionary)) + entries.indices.to_numpy()
     return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])

@@ -153,6 +153,10 @@ def _stat(partition: str, record: Mapping[str, Any]) -> WriteStat:
         prev_base_file=get("prevBaseFile"),
         create_millis=runtime.get("totalCreateTime") or 0,
         upsert_millis=runtime.get("totalUpsertTime") or 0,
+        base_file=get("baseFile"),
+        log_files=None if (names := get("logFiles")) is None else tuple(names),
+        log_version=get("logVersion"),
+        log_offset=get("logOffset"),
     )
 
 
@@ -169,7 +173,7 @@ def _stat_records(stats: Sequence[WriteStat], raw: Sequence[dict[str, Any]]) -> 
         elif _stat(stat.partition, old) == stat:
             records.append(old)
         else:
-            records.append({**old, **_facts(stat)})
+            records.append({**old, **_written(stat)})
     return records
 
 
@@ -180,10 +184,12 @@ def stat_record(stat: WriteStat, **more: object) -> dict[str, Any]:
     >>> stat_record(stat, logVersion=1)["logVersion"]
     1
     """
-    return {**_EMPTY_STAT, **_facts(stat), **more}
+    return {**_EMPTY_STAT, **_written(stat), **more}
 
 
-def _facts(stat: WriteStat) -> dict[str, Any]:
+def _written(stat: WriteStat) -> dict[str, Any]:
+    names = None if stat.log_files is None else list(stat.log_files)
+    of_log = zip(_LOG_FIELDS, (stat.log_version, stat.log_offset, stat.base_file, names), strict=True)
     return {
         "fileId": stat.file_id,
         "path": stat.path,
@@ -201,6 +207,7 @@ def _facts(stat: WriteStat) -> dict[str, Any]:
             "totalUpsertTime": stat.upsert_millis,
             "totalCreateTime": stat.create_millis,
         },
+        **{name: value for name, value in of_log if value is not None},
     }
 
 

@@ -1,46 +1,45 @@
-"""The record keys that a write's files gained and lost: told by the tasks, inline or in side files below the markers.
+"""The record keys that the file groups of a write gained and lost: reported by its tasks, inline or in side files below
+the markers.
 
-Where a task did not tell (the index is younger than the write), old and new file are read and compared.
+Where a task did not report them (the index is younger than the write), the slice and the one before are compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.format.base_file import read_base_file
 from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, changes_schema, from_bytes
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
-from lakebed.model import RECORD_KEY, BaseFile, path_in
+from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.markers import marker_folder
+from lakebed.upkeep.stored_rows import stored_rows
 from lakebed.upkeep.write_status import WriteStatus
 
 # Changes up to this size travel with the status through the driver, larger ones in a file.
 INLINE_BYTES = 16 << 10
-T = TypeVar("T")
-R = TypeVar("R")
 
 
-def tell_changes(storage: Storage, instant: str, path: str, changes: KeyChanges) -> dict[str, Any]:
+def report_changes(storage: Storage, instant: str, path: str, changes: KeyChanges) -> dict[str, Any]:
     """The part of a status that says which keys a file gained and lost. Many are put into a side file in the folder of
     the instant's markers, with which it goes."""
     table = changes.table()
     if not table.num_rows:
         return {"changes": b""}
-    told: dict[str, Any] = {"changed_keys": table.num_rows}
+    reported: dict[str, Any] = {"changed_keys": table.num_rows}
     if table.nbytes <= INLINE_BYTES:
-        return told | {"changes": as_bytes(table)}
+        return reported | {"changes": as_bytes(table)}
     side_file = f"{marker_folder(instant)}/{path}.keys"
     storage.write(side_file, as_bytes(table, compressed=True))
-    return told | {"changes_file": side_file}
+    return reported | {"changes_file": side_file}
 
 
-def was_told(status: WriteStatus) -> bool:
+def is_reported(status: WriteStatus) -> bool:
     """Whether the task that wrote the file said which keys it gained and lost."""
     return status.changes is not None or status.changes_file is not None
 
@@ -55,7 +54,7 @@ def group_changes(storage: Storage, statuses: Sequence[WriteStatus], fields: Seq
     """The key changes of each file that was written."""
 
     def read(status: WriteStatus) -> GroupChanges:
-        if was_told(status):
+        if is_reported(status):
             changes = changes_in(storage, status.changes, status.changes_file, fields)
             if set(changes_schema(fields).names) <= set(changes.column_names):
                 return GroupChanges(status.partition, status.file_id, changes)
@@ -65,16 +64,14 @@ def group_changes(storage: Storage, statuses: Sequence[WriteStatus], fields: Seq
 
 
 def compared(storage: Storage, status: WriteStatus, fields: Sequence[str]) -> pa.Table:
-    """The key changes of a file, from the keys (and indexed fields) of it and of the one before it."""
-    assert status.path is not None
-    folder = status.path.rpartition("/")[0]
+    """The key changes of a file group, from the keys (and indexed fields) of its slice and of the one before it."""
     changes = KeyChanges(tuple(fields))
-    after = stored_keys(storage, status.path, changes.columns)
-    if not status.prev_base_file:
+    earlier, written = status.slices()
+    after = stored_rows(storage, written, changes.columns)
+    if earlier is None:
         changes.added(after)
         return changes.table()
-    path = path_in(folder, status.prev_base_file)
-    before = stored_keys(storage, path, changes.columns)
+    before = stored_rows(storage, earlier, changes.columns)
     at = pc.index_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))
     changes.removed(before.filter(at.is_null()))
     changes.added(after.filter(pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))))
@@ -82,20 +79,12 @@ def compared(storage: Storage, status: WriteStatus, fields: Sequence[str]) -> pa
     return changes.table()
 
 
-def removed_changes(storage: Storage, files: Collection[BaseFile], fields: Sequence[str] = ()) -> list[GroupChanges]:
+def removed_changes(storage: Storage, slices: Collection[FileSlice], fields: Sequence[str] = ()) -> list[GroupChanges]:
     """The key changes of file groups that are replaced: all their keys go."""
 
-    def read(file: BaseFile) -> GroupChanges:
+    def read(file_slice: FileSlice) -> GroupChanges:
         changes = KeyChanges(tuple(fields))
-        changes.removed(stored_keys(storage, file.path, changes.columns, file.size))
-        return GroupChanges(file.partition, file.file_id, changes.table())
+        changes.removed(stored_rows(storage, file_slice, changes.columns))
+        return GroupChanges(file_slice.partition, file_slice.file_id, changes.table())
 
-    return parallel_map(read, list(files))
-
-
-def stored_keys(storage: Storage, path: str, columns: Sequence[str], size: int | None = None) -> pa.RecordBatch:
-    """Some columns of a base file as one batch; one that it does not have is left out."""
-    batches = list(read_base_file(storage, path, size, columns))
-    if not batches:
-        return pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=[RECORD_KEY])
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return parallel_map(read, list(slices))

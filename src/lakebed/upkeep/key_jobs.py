@@ -1,6 +1,7 @@
-"""Many key changes of one action: tasks read what the writers told, a shuffle by file group, tasks write the log files.
+"""Many key changes of one action: tasks read what the writers reported, a shuffle by file group, tasks write the log
+files.
 
-The same as `KeyRecords` does in one process for few.
+The same as `of_action` of their kinds does in one process for few.
 """
 
 from __future__ import annotations
@@ -12,44 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Engine, Rows, Task
-from lakebed.engine.groups import GROUP
-from lakebed.metadata.keys import file_group, secondary_file_groups, secondary_keys
-from lakebed.metadata.kinds.key_indexes import KeyIndexes, indexed_field
-from lakebed.metadata.kinds.record_index_updates import GroupChanges, encoded_places, latest_places, places_of
-from lakebed.metadata.kinds.secondary_updates import entries, pairs_of
-from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, write_log
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile
+from lakebed.model import FileSlice
 from lakebed.storage.base import Storage
 from lakebed.upkeep.changed_keys import group_changes, removed_changes
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table
+from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
+from lakebed.upkeep.registry import key_upkeep_of
+from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
 
 # Changed keys of an action from which on jobs make their records: this process makes a million in 1.5 s.
 LARGE_KEYS = 2_000_000
-# What is told of a file group: a status, or a base file that is replaced.
-_TOLD = pa.schema([*STATUS_SCHEMA, ("replaced", pa.bool_()), (PARTITION_PATH, pa.string()), (GROUP, pa.int32())])
-_OLD_PARTITION = "old_partition"
-_PLACES = pa.schema(
-    [
-        ("key", pa.string()),
-        (_OLD_PARTITION, pa.string()),
-        (FILE_ID, pa.string()),
-        ("came", pa.bool_()),
-        (PARTITION_PATH, pa.string()),
-        (GROUP, pa.int32()),
-    ]
-)
-_PAIRS = pa.schema(
-    [
-        ("value", pa.string()),
-        ("record_key", pa.string()),
-        ("came", pa.bool_()),
-        (PARTITION_PATH, pa.string()),
-        (GROUP, pa.int32()),
-    ]
-)
+# What is known of a file group: its status, or its slice where it is replaced.
+_REPORTED = pa.schema([*STATUS_SCHEMA, ("replaced", pa.bool_()), *GROUPED])
 _LOGS = pa.schema(
     [
         ("file_id", pa.string()),
@@ -77,34 +56,35 @@ class KeyJobs:
     indexes: KeyIndexes
 
     def run(
-        self, writer: MetadataWriter, statuses: Sequence[WriteStatus], replaced: Sequence[BaseFile]
+        self, writer: MetadataWriter, statuses: Sequence[WriteStatus], replaced: Sequence[FileSlice]
     ) -> list[WrittenLog]:
         """Begin the delta commit and write the log files of all file groups that get records.
 
-        None where a partitioned record index has no file groups yet for some of the partition paths.
+        None where an index by partition path has no file groups yet for some of the partition paths.
         """
-        indexes = [*([RECORD_INDEX] if self.indexes.record_index else []), *self.indexes.secondary]
-        if self.indexes.partitioned:
-            known = {data_partition_of(group.file_id) for group in writer.file_groups(RECORD_INDEX)}
-            if not {s.partition for s in statuses if s.path is not None} <= known:
+        paths = {s.partition for s in statuses if s.path is not None}
+        by_path = [p for p in self.indexes.partitions if self.indexes.partitioned and kind_of(p).by_data_partition]
+        for partition in by_path:
+            data_partition_of = kind_of(partition).data_partition_of
+            if not paths <= {data_partition_of(group.file_id) for group in writer.file_groups(partition)}:
                 return []
-        groups = writer.begin(self.instant, indexes)
-        told = self._told(statuses, replaced)
-        return [log for partition, its in groups.items() for log in self._written(partition, tuple(its), told)]
+        groups = writer.begin(self.instant, self.indexes.partitions)
+        reported = self._reported(statuses, replaced)
+        return [log for partition, its in groups.items() for log in self._written(partition, tuple(its), reported)]
 
-    def _told(self, statuses: Sequence[WriteStatus], replaced: Sequence[BaseFile]) -> pa.Table:
-        gone = [WriteStatus(f.partition, f.file_id, path=f.path, file_size=f.size) for f in replaced]
-        listed = [*gone, *(s for s in statuses if s.path is not None)]
+    def _reported(self, statuses: Sequence[WriteStatus], replaced: Sequence[FileSlice]) -> pa.Table:
+        removed = [of_slice(file_slice) for file_slice in replaced]
+        listed = [*removed, *(s for s in statuses if s.path is not None)]
         columns = [pa.array([getattr(s, f.name) for s in listed], f.type) for f in STATUS_SCHEMA]
-        columns.append(pa.array([i < len(gone) for i in range(len(listed))]))
+        columns.append(pa.array([i < len(removed) for i in range(len(listed))]))
         columns.append(pa.repeat(pa.scalar(""), len(listed)))
-        return pa.Table.from_arrays([*columns, pa.array(range(len(listed)), pa.int32())], schema=_TOLD)
+        return pa.Table.from_arrays([*columns, pa.array(range(len(listed)), pa.int32())], schema=_REPORTED)
 
-    def _written(self, partition: str, groups: tuple[FileGroup, ...], told: pa.Table) -> list[WrittenLog]:
-        read = ChangeReader(self.storage, self.indexes, partition, groups)
-        schema = _PLACES if partition == RECORD_INDEX else _PAIRS
-        changes = self._by_group(self.engine.from_arrow(told), read, schema, told.num_rows)
-        write = LogWriter(self.storage, self.instant, partition, groups)
+    def _written(self, partition: str, groups: tuple[FileGroup, ...], reported: pa.Table) -> list[WrittenLog]:
+        upkeep = key_upkeep_of(partition)
+        read = ChangeReader(self.storage, self.indexes, partition, groups, upkeep)
+        changes = self._by_group(self.engine.from_arrow(reported), read, upkeep.changes_schema, reported.num_rows)
+        write = LogWriter(self.storage, self.instant, groups, upkeep)
         done = self.engine.collect(self._by_group(changes, write, _LOGS, len(groups)))
         known = {group.file_id: group for group in groups}
         return [
@@ -124,40 +104,20 @@ class ChangeReader:
     indexes: KeyIndexes
     partition: str
     groups: tuple[FileGroup, ...]
+    upkeep: KeyIndexUpkeep
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
-        storage = self.storage
         for batch in batches:
             table = pa.Table.from_batches([batch])
-            gone, written = (table.filter(m) for m in (table["replaced"], pc.invert(table["replaced"])))
-            files = [
-                BaseFile(s.partition, s.file_id, "", "", (s.path or "").rpartition("/")[2], s.file_size)
-                for s in from_table(gone)
-            ]
-            changes = removed_changes(storage, files, self.indexes.fields) if files else []
-            changes += group_changes(storage, list(from_table(written)), self.indexes.fields)
+            removed, written = (table.filter(m) for m in (table["replaced"], pc.invert(table["replaced"])))
+            slices = [status.slices()[1] for status in from_table(removed)]
+            changes = removed_changes(self.storage, slices, self.indexes.fields) if slices else []
+            changes += group_changes(self.storage, list(from_table(written)), self.indexes.fields)
             for part in changes:
-                yield from (self._places(part) if self.partition == RECORD_INDEX else self._pairs(part)).to_batches()
-
-    def _places(self, part: GroupChanges) -> pa.Table:
-        keys, came = places_of(part.changes)
-        path = part.partition if self.indexes.partitioned else ""
-        mine = [g for g in self.groups if (data_partition_of(g.file_id) or "") == path]
-        first = self.groups.index(mine[0])
-        n = len(keys)
-        texts = [pa.repeat(pa.scalar(text), n) for text in (part.partition, part.file_id)]
-        shards = pa.array(file_group(keys, len(mine)) + first, pa.int32())
-        return pa.Table.from_arrays([keys, *texts, came, pa.repeat(pa.scalar(""), n), shards], schema=_PLACES)
-
-    def _pairs(self, part: GroupChanges) -> pa.Table:
-        definition = self.indexes.secondary[self.partition]
-        pairs = pairs_of(part.changes, indexed_field(definition), definition.version)
-        keys = secondary_keys(pairs["value"], pairs["record_key"])
-        shards = secondary_file_groups(keys, len(self.groups), version=definition.version)
-        path = pa.repeat(pa.scalar(""), len(keys))
-        return pa.Table.from_arrays([*pairs.columns, path, pa.array(shards, pa.int32())], schema=_PAIRS)
+                rows = self.upkeep.grouped_changes(self.partition, part, self.indexes, self.groups)
+                yield from rows.to_batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,30 +126,21 @@ class LogWriter:
 
     storage: Storage
     instant: str
-    partition: str
     groups: tuple[FileGroup, ...]
+    upkeep: KeyIndexUpkeep
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
-        storage = self.storage
-        rows = pa.Table.from_batches(list(batches))
-        came, went = rows.filter(rows["came"]), rows.filter(pc.invert(rows["came"]))
         group = self.groups[number]
-        form = form_of_version(group.version)
-        if self.partition == RECORD_INDEX:
-            names = ["key", "partition", "file_id"]
-            places = came.select(["key", _OLD_PARTITION, FILE_ID]).rename_columns(names)
-            places = places.append_column("instant", pa.repeat(pa.scalar(self.instant), places.num_rows))
-            keys, values = encoded_places(latest_places(places, partitioned=False), form)
-            gone = pc.unique(went["key"])
-        else:
-            keys, values = entries(came.select(["value", "record_key"]), form)
-            gone = pc.unique(secondary_keys(went["value"], went["record_key"]))
-        gone = gone.filter(pc.invert(pc.is_in(gone, value_set=keys)))
-        if not len(keys) and not len(gone):
+        rows = pa.Table.from_batches(list(batches))
+        records = self.upkeep.group_records(rows, self.instant, form_of_version(group.version))
+        deleted = records.deleted.filter(pc.invert(pc.is_in(records.deleted, value_set=records.keys)))
+        if not len(records.keys) and not len(deleted):
             return
-        log = write_log(storage, group, self.instant, keys, values, gone, token=task.write_token)
+        log = write_log(
+            self.storage, group, self.instant, records.keys, records.values, deleted, token=task.write_token
+        )
         row = [group.file_id, log.name, log.size, log.writes, log.deletes, log.millis]
         columns = [pa.array([value], field.type) for value, field in zip(row, _LOGS, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=_LOGS)

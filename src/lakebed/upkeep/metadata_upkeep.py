@@ -1,4 +1,4 @@
-"""The metadata table in a write: made at the first one, told of every action before that completes, kept in shape.
+"""The metadata table in a write: made at the first one, written with every action before that completes, kept in shape.
 
 Everything here runs under the table lock, on settings that were read under it.
 """
@@ -13,20 +13,10 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.metadata.kinds.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
-from lakebed.metadata.kinds.expression_indexes import reason_not_kept
 from lakebed.metadata.kinds.index_names import IndexName, remembered_indexes
-from lakebed.metadata.kinds.key_indexes import KeyIndexes, is_key_index
-from lakebed.metadata.layout import (
-    BLOOM_FILTERS,
-    COLUMN_STATS,
-    FILES,
-    PARTITION_STATS,
-    RECORD_INDEX,
-    GroupSizing,
-    is_expression_index,
-    is_known,
-    partition_order,
-)
+from lakebed.metadata.kinds.registry import in_build_order, in_write_order, kind_of
+from lakebed.metadata.layout import GroupSizing
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.metadata.store.group_files import WrittenLog
@@ -38,11 +28,10 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.properties_file import update_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
-from lakebed.upkeep.action_records import ActionRecords
-from lakebed.upkeep.expression_records import ExpressionRecords
-from lakebed.upkeep.initial_records import InitialRecords
+from lakebed.upkeep.action_keys import ActionKeys
 from lakebed.upkeep.key_jobs import KeyJobs, is_large
-from lakebed.upkeep.key_records import KeyRecords, key_index_groups
+from lakebed.upkeep.kind import FirstBuild, StoredTable, TableAction
+from lakebed.upkeep.registry import every_upkeep, find_upkeep, upkeep_of
 from lakebed.upkeep.write_status import WriteStatus
 
 _log = logging.getLogger("lakebed")
@@ -72,30 +61,29 @@ class MetadataUpkeep:
         config = self._without_unknown()
         ready = replace(self, config=config)
         missing = ready._missing()
-        writer = ready._build(missing, ready.asked()) if missing else ready.writer
+        writer = ready._build(missing, ready.requested()) if missing else ready.writer
         if config.metadata_partitions:
             writer.take_off_strays()
             writer.run_services()
         snapshot = Snapshot(self.storage, writer.config, self.timeline)
         return snapshot.seeing(writer.view()) if writer.config.metadata_partitions else snapshot
 
-    def tell(self, instant: str, commit: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
-        """Say what this action does, in a delta commit that becomes visible when the action completes."""
+    def record_action(self, instant: str, commit: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
+        """Write what this action changes, in a delta commit that becomes visible when the action completes."""
         writer = self.writer
         if not writer.partitions:
             return
         snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
-        action = ActionRecords(snapshot, self.settings, instant, commit, statuses, writer.partitions)
-        said = action.records()
-        said |= self._expressions(snapshot, writer.partitions).of_action(instant, commit)
-        keys = KeyRecords(snapshot, KeyIndexes.of(self.storage, self.config).of_partitions(writer.partitions))
-        written: list[WrittenLog] = []
-        if keys.indexes and self.engine is not None and is_large(statuses, self.engine):
-            jobs = KeyJobs(self.engine, self.storage, instant, keys.indexes)
-            written = jobs.run(writer, statuses, keys.replaced_files(commit))
-        if not written:
-            said |= keys.of_action(instant, commit, statuses)
-        wrong = overruled(writer.view().slices, instant, said, form_of_version(self.config.version))
+        action = TableAction(snapshot, self.settings, instant, commit, statuses, writer.partitions)
+        written = self._by_jobs(writer, action)
+        partitions = {log.group.partition for log in written}
+        records: dict[str, Records] = {}
+        for partition in in_write_order(p for p in writer.partitions if p not in partitions):
+            upkeep = find_upkeep(partition)
+            found = upkeep.of_action(partition, action) if upkeep is not None else None
+            if found is not None:
+                records[partition] = found
+        wrong = overruled(writer.view().slices, instant, records, form_of_version(self.config.version))
         if wrong is not None:
             raise CommitConflict(
                 f"what instant {instant} changes would not be found by {wrong}: instants that were requested after it"
@@ -103,30 +91,33 @@ class MetadataUpkeep:
                 hint="Run the write again: it then comes last.",
                 context={"instant": instant, "metadata_partition": wrong},
             )
-        writer.apply(instant, said, written)
+        writer.apply(instant, records, written)
+
+    def _by_jobs(self, writer: MetadataWriter, action: TableAction) -> list[WrittenLog]:
+        """The log files of indexes of record keys where an action changed many keys; else none."""
+        if self.engine is None or not is_large(action.statuses, self.engine):
+            return []
+        keys = action.shared(ActionKeys)
+        if not keys.indexes:
+            return []
+        return KeyJobs(self.engine, self.storage, action.instant, keys.indexes).run(
+            writer, action.statuses, keys.replaced
+        )
 
     # what it consists of
 
-    def _expressions(self, snapshot: Snapshot, partitions: Sequence[str]) -> ExpressionRecords:
-        if not any(map(is_expression_index, partitions)):
-            return ExpressionRecords(snapshot, {})
-        return ExpressionRecords.of_partitions(snapshot, load_definitions(self.storage, self.config), partitions)
-
     def _cannot_keep(self) -> list[str]:
-        """Partitions that lakebed does not know, and expression indexes that it does not compute."""
-        partitions = self.writer.partitions
-        unknown = [p for p in partitions if not is_known(p)]
-        by_expression = [p for p in partitions if is_expression_index(p)]
-        if not by_expression:
-            return unknown
-        definitions = load_definitions(self.storage, self.config)
-        schema = Snapshot(self.storage, self.config, self.timeline, use_metadata=False).schema
-        for name in by_expression:
-            reason = reason_not_kept(definitions.get(name), schema, self.config.version)
+        """Partitions that lakebed does not know, and those of a kind that it knows but cannot compute."""
+        table = StoredTable(Snapshot(self.storage, self.config, self.timeline, use_metadata=False))
+        refused: list[str] = []
+        for partition in self.writer.partitions:
+            upkeep = find_upkeep(partition)
+            reason = upkeep.reason_not_kept(partition, table) if upkeep is not None else None
             if reason is not None:
-                _log.warning("%s of the metadata table cannot be kept up to date: %s", name, reason)
-                unknown.append(name)
-        return unknown
+                _log.warning("%s of the metadata table cannot be kept up to date: %s", partition, reason)
+            if upkeep is None or reason is not None:
+                refused.append(partition)
+        return refused
 
     def _without_unknown(self) -> TableConfig:
         unknown = self._cannot_keep()
@@ -155,48 +146,36 @@ class MetadataUpkeep:
     def _missing(self) -> list[str]:
         """The partitions to build now: at the table's first write those that every table gets, and what was asked."""
         have = set(self.writer.partitions)
-        wanted = self.settings.metadata
-        if wanted is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
-            wanted = False
-        asked = self.asked()
-        if wanted is False or (not have and wanted is None and self.timeline.commits and not asked):
+        enabled = self.settings.metadata
+        if enabled is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
+            enabled = False
+        requested = self.requested()
+        if enabled is False or (not have and enabled is None and self.timeline.commits and not requested):
             return []
         missing = [] if have else self._every()
-        missing += [p for p in asked if p not in (*have, *missing)]
+        missing += [p for p in requested if p not in (*have, *missing)]
         if missing and self.config.version == 6 and self.timeline.pending:
             return []  # as real Hudi: the instant it is built at must not be behind a pending one
-        return partition_order(missing)
+        return in_build_order(missing)
 
-    def asked(self) -> dict[str, IndexName]:
+    def requested(self) -> dict[str, IndexName]:
         """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
-        config = self.config
-        said = self.settings
-        names = [*remembered_indexes(config.properties), *map(IndexName.parse, said.metadata_indexes)]
-        names += [IndexName(BLOOM_FILTERS)] if said.bloom_filters_index else []
-        names += [IndexName(partition) for partition in self._statistics()] if said.column_stats else []
-        if said.record_index or said.partitioned_record_index:
-            names.append(IndexName(RECORD_INDEX, partitioned=said.partitioned_record_index))
-        index = config.index_settings
-        if index.get("type") == "record":
-            names.append(IndexName(RECORD_INDEX, partitioned=index.get("partitioned", "").lower() == "true"))
+        config, settings = self.config, self.settings
+        names = [*remembered_indexes(config.properties), *map(IndexName.parse, settings.metadata_indexes)]
+        names += [name for one in every_upkeep() if (name := one.requested(settings, config)) is not None]
         found = {name.partition: name for name in names}
         stored = config.populate_meta_fields
-        return {name: one for name, one in found.items() if stored or not is_key_index(name)}
+        return {name: one for name, one in found.items() if stored or not kind_of(name).grows}
 
     def _every(self) -> list[str]:
         """What every metadata table has."""
-        wanted = self.settings.column_stats
-        return [FILES, *(self._statistics() if wanted or (wanted is None and self.config.version >= 9) else [])]
-
-    def _statistics(self) -> list[str]:
-        of_paths = self.config.version >= 8 and self.config.partition_fields
-        return [COLUMN_STATS, *([PARTITION_STATS] if of_paths else [])]
+        return [one.kind.name for one in every_upkeep() if one.is_in_every_table(self.settings, self.config)]
 
     def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> MetadataWriter:
         """Build indexes on a table that may have rows, and the metadata table where there is none."""
         chosen = {name.partition: name for name in names}
         every = [] if self.writer.partitions else self._every()
-        return self._build(partition_order(list({*every, *chosen})), chosen, sizing)
+        return self._build(in_build_order({*every, *chosen}), chosen, sizing)
 
     def _build(
         self, partitions: Sequence[str], names: Mapping[str, IndexName], sizing: GroupSizing | None = None
@@ -204,17 +183,12 @@ class MetadataUpkeep:
         writer = self.writer
         writer.create()
         files = Snapshot(self.storage, self.config, self.timeline, use_metadata=False)
-        build = InitialRecords(files, self.settings, self.engine)
+        build = FirstBuild(files, self.settings, self.engine)
         kept = kept_as(self.settings)
         for partition in partitions:
             name = names.get(partition) or IndexName(partition)
-            if is_key_index(partition):
-                usual = kept.partitioned_sizing if name.partitioned else kept.sizing
-                groups, definition = key_index_groups(build.snapshot, name, sizing or usual)
-            elif name.expression is not None:
-                groups, definition = build.expression_groups(name.expression)
-            else:
-                groups, definition = build.groups(partition)
+            usual = kept.partitioned_sizing if name.partitioned else kept.sizing
+            groups, definition = upkeep_of(partition).initial(name, build, sizing or usual)
             writer.initialise(partition, groups, definition)
         return writer
 

@@ -7,8 +7,7 @@ import pyarrow.compute as pc
 
 from lakebed.format.log_file import BlockType
 from lakebed.metadata.kinds.index_names import key_index_of
-from lakebed.metadata.kinds.key_indexes import is_key_index
-from lakebed.metadata.layout import RECORD_INDEX, data_partition_of
+from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.store.shard_growth import slice_bytes
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
@@ -35,17 +34,17 @@ def shards(snapshot: Snapshot, name: str | None = None) -> pa.Table:
     """
     metadata = snapshot.metadata
     if name is not None:
-        wanted = [key_index_of(snapshot.config, name)]
+        partitions = [key_index_of(snapshot.config, name)]
     else:
-        wanted = sorted(p for p in snapshot.config.metadata_partitions if is_key_index(p))
-    if metadata is None or not wanted:
+        partitions = sorted(p for p in snapshot.config.metadata_partitions if kind_of(p).grows)
+    if metadata is None or not partitions:
         return SHARDS.empty_table()
     view = metadata.slices
-    slices = [file_slice for partition in wanted for file_slice in view.file_slices(partition)]
+    slices = [file_slice for partition in partitions for file_slice in view.file_slices(partition)]
     entries = parallel_map(lambda file_slice: _entries(view, file_slice), slices)
     columns = [
         [s.partition for s in slices],
-        [data_partition_of(s.file_id) if s.partition == RECORD_INDEX else None for s in slices],
+        [kind_of(s.partition).data_partition_of(s.file_id) for s in slices],
         [s.file_id for s in slices],
         entries,
         [slice_bytes(s) for s in slices],
@@ -57,9 +56,9 @@ def shards(snapshot: Snapshot, name: str | None = None) -> pa.Table:
 def summed_up(shards: pa.Table) -> pa.Table:
     """For each index (and partition path) its number of shards, the least, mean and largest of their entries and bytes,
     and `skew`: the largest number of entries over the mean, 1.0 for an even index (and an empty one)."""
-    told = [(column, how) for column in ("entries", "bytes") for how in ("min", "mean", "max")]
+    sums = [(column, how) for column in ("entries", "bytes") for how in ("min", "mean", "max")]
     by = ["index", "partition_path"]
-    grouped = shards.group_by(by, use_threads=False).aggregate([("file_id", "count"), *told])
+    grouped = shards.group_by(by, use_threads=False).aggregate([("file_id", "count"), *sums])
     grouped = grouped.sort_by([(name, "ascending") for name in by])
     means = grouped["entries_mean"].cast(pa.float64())
     even = pc.equal(means, 0.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakebed.errors import LakebedError, from_json
-from lakebed.model import WriteStat
+from lakebed.format.file_names import parse_log_file
+from lakebed.model import BaseFile, FileSlice, WriteStat
 
 STATUS_SCHEMA = pa.schema(
     [
@@ -17,6 +18,10 @@ STATUS_SCHEMA = pa.schema(
         ("path", pa.string()),
         ("prev_commit", pa.string()),
         ("prev_base_file", pa.string()),
+        ("base_file", pa.string()),
+        ("log_files", pa.list_(pa.string())),
+        ("log_version", pa.int32()),
+        ("log_offset", pa.int64()),
         ("rows_in", pa.int64()),
         ("num_writes", pa.int64()),
         ("num_inserts", pa.int64()),
@@ -38,6 +43,9 @@ STATUS_SCHEMA = pa.schema(
 class WriteStatus:
     """One file group's outcome; `path` is None when nothing had to be written.
 
+    Of a log file `base_file` and `log_files` name the files of its slice, the log file among them, `log_version` and
+    `log_offset` say which one it is and where its blocks begin; None for a base file.
+
     `ranges` is the file's row of `column_ranges.ColumnRanges` as an Arrow stream, None where nobody asked for it.
     `changes` are its `key_changes` likewise, empty for none, None where nobody asked; where they are large the file
     `changes_file` holds them. `changed_keys` counts them.
@@ -48,6 +56,10 @@ class WriteStatus:
     path: str | None = None
     prev_commit: str = "null"
     prev_base_file: str | None = None
+    base_file: str | None = None
+    log_files: Sequence[str] | None = None
+    log_version: int | None = None
+    log_offset: int | None = None
     rows_in: int = 0
     num_writes: int = 0
     num_inserts: int = 0
@@ -64,7 +76,7 @@ class WriteStatus:
 
     def stat(self) -> WriteStat:
         """The write stat that goes into the commit."""
-        rewrite = self.prev_base_file is not None
+        rewrite = self.prev_base_file is not None or self.log_files is not None
         return WriteStat(
             file_id=self.file_id,
             path=self.path or "",
@@ -76,9 +88,43 @@ class WriteStatus:
             num_deletes=self.num_deletes,
             file_size=self.file_size,
             prev_base_file=self.prev_base_file,
+            base_file=self.base_file,
+            log_files=None if self.log_files is None else tuple(self.log_files),
+            log_version=self.log_version,
+            log_offset=self.log_offset,
             create_millis=0 if rewrite else self.millis,
             upsert_millis=self.millis if rewrite else 0,
         )
+
+    def slices(self) -> tuple[FileSlice | None, FileSlice]:
+        """The file slice before the write, where there was one, and the one after it."""
+        assert self.path is not None
+        if self.log_files is None:
+            before = self._slice(self.prev_base_file, ()) if self.prev_base_file else None
+            return before, self._slice(self.path, ())
+        own = self.path.rpartition("/")[2]
+        earlier = [name for name in self.log_files if name != own]
+        before = self._slice(self.base_file, earlier) if self.base_file or earlier else None
+        return before, self._slice(self.base_file, self.log_files)
+
+    def _slice(self, base: str | None, logs: Sequence[str]) -> FileSlice:
+        name = (base or "").rpartition("/")[2]
+        base_file = BaseFile(self.partition, self.file_id, "", "", name, 0) if name else None
+        log_files = [log for text in logs if (log := parse_log_file(self.partition, text, 0)) is not None]
+        return FileSlice(self.partition, self.file_id, "", base_file, tuple(log_files))
+
+
+def of_slice(file_slice: FileSlice) -> WriteStatus:
+    """A status that stands for a slice as it is: its `slices` give it back as the one after."""
+    base, logs = file_slice.base_file, file_slice.log_files
+    return WriteStatus(
+        file_slice.partition,
+        file_slice.file_id,
+        path=base.path if base is not None else logs[-1].path,
+        base_file=base.name if base is not None and logs else None,
+        log_files=[log.name for log in logs] or None,
+        file_size=base.size if base is not None else 0,
+    )
 
 
 def to_batch(statuses: list[WriteStatus]) -> pa.RecordBatch:

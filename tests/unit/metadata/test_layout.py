@@ -19,17 +19,13 @@ from lakebed.metadata.keys import (
     split_secondary_keys,
 )
 from lakebed.metadata.kinds.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
+from lakebed.metadata.kinds.registry import in_build_order, kind_of
 from lakebed.metadata.layout import (
     PARTITIONED_SIZING,
     GroupSizing,
-    data_partition_of,
-    file_id,
-    fixed_file_groups,
     group_number,
-    is_of_partition,
     metadata_properties,
     parse_files,
-    partition_order,
 )
 
 from .opened_tables import WITH_INDEXES, WITH_METADATA, opened
@@ -44,12 +40,13 @@ def test_file_ids_are_hudis(name: str) -> None:
     for partition in table.config.metadata_partitions:
         slices = table.metadata.slices.file_slices(partition)
         for number, file_slice in enumerate(slices):
-            path = data_partition_of(file_slice.file_id) if partition == "record_index" else None
+            path = kind_of(partition).data_partition_of(file_slice.file_id)
             expected = group_number(file_slice.file_id) if path is not None else number
-            assert file_slice.file_id == file_id(partition, expected, path)
-            assert is_of_partition(partition, file_slice.file_id)
+            assert file_slice.file_id == kind_of(partition).file_id(partition, expected, path)
+            assert kind_of(partition).is_own_file_id(partition, file_slice.file_id)
         # the golden tables' writers asked for two file groups of bloom filters
-        assert partition == "bloom_filters" or fixed_file_groups(partition) in (None, len(slices))
+        kind = kind_of(partition)
+        assert partition == "bloom_filters" or kind.grows or kind.file_groups == len(slices)
 
 
 @every_table
@@ -113,7 +110,7 @@ def test_every_key_is_in_the_file_group_of_its_hash(name: str) -> None:
             keys = [base.read().strings()] if base is not None else []
             blocks = [b for b in slices.log_blocks(file_slice) if b.type.name == "HFILE_DATA"]
             keys += [slices.data_block(block).read().strings() for block in blocks]
-            path = data_partition_of(file_slice.file_id) if partition == "record_index" else None
+            path = kind_of(partition).data_partition_of(file_slice.file_id)
             groups.setdefault(path, []).append(pa.concat_arrays([*keys, pa.array([], pa.string())]))
         for members in groups.values():
             for number, keys in enumerate(members):
@@ -151,15 +148,16 @@ def test_file_group_counts_follow_hudis_sizing() -> None:
 
 
 def test_file_ids_of_odd_partition_paths_are_taken_apart() -> None:
-    assert data_partition_of(file_id("record_index", 7, "a/b-c=d_e")) == "a/b-c=d_e"
+    kind = kind_of("record_index")
+    assert kind.data_partition_of(kind.file_id("record_index", 7, "a/b-c=d_e")) == "a/b-c=d_e"
     assert parse_files("record_index", "record-index-x%2D1-0000-0_1-2-3_20261121115804206.hfile", 5).file_id == (
         "record-index-x%2D1-0000-0"
     )
-    assert partition_order(["secondary_index_a", "record_index", "files", "partition_stats", "expr_index_b"]) == [
+    assert in_build_order(["secondary_index_a", "record_index", "files", "partition_stats", "expr_index_b"]) == [
         "files",
         "record_index",
         "expr_index_b",
         "secondary_index_a",
         "partition_stats",
     ]
-    assert not is_of_partition("column_stats", "expr-index-idx-0000-0")
+    assert not kind_of("column_stats").is_own_file_id("column_stats", "expr-index-idx-0000-0")

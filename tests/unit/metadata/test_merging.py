@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from lakebed.metadata.kinds import files_records
+from lakebed.metadata.kinds.files import newest_files
+from lakebed.metadata.kinds.stats_merge import newest_stats
 from lakebed.metadata.kinds.stats_records import stats_schema
-from lakebed.metadata.read.merge_records import Layer, alive, newest, newest_files, newest_stats
+from lakebed.metadata.read.merge_records import Layer, alive, newest
 
 
 def deletes(keys: list[str]) -> Layer:

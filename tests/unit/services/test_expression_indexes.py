@@ -17,7 +17,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
 from lakebed.metadata.kinds.expression_results import filter_records_of, stats_of_results
 from lakebed.metadata.kinds.expression_zones import zone_notes
-from lakebed.metadata.routing import Records
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.slices.listing import list_table

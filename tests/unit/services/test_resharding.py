@@ -14,7 +14,8 @@ import pytest
 import lakebed
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.metadata.keys import file_group
-from lakebed.metadata.layout import data_partition_of, group_number
+from lakebed.metadata.kinds.record_index import data_partition_of
+from lakebed.metadata.layout import group_number
 from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.table import Table

@@ -15,7 +15,7 @@ from lakebed.metadata.kinds.key_changes import KeyChanges
 from lakebed.metadata.kinds.record_index_updates import GroupChanges, key_records
 from lakebed.metadata.kinds.secondary_updates import entries
 from lakebed.metadata.kinds.updates import NewFile, bloom_records_of, column_stats_records, file_records
-from lakebed.metadata.routing import Records
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.services.verification import verify

@@ -26,6 +26,20 @@ def test_a_commit_survives(version: int) -> None:
     assert replace(decode_commit(encode_commit(replaced, version, Action.REPLACECOMMIT)), raw={}) == replaced
 
 
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_the_stat_of_a_log_file_names_its_slice(version: int) -> None:
+    logs = (".f-0_2.log.1_0-1-2", ".f-0_3.log.2_0-1-2")
+    stat = replace(
+        STAT, path=f"p/{logs[1]}", base_file="f-0_0-0-0_2.parquet", log_files=logs, log_version=2, log_offset=0
+    )
+    meta = replace(META, stats={"p": (stat, STAT)})
+    found = decode_commit(encode_commit(meta, version, Action.DELTACOMMIT))
+    assert replace(found, raw={}) == meta
+    of_log, of_base = found.raw["partitionToWriteStats"]["p"]  # type: ignore[index]
+    assert (of_log["logVersion"], of_log["logOffset"], of_log["logFiles"]) == (2, 0, list(logs))
+    assert [of_base.get(name) for name in ("logVersion", "logOffset", "baseFile", "logFiles")] == [None] * 4
+
+
 @pytest.mark.parametrize("version", [9, 6])
 def test_changed_facts_are_written_and_the_rest_is_kept(version: int) -> None:
     decoded = decode_commit(encode_commit(META, version, Action.DELTACOMMIT))

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.format.base_file import read_footer
+from lakebed.format.base_file import read_base_file, read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.storage import open_storage
+from lakebed.storage.counting import CountingStorage
+from lakebed.storage.opening import wrapping
 from lakebed.table import Table
-from write_tables import content, files, last_commit, rows
+from write_tables import SCHEMA, content, files, last_commit, rows
 
 Make = Callable[..., Table]
 VERSIONS = pytest.mark.parametrize("version", [9, 8, 6])
@@ -129,6 +131,35 @@ def test_a_real_bloom_filter_knows_every_key_after_a_merge(make: Make, index: st
     assert bloom.might_contain(keys).to_pylist() == [True] * 11
     assert bloom.might_contain(pa.array(["78", "x"])).to_pylist() == [False, False]
     assert (footer["hoodie_min_record_key"], footer["hoodie_max_record_key"]) == ("0", "9")
+
+
+@pytest.mark.parametrize("kind", ["DYNAMIC_V0", "SIMPLE"])
+def test_a_merge_carries_the_filter_on_and_reads_no_key_twice(uri: str, kind: str) -> None:
+    filters = {
+        "hoodie.parquet.bloom.filter.enabled": True,
+        "hoodie.bloom.index.filter.type": kind,
+        "hoodie.index.bloom.num_entries": 1000,
+    }
+    for options in ({}, filters):
+        table = lakebed.create(f"{uri}-{len(options)}", SCHEMA, key="id", index="bucket", buckets=1)
+        (base,) = table.upsert(rows(*FIRST), options=options).files
+        once = CountingStorage(open_storage(table.uri))
+        size = len(once.read(base))
+        once.reset()
+        read_footer(once, base, size)
+        assert len(list(read_base_file(once, base, size))) == 1
+        counted: list[CountingStorage] = []
+        with wrapping(lambda inner, counted=counted: counted.append(CountingStorage(inner)) or counted[-1]):
+            result = lakebed.open(table.uri).upsert(rows((5, "x", "b", 11), (77, "x", "b", 11)), options=options)
+        assert sum(storage.opened.count(base) for storage in counted) == once.opened.count(base), options
+        (path,) = result.files
+        footer = read_footer(open_storage(table.uri), path, len(files(table.uri)[path]))
+        assert footer.key_range == ("0", "9")
+    assert footer.stored_bloom is not None
+    assert footer.stored_bloom[0] == kind
+    keys = pa.array([*(str(n) for n in range(10)), "77", "78"])
+    bloom = BloomFilter.from_text(footer.stored_bloom[1], kind)
+    assert bloom.might_contain(keys).to_pylist() == [True] * 11 + [False]
 
 
 def test_explain_writes_nothing(make: Make) -> None:

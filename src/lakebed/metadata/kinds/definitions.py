@@ -36,6 +36,11 @@ class IndexDefinition:
     version: int = 1
 
 
+def index_version(definition: IndexDefinition | None, table_version: int) -> int:
+    """The version of an index; without a definition the one that tables of this version get."""
+    return definition.version if definition else 2 if table_version >= _FIRST_VERSION_WITH_VERSIONS else 1
+
+
 def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDefinition]:
     """The table's index definitions by partition name; empty where it has none.
 

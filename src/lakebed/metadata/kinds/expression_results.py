@@ -17,7 +17,7 @@ from lakebed.metadata.kinds import bloom_records, stats_records
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex, new_filter
 from lakebed.metadata.kinds.stats_records import stats_schema
 from lakebed.metadata.kinds.updates import without_nan
-from lakebed.metadata.routing import Records
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
 from lakebed.model import path_in
 from lakebed.schema.conversion import cast_column

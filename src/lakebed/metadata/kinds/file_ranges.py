@@ -26,24 +26,42 @@ def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, p
     footer = read_footer(storage, path, size)
     stored = dict(leaf_paths(footer.schema))
     present = {column: kind for column, kind in kinds.items() if column in stored}
-    told = ColumnRanges(footer.schema, list(present)).row(footer.metadata)
-    read = [column for column, kind in present.items() if not _is_told(told, column, stored[column], kind)]
+    footer_ranges = ColumnRanges(footer.schema, list(present)).row(footer.metadata)
+    read = [column for column, kind in present.items() if not _is_known(footer_ranges, column, stored[column], kind)]
     counted = _Extremes({column: present[column] for column in read})
     if read:
         tops = sorted({column if column in footer.schema.names else column.split(".")[0] for column in read})
         for batch in read_base_file(storage, path, size, tops):
             counted.see(batch)
-    rows = {c: counted.row(c, told) if c in read else told.column(c) for c in present if c in told.schema.names}
+    rows = {
+        c: counted.row(c, footer_ranges) if c in read else footer_ranges.column(c)
+        for c in present
+        if c in footer_ranges.schema.names
+    }
     return pa.RecordBatch.from_arrays(list(rows.values()), names=list(rows))
 
 
-def _is_told(told: pa.RecordBatch, column: str, stored: pa.DataType, kind: pa.DataType) -> bool:
-    if pt.is_floating(stored) or stored != kind or column not in told.schema.names:
+def unknown_ranges(kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """A row for a file of which no range is known: there may be values, and nulls."""
+    columns: list[pa.StructArray] = []
+    for kind in kinds.values():
+        fields = {side: pa.nulls(1, kind) for side in ("min", "max")}
+        fields |= {name: pa.array([UNKNOWN_COUNTS[name]], pa.int64()) for name in COUNTS}
+        columns.append(pa.StructArray.from_arrays(list(fields.values()), names=list(fields)))
+    return pa.RecordBatch.from_arrays(columns, names=list(kinds))
+
+
+def _is_known(footer_ranges: pa.RecordBatch, column: str, stored: pa.DataType, kind: pa.DataType) -> bool:
+    if pt.is_floating(stored) or stored != kind or column not in footer_ranges.schema.names:
         return False
-    row = told.column(column)[0].as_py()
+    row = footer_ranges.column(column)[0].as_py()
     if row["null_count"] is None:
         return False
     return row["null_count"] == row["value_count"] or None not in (row["min"], row["max"])
+
+
+# Of these some are null, and some are not.
+UNKNOWN_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_uncompressed": 0}
 
 
 class _Extremes:
@@ -72,7 +90,7 @@ class _Extremes:
         if extremes["min"].is_valid:
             self._found[path] += [extremes["min"].as_py(), extremes["max"].as_py()]
 
-    def row(self, path: str, told: pa.RecordBatch) -> pa.StructArray:
+    def row(self, path: str, footer_ranges: pa.RecordBatch) -> pa.StructArray:
         """The column's struct, with the footer's counts."""
         kind = self._kinds[path]
         extremes = pc.min_max(pa.array(self._found[path], kind))
@@ -81,6 +99,6 @@ class _Extremes:
             high = pa.scalar(float("nan"), kind)
             low = low if low.is_valid else high
         fields = {"min": pa.repeat(low, 1), "max": pa.repeat(high, 1)}
-        fields |= {name: told.column(path).field(name) for name in COUNTS}
+        fields |= {name: footer_ranges.column(path).field(name) for name in COUNTS}
         fields["null_count"] = pa.array([self._nulls[path]], pa.int64())
         return pa.StructArray.from_arrays(list(fields.values()), names=list(fields))

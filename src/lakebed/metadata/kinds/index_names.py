@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from lakebed.errors import InvalidOption
 from lakebed.metadata.kinds.definitions import IndexDefinition
-from lakebed.metadata.kinds.key_indexes import is_key_index, secondary_index_name
-from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX, SECONDARY_INDEX
+from lakebed.metadata.kinds.key_indexes import secondary_index_name
+from lakebed.metadata.kinds.registry import find_kind, kind_of, kinds
+from lakebed.metadata.layout import FILES, RECORD_INDEX
 from lakebed.timeline.table_config import TableConfig
 
 # Indexes that a new table gets with its first write, separated by commas.
 WANTED_PROPERTY = "lakebed.metadata.indexes"
-_PLAIN = (COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS, RECORD_INDEX)
 _PARTITIONED = f"{RECORD_INDEX}:partitioned"
 _SECONDARY = "secondary:"
 
@@ -37,17 +37,18 @@ class IndexName:
         """The index that a name means: one of Hudi's partitions, `record_index:partitioned`, or a column (with or
         without `secondary:`) for a secondary index on it."""
         name = text.strip()
-        if name in _PLAIN:
+        plain = [kind.name for kind in kinds() if not kind.is_prefix and kind.name != FILES]
+        if name in plain:
             return cls(name)
         if name == "record":
             return cls(RECORD_INDEX)
         if name == _PARTITIONED:
             return cls(RECORD_INDEX, partitioned=True)
         column = name.removeprefix(_SECONDARY)
-        if not column or name.startswith((SECONDARY_INDEX, "expr_index_", "files")):
+        if not column or name.startswith(FILES) or find_kind(name) is not None:
             raise InvalidOption(
                 f"{name!r} is no index that can be made by its name",
-                hint=f"There are {', '.join(_PLAIN)}, and secondary indexes by the name of their column.",
+                hint=f"There are {', '.join(plain)}, and secondary indexes by the name of their column.",
                 context={"index": name},
             )
         return cls(secondary_index_name(column), column=column)
@@ -72,7 +73,7 @@ def key_index_of(config: TableConfig, name: str) -> str:
     """The partition of a record or secondary index that the table has, given its name or that of its column."""
     kept = config.metadata_partitions
     partition = name if name in kept else IndexName.parse(name).partition
-    if not is_key_index(partition):
+    if not kind_of(partition).grows:
         raise InvalidOption(
             f"{partition} has a fixed number of file groups",
             hint="The record index and secondary indexes can be re-sharded.",

@@ -1,4 +1,5 @@
-"""What a write task tells of one file: the record keys that came and went, with the values that secondary indexes hold.
+"""What a write task reports of one file: the record keys that were added and removed, with the values that secondary
+indexes hold.
 
 A row is a key, whether it was in the file group before and whether it is now, and for each indexed field its text then
 and now. Rows of a key that stays with the same values are left out.

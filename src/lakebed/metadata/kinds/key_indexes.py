@@ -27,7 +27,7 @@ class KeyIndexes:
         """Those that every write must keep up: complete ones and those being built. Reads the definitions where there
         are any."""
         kept = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-        if not any(is_key_index(name) for name in kept):
+        if not any(name == RECORD_INDEX or name.startswith(SECONDARY_INDEX) for name in kept):
             return cls()
         definitions = load_definitions(storage, config)
         secondary = {n: definitions[n] for n in sorted(kept) if n.startswith(SECONDARY_INDEX) and n in definitions}
@@ -42,13 +42,14 @@ class KeyIndexes:
         return self.record_index or bool(self.secondary)
 
     @property
+    def partitions(self) -> list[str]:
+        """Their partitions of the metadata table."""
+        return [*([RECORD_INDEX] if self.record_index else []), *self.secondary]
+
+    @property
     def fields(self) -> tuple[str, ...]:
-        """The fields whose values must be told with keys."""
+        """The fields whose values are reported with keys."""
         return tuple(dict.fromkeys(indexed_field(one) for one in self.secondary.values()))
-
-
-def is_key_index(partition: str) -> bool:
-    return partition == RECORD_INDEX or partition.startswith(SECONDARY_INDEX)
 
 
 def is_partitioned(definition: IndexDefinition | None) -> bool:

@@ -1,4 +1,4 @@
-"""What an action tells the record index: keys that came to a file group, keys that are in none any more."""
+"""What an action says to the record index: keys that were added to a file group, keys that are in none any more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.kinds import record_index_records
 from lakebed.metadata.kinds.key_changes import AFTER, BEFORE, KEY
-from lakebed.metadata.routing import Records
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
 
 
@@ -27,19 +27,20 @@ class GroupChanges:
 
 
 def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, *, partitioned: bool) -> Records:
-    """Records of `record_index`: each key that came with its place, and deletes of those that went.
+    """Records of `record_index`: each added key with its place, and deletes of the removed ones.
 
-    A key that came to one file group and went from another is inserted, as in Hudi; one that came twice (an insert that
-    does not look) is where it came last. `partitioned` keeps keys of different partition paths apart.
+    A key that was added to one file group and removed from another is inserted, as in Hudi; one that was added twice
+    (an insert that does not look) is where it was added last. `partitioned` keeps keys of different partition paths
+    apart.
     """
-    new, went = ([(g, _keys(g.changes, after=after)) for g in groups] for after in (True, False))
+    new, old = ([(g, _keys(g.changes, after=after)) for g in groups] for after in (True, False))
     places = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in new)), partitioned)
     keys, values = encoded_places(places, form)
-    gone = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in went)), partitioned)
+    removed = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in old)), partitioned)
     if not partitioned:
-        return Records(keys, values, gone["key"].combine_chunks())
-    paths = [plain_strings(table["partition"]) for table in (places, gone)]
-    return Records(keys, values, plain_strings(gone["key"]), *paths)
+        return Records(keys, values, removed["key"].combine_chunks())
+    paths = [plain_strings(table["partition"]) for table in (places, removed)]
+    return Records(keys, values, plain_strings(removed["key"]), *paths)
 
 
 def encoded_places(places: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
@@ -85,18 +86,18 @@ def place_codes(places: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]
 
 
 def places_of(changes: pa.Table) -> tuple[pa.StringArray, pa.BooleanArray]:
-    """The keys that came to a file group or went from it, and which of them came."""
+    """The keys that were added to a file group or removed from it, and which of them were added."""
     rows = changes.filter(pc.xor(changes[BEFORE], changes[AFTER])).combine_chunks()
     return plain_strings(rows[KEY]).cast(pa.string()), rows[AFTER].combine_chunks()
 
 
-def came(group: GroupChanges) -> pa.StringArray:
-    """The keys that came to the file group."""
+def added_keys(group: GroupChanges) -> pa.StringArray:
+    """The keys that were added to the file group."""
     return _keys(group.changes, after=True)
 
 
 def _keys(changes: pa.Table, *, after: bool) -> pa.StringArray:
-    """The keys that came (`after`) or went."""
+    """The added keys (`after`) or the removed ones."""
     side, other = (AFTER, BEFORE) if after else (BEFORE, AFTER)
     rows = changes.filter(pc.and_(changes[side], pc.invert(changes[other])))
     return plain_strings(rows[KEY]).cast(pa.string())

@@ -1,4 +1,4 @@
-"""What an action tells a secondary index: values that records have now, and had before."""
+"""What an action says to a secondary index: values that records have now, and had before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakebed.metadata.keys import secondary_keys
 from lakebed.metadata.kinds import secondary_records
 from lakebed.metadata.kinds.key_changes import AFTER, BEFORE, KEY, field_of
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
-from lakebed.metadata.routing import Records
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
 
 # From this index version on records without a value are in the index too.
@@ -22,15 +22,15 @@ _FIRST_WITH_NULLS = 2
 def secondary_index_records(
     groups: Sequence[GroupChanges], field: str, form: RecordForm, *, index_version: int
 ) -> Records:
-    """Records of the index on a field: the value of each key that came or changed, and deletes of what it was.
+    """Records of the index on a field: the value of each key that was added or changed, and deletes of what it was.
 
     A record that moves to another file group with its value is deleted and inserted, which is an insert.
     """
     deleted = [_texts(g.changes, field, BEFORE, index_version) for g in groups]
     written = [_texts(g.changes, field, AFTER, index_version) for g in groups]
     keys, values = entries(_joined(written), form)
-    gone = _joined(deleted)
-    return Records(keys, values, pc.unique(secondary_keys(gone["value"], gone["record_key"])))
+    removed = _joined(deleted)
+    return Records(keys, values, pc.unique(secondary_keys(removed["value"], removed["record_key"])))
 
 
 def entries(pairs: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
@@ -51,9 +51,9 @@ def indexed_pairs(values: pa.Array, keys: pa.Array, index_version: int) -> pa.Ta
 
 
 def pairs_of(changes: pa.Table, field: str, index_version: int) -> pa.Table:
-    """`value`, `record_key` and `came`: what of a file group's changes an index on the field gets and loses."""
+    """`value`, `record_key` and `added`: what of a file group's changes an index on the field gets and loses."""
     parts = [(_texts(changes, field, side, index_version), side == AFTER) for side in (BEFORE, AFTER)]
-    flagged = [pairs.append_column("came", pa.repeat(pa.scalar(came), pairs.num_rows)) for pairs, came in parts]
+    flagged = [pairs.append_column("added", pa.repeat(pa.scalar(added), pairs.num_rows)) for pairs, added in parts]
     return pa.concat_tables(flagged).combine_chunks()
 
 

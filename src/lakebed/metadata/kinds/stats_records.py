@@ -117,8 +117,8 @@ def decode(
     edges = np.searchsorted(codes[order], np.arange(len(columns.dictionary) + 1))
     for code, name in enumerate(columns.dictionary.to_pylist()):
         rows = order[edges[code] : edges[code + 1]]
-        wanted = (types or {}).get(name)
-        low, high = _typed_bounds([minimum, maximum], kinds, rows, wanted)
+        target = (types or {}).get(name)
+        low, high = _typed_bounds([minimum, maximum], kinds, rows, target)
         taken = pa.array(rows)
         found = {"key": texts.take(taken), "file_name": file_names.take(taken), "min": low, "max": high}
         found |= {field: column.take(taken) for field, column in rest.items()}
@@ -208,22 +208,22 @@ def _read_value_types(cursors: AvroCursors) -> _ValueTypes:
 
 
 def _typed_bounds(
-    bounds: list[Wrapped], kinds: _ValueTypes, rows: Int64s, wanted: pa.DataType | None
+    bounds: list[Wrapped], kinds: _ValueTypes, rows: Int64s, target: pa.DataType | None
 ) -> tuple[pa.Array, pa.Array]:
     """Minimum and maximum of one column's records, of one type."""
-    parts = [list(_pieces(bound, kinds, rows, wanted)) for bound in bounds]
+    parts = [list(_pieces(bound, kinds, rows, target)) for bound in bounds]
     noted = [kinds.kinds[code] for code in np.unique(kinds.codes[rows]).tolist() if code >= 0]
     found = [values.type for pieces in parts for _, values in pieces]
-    kind = wanted or common_type(noted + found)
+    kind = target or common_type(noted + found)
     low, high = (_assembled(pieces, len(rows), kind) for pieces in parts)
     return low, high
 
 
 def _pieces(
-    bounds: Wrapped, kinds: _ValueTypes, rows: Int64s, wanted: pa.DataType | None
+    bounds: Wrapped, kinds: _ValueTypes, rows: Int64s, target: pa.DataType | None
 ) -> list[tuple[Int64s, pa.Array]]:
     """Positions in `rows` and typed values, for each wrapper and value type among them; of a column that had the name
-    before, in a type that is not read as the `wanted` one, nothing is known."""
+    before, in a type that is not read as the `target` one, nothing is known."""
     out: list[tuple[Int64s, pa.Array]] = []
     branch, codes = bounds.branch[rows], kinds.codes[rows]
     for kind in np.unique(branch).tolist():
@@ -234,8 +234,8 @@ def _pieces(
             at = np.flatnonzero((branch == kind) & (codes == code))
             taken = values.take(pa.array(np.searchsorted(own_rows, rows[at])))
             noted = kinds.kinds[code] if code >= 0 else None
-            if noted is not None and wanted is not None and not can_cast(noted, wanted):
-                out.append((at, pa.nulls(len(at), wanted)))
+            if noted is not None and target is not None and not can_cast(noted, target):
+                out.append((at, pa.nulls(len(at), target)))
             else:
                 out.append((at, typed(taken, kind, noted)))
     return out

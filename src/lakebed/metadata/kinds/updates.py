@@ -1,4 +1,4 @@
-"""What an action on the data table tells the metadata table: its files, ranges of their columns and of partitions."""
+"""What an action on the data table says to the metadata table: its files, ranges of their columns and of partitions."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from lakebed.metadata.keys import (
     partition_stats_keys,
 )
 from lakebed.metadata.kinds import bloom_records, files_records, stats_records
+from lakebed.metadata.kinds.file_ranges import UNKNOWN_COUNTS
 from lakebed.metadata.kinds.stats_records import stats_schema
 from lakebed.metadata.kinds.stats_types import as_type, have_room, widest_bounds
 from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.metadata.record_values import RecordType
-from lakebed.metadata.routing import Records
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
 
 Kinds = Mapping[str, pa.DataType]
 Int64s = npt.NDArray[np.int64]
 _FILES = files_records.SCHEMA
-# Of these some are null, and some are not.
-_ANY_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_uncompressed": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,30 +190,30 @@ def merged_partition_stats(
     kinds: Kinds,
     *,
     of_expression: bool = False,
-    zero_tells: bool = False,
+    zero_is_known: bool = False,
     tight: bool = True,
 ) -> tuple[Stats, list[str]]:
     """Stats of the partition paths in `live`, from those of their files, see `partition_stats_records`; and the keys of
     columns and paths that have none. `of_expression`: they are those of an expression index, in whose stats the
-    nulls are not among the values. `zero_tells`: a range of floating numbers from 0.0 to 0.0 counts as one."""
+    nulls are not among the values. `zero_is_known`: a range of floating numbers from 0.0 to 0.0 counts as one."""
     paths = sorted(live)
     pairs = [(number, path, name) for number, path in enumerate(paths) for name in sorted(live[path])]
     owners = np.array([number for number, _, _ in pairs], np.int64)
     keys = file_keys([path for _, path, _ in pairs], [name for _, _, name in pairs])
-    wanted = np.bincount(owners, minlength=len(paths))
+    file_counts = np.bincount(owners, minlength=len(paths))
     merged: Stats = {}
     deleted: list[str] = []
     for column, kind in kinds.items():
-        told = [s[column] for s in (known, new) if column in s]
-        rows = [_bounded(stats, kind, of_expression=of_expression, zero_tells=zero_tells) for stats in told]
+        sources = [s[column] for s in (known, new) if column in s]
+        rows = [_bounded(stats, kind, of_expression=of_expression, zero_is_known=zero_is_known) for stats in sources]
         stats_keys = partition_stats_keys(column, paths, of_expression=of_expression)
         table, whole = (
-            _by_partition(column, pa.concat_tables(rows), keys, owners, wanted, paths, stats_keys, tight=tight)
+            _by_partition(column, pa.concat_tables(rows), keys, owners, file_counts, paths, stats_keys, tight=tight)
             if rows
             else (None, frozenset[int]())
         )
         widest = widest_bounds(kind)
-        partly = sorted(_owners_of(column, told, keys, owners) - whole)
+        partly = sorted(_owners_of(column, sources, keys, owners) - whole)
         if table is not None and partly and widest is not None:
             wide = _widest_stats(stats_keys.take(pa.array(partly)), [paths[n] for n in partly], widest, tight=tight)
             table, whole = pa.concat_tables([table, wide]), whole | {*partly}
@@ -224,10 +223,10 @@ def merged_partition_stats(
     return merged, deleted
 
 
-def _owners_of(column: str, told: Sequence[pa.Table], keys: pa.Array, owners: Int64s) -> set[int]:
+def _owners_of(column: str, sources: Sequence[pa.Table], keys: pa.Array, owners: Int64s) -> set[int]:
     """The numbers of the partitions that have a live file with a record of the column."""
     prefix = len(h64(column))
-    rows = [pc.index_in(pc.utf8_slice_codeunits(t["key"], prefix), value_set=keys).drop_null() for t in told]
+    rows = [pc.index_in(pc.utf8_slice_codeunits(t["key"], prefix), value_set=keys).drop_null() for t in sources]
     return {*chain.from_iterable(owners[found.to_numpy()].tolist() for found in rows)}
 
 
@@ -236,12 +235,12 @@ def _widest_stats(
 ) -> pa.Table:
     """Stats that leave everything possible: values, and nulls."""
     n = len(keys)
-    counts = {name: pa.repeat(pa.scalar(_ANY_COUNTS[name]), n) for name in COUNTS}
+    counts = {name: pa.repeat(pa.scalar(UNKNOWN_COUNTS[name]), n) for name in COUNTS}
     bounds = [pa.repeat(bound, n) for bound in widest]
     return _stats_table(keys, pa.array(paths, pa.string()), bounds, counts, tight=tight)
 
 
-def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_tells: bool) -> pa.Table:
+def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_is_known: bool) -> pa.Table:
     """Stats whose bounds are known, in the column's type of today; of a column of nulls nothing is unknown."""
     for side in ("min", "max"):
         at = stats.schema.get_field_index(side)
@@ -251,7 +250,7 @@ def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_te
     known = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
     if pa.types.is_floating(kind):  # 0.0 to 0.0 is what real Hudi says of a file with NaN
         zero = pc.and_(pc.equal(stats["min"], 0.0), pc.equal(stats["max"], 0.0))
-        unsure = _has_nan(stats) if zero_tells else pc.or_(pc.fill_null(zero, False), _has_nan(stats))
+        unsure = _has_nan(stats) if zero_is_known else pc.or_(pc.fill_null(zero, False), _has_nan(stats))
         known = pc.and_not(known, unsure)
     return stats.filter(pc.or_(known, pc.fill_null(all_null, False)))
 
@@ -261,7 +260,7 @@ def _by_partition(
     stats: pa.Table,
     keys: pa.Array,
     owners: Int64s,
-    wanted: Int64s,
+    file_counts: Int64s,
     paths: Sequence[str],
     stats_keys: pa.Array,
     *,
@@ -269,8 +268,8 @@ def _by_partition(
 ) -> tuple[pa.Table, frozenset[int]]:
     """One row a partition of which every live file has a range, and the numbers of those partitions.
 
-    `keys` are the live files' and `owners` the numbers of their partitions, of which each has `wanted` files and one of
-    the `stats_keys`.
+    `keys` are the live files' and `owners` the numbers of their partitions, of which each has `file_counts` files and
+    one of the `stats_keys`.
     """
     found = pc.index_in(pc.utf8_slice_codeunits(stats["key"], len(h64(column))), value_set=keys)
     rows = stats.filter(found.is_valid())
@@ -279,7 +278,7 @@ def _by_partition(
     sums = rows.group_by("owner").aggregate(
         [("min", "min"), ("max", "max"), *((name, "sum") for name in COUNTS), ("owner", "count")]
     )
-    has_all = wanted[sums["owner"].to_numpy()] == sums["owner_count"].to_numpy()
+    has_all = file_counts[sums["owner"].to_numpy()] == sums["owner_count"].to_numpy()
     sums = sums.filter(pa.array(has_all)).combine_chunks()
     numbers: list[int] = sums["owner"].to_pylist()
     partitions = [paths[number] for number in numbers]

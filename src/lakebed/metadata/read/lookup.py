@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +19,12 @@ from lakebed.metadata.read.merge_records import Layer
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
 
-R = TypeVar("R")
 # A file with so many entries a key that is asked for is read whole: sorting keys costs more.
 _DENSE = 4
-Decode = Callable[[pa.Array, Any, str], R]
 
 
 def whole_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
-    """All that a slice holds, oldest first, as `key`, `value` and `schema` (see `decoded`)."""
+    """All that a slice holds, oldest first, as `key`, `value` and `schema` (see `merge_records.decoded`)."""
     return _layers(view, file_slice, lambda file: file.read())
 
 
@@ -49,21 +46,6 @@ def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, b
 def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.Array) -> list[Layer]:
     """What a slice holds under keys that begin with one of these texts, oldest first."""
     return _layers(view, file_slice, lambda file: file.prefix(prefixes).entries)
-
-
-def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
-    """Records that have been merged while they were bytes, decoded. Those of writers with different schemas come apart,
-    in their order: a later one counts more."""
-    if rows is None or not len(rows):
-        return []
-    codes = rows.unify_dictionaries()["schema"].combine_chunks().indices.to_numpy()
-    edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-    found: list[R] = []
-    for start, end in pairwise(edges):
-        part = rows.slice(start, end - start)
-        keys, values = (part[name].combine_chunks() for name in ("key", "value"))
-        found.append(decode(keys, values, part["schema"][0].as_py()))
-    return found
 
 
 def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.integer[Any]], count: int) -> list[pa.Array]:

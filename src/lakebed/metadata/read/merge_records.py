@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings
-from lakebed.metadata.kinds.files_records import SCHEMA as FILES_SCHEMA
-from lakebed.metadata.kinds.stats_records import COUNTS, plain, stats_schema
-from lakebed.metadata.kinds.stats_types import as_type, common_type
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
+R = TypeVar("R")
+Decode = Callable[[pa.Array, Any, str], R]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +62,19 @@ def alive(layers: Sequence[Layer]) -> pa.Table | None:
     return history.records.take(pa.array(history.row[kept]))
 
 
-def newest_files(records: pa.Table) -> pa.Table:
-    """The files of every partition, from all records that are alive, oldest first.
-
-    Maps of one key are united; a delete takes the name off, or stays as a delete where there was none to take off; a
-    file that is named again has the greater of its sizes. A key that keeps no entry has one row with a null name.
-    """
-    rows = records.combine_chunks()
-    return _united(rows, _codes(plain_strings(rows["key"])))
-
-
-def newest_stats(tables: Sequence[pa.Table]) -> pa.Table:
-    """Stats of one column, records given oldest first: a newer record replaces the older one of its key if either is
-    deleted or the newer is tight, else their ranges are united and their counts added. Deleted ones are left out."""
-    kind = common_type([table.schema.field("min").type for table in tables])
-    rows = pa.concat_tables([_with_bounds(table, kind) for table in tables])
-    keys = _codes(plain_strings(rows["key"]))
-    if len(keys) > int(keys.max(initial=-1)) + 1:
-        rows = _newest_ranges(rows, keys)
-    return rows.filter(pc.invert(rows["is_deleted"]))
+def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
+    """Records that have been merged while they were bytes, decoded. Those of writers with different schemas come apart,
+    in their order: a later one counts more."""
+    if rows is None or not len(rows):
+        return []
+    codes = rows.unify_dictionaries()["schema"].combine_chunks().indices.to_numpy()
+    edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    found: list[R] = []
+    for start, end in pairwise(edges):
+        part = rows.slice(start, end - start)
+        keys, values = (part[name].combine_chunks() for name in ("key", "value"))
+        found.append(decode(keys, values, part["schema"][0].as_py()))
+    return found
 
 
 def _filled(layers: Sequence[Layer]) -> list[Layer]:
@@ -132,96 +126,12 @@ class _History:
         return cls(codes, len(encoded.dictionary), flags, rows, records.unify_dictionaries())
 
 
-def _united(rows: pa.Table, keys: Int64s) -> pa.Table:
-    """One row for each live entry and each lasting delete, from all entries oldest first."""
-    named = rows["name"].is_valid().to_numpy()
-    names = pc.fill_null(plain_strings(rows["name"]), "").dictionary_encode().indices.to_numpy().astype(np.int64)
-    order = np.flatnonzero(named)
-    entry = keys[order] * (int(names.max(initial=0)) + 1) + names[order]
-    order = order[np.argsort(entry, kind="stable")]
-    starts, lasts = _runs(np.sort(entry))
-    deleted = pc.fill_null(rows["is_deleted"], False).to_numpy()[order]
-    sizes = pc.fill_null(rows["size"], 0).to_numpy()[order]
-    took_off = deleted[lasts] & (lasts > starts) & ~deleted[lasts - 1]
-    size = np.where(deleted[lasts], sizes[lasts], _greatest_since_delete(sizes, deleted, starts, lasts))
-    kept = order[lasts[~took_off]]
-    table = rows.take(pa.array(kept)).set_column(2, "size", pa.array(size[~took_off]))
-    blank, first = np.unique(keys, return_index=True)
-    first = first[~np.isin(blank, keys[kept])]
-    nulls = [pa.nulls(len(first), field.type) for field in list(FILES_SCHEMA)[1:]]
-    empty = pa.Table.from_arrays([plain_strings(rows["key"]).take(pa.array(first)), *nulls], schema=FILES_SCHEMA)
-    return pa.concat_tables([table, empty]).sort_by([("key", "ascending"), ("name", "ascending")])
-
-
-def _greatest_since_delete(sizes: Int64s, deleted: Bools, starts: Int64s, lasts: Int64s) -> Int64s:
-    """The greatest size in each run behind its last delete."""
-    if not len(starts):
-        return sizes
-    at = np.arange(len(sizes))
-    behind = np.maximum.reduceat(np.where(deleted, at + 1, 0), starts)
-    counts = at >= np.repeat(np.maximum(behind, starts), lasts + 1 - starts)
-    return np.maximum.reduceat(np.where(counts, sizes, 0), starts)
-
-
-def _runs(values: Int64s) -> tuple[Int64s, Int64s]:
+def runs(values: Int64s) -> tuple[Int64s, Int64s]:
     """First and last position of each run of equal values."""
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else np.empty(0, np.int64)
     return starts, np.append(starts[1:], len(values)) - 1 if len(values) else starts
 
 
-def _codes(keys: pa.Array) -> Int64s:
+def codes(keys: pa.Array) -> Int64s:
     """A number for each key, the same for the same text."""
     return keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-
-
-def _with_bounds(table: pa.Table, kind: pa.DataType) -> pa.Table:
-    if table.schema.field("min").type == kind:
-        return table
-    bounds = {name: as_type(plain(table[name]), kind) for name in ("min", "max")}
-    schema = stats_schema(kind)
-    return pa.Table.from_arrays([bounds.get(name, table[name]) for name in schema.names], schema=schema)
-
-
-def _newest_ranges(records: pa.Table, keys: Int64s) -> pa.Table:
-    """The newest record of each key, widened by the older ones that it does not replace."""
-    order = np.argsort(keys, kind="stable")
-    first, lasts = _runs(keys[order])
-    deleted, tight = (records[name].to_numpy()[order] for name in ("is_deleted", "is_tight"))
-    opens = deleted | tight | np.append(False, deleted[:-1])
-    opens[first] = True
-    starts = np.flatnonzero(opens)
-    begins = starts[np.searchsorted(starts, lasts, side="right") - 1]
-    rows = records.take(pa.array(order[lasts])).combine_chunks()
-    wide = np.flatnonzero(lasts > begins)
-    if not len(wide):
-        return rows
-    members = np.concatenate([np.arange(begins[i], lasts[i] + 1) for i in wide.tolist()])
-    ranges = np.repeat(wide, lasts[wide] - begins[wide] + 1)
-    return _widened(rows, wide, ranges, records.take(pa.array(order[members])))
-
-
-def _widened(rows: pa.Table, wide: Int64s, ranges: Int64s, members: pa.Table) -> pa.Table:
-    """Rows at `wide` with the bounds and counts of all their members; `ranges` says whose member each is."""
-    mask = np.zeros(len(rows), np.bool_)
-    mask[wide] = True
-
-    def put(name: str, values: Any) -> pa.Table:
-        column = pc.replace_with_mask(plain(rows[name]), pa.array(mask), values.cast(rows.schema.field(name).type))
-        return rows.set_column(rows.schema.get_field_index(name), name, column)
-
-    firsts, _ = _runs(ranges)
-    for name, direction in (("min", "ascending"), ("max", "descending")):
-        sortable = pa.table({"range": ranges, "bound": members[name]})
-        by_bound = pc.sort_indices(sortable, sort_keys=[("range", "ascending"), ("bound", direction)])
-        bounds = plain(members[name]).take(by_bound.take(pa.array(firsts)))
-        unknown = pa.array(np.logical_or.reduceat(_unknown(members, name), firsts))
-        rows = put(name, pc.if_else(unknown, pa.scalar(None, bounds.type), bounds))
-    for name in COUNTS:
-        rows = put(name, pa.array(np.add.reduceat(pc.fill_null(members[name], 0).to_numpy(), firsts)))
-    return rows
-
-
-def _unknown(stats: pa.Table, side: str) -> Bools:
-    """Where a bound is null although there are values: it is not known, and nor is that of what it is united with."""
-    none = pc.or_(pc.equal(stats["null_count"], stats["value_count"]), pc.equal(stats["value_count"], 0))
-    return pc.and_not(stats[side].is_null(), pc.fill_null(none, False)).to_numpy()

@@ -20,29 +20,21 @@ from lakebed.metadata.keys import (
     file_keys,
     partition_identifier,
     partition_of,
-    secondary_file_groups,
     secondary_prefixes,
 )
 from lakebed.metadata.kinds import bloom_records, files_records, record_index_records, secondary_records
-from lakebed.metadata.layout import (
-    BLOOM_FILTERS,
-    COLUMN_STATS,
-    FILES,
-    PARTITION_STATS,
-    RECORD_INDEX,
-    data_partition_of,
-    is_of_partition,
-)
+from lakebed.metadata.kinds.definitions import index_version
+from lakebed.metadata.kinds.files import newest_files
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from lakebed.metadata.read.lookup import (
-    Decode,
-    decoded,
     distinct_texts,
     keys_by_group,
     slice_by_keys,
     slice_by_prefixes,
     whole_slice,
 )
-from lakebed.metadata.read.merge_records import Layer, alive, newest, newest_files
+from lakebed.metadata.read.merge_records import Decode, Layer, alive, decoded, newest
 from lakebed.metadata.read.stats_lookup import Stats, Types, read_stats
 from lakebed.metadata.store.slices import MetadataSlices, open_slices
 from lakebed.model import FileSlice
@@ -94,8 +86,8 @@ class MetadataTable:
         rows = self._files_of(partitions) if few and partitions is not None else self._all_files
         rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
         if partitions is not None:
-            wanted = pa.array([partition_identifier(p) for p in partitions], pa.string())
-            rows = rows.filter(pc.is_in(rows["key"], value_set=wanted))
+            identifiers = pa.array([partition_identifier(p) for p in partitions], pa.string())
+            rows = rows.filter(pc.is_in(rows["key"], value_set=identifiers))
         paths = rows["key"].combine_chunks().dictionary_encode()
         names = pa.array([partition_of(text) for text in paths.dictionary.to_pylist()], pa.string())
         return pa.Table.from_arrays([names.take(paths.indices), rows["name"], rows["size"]], schema=FILES_LISTED)
@@ -135,16 +127,7 @@ class MetadataTable:
         A partitioned record index is asked for one partition path, or for all of them (None); a key may then have
         several locations. Keys asked for twice are answered once.
         """
-        self._check(RECORD_INDEX)
-        by_path: dict[str | None, list[FileSlice]] = {}
-        for file_slice in self._file_slices(RECORD_INDEX):
-            by_path.setdefault(data_partition_of(file_slice.file_id), []).append(file_slice)
-        asked: list[tuple[FileSlice, pa.Array]] = []
-        texts = distinct_texts(keys)
-        for path, slices in by_path.items():
-            if path is None or partition is None or path == partition:
-                asked += self._routed(slices, texts, file_group(texts, len(slices)))
-        found = self._merged(asked, slice_by_keys, record_index_records.decode)
+        found = self.lookup(RECORD_INDEX, keys, partition)
         return found if found is not None else record_index_records.SCHEMA.empty_table()
 
     def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
@@ -154,10 +137,10 @@ class MetadataTable:
         slices = self._file_slices(name)
         prefixes = pc.unique(secondary_prefixes(values))
         if self._index_version(name) < 2 or self._is_polluted(name):
-            asked = [(file_slice, prefixes) for file_slice in slices]
+            requested = [(file_slice, prefixes) for file_slice in slices]
         else:
-            asked = self._routed(slices, prefixes, secondary_file_groups(prefixes, len(slices), version=2))
-        found = self._merged(asked, slice_by_prefixes, secondary_records.decode)
+            requested = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
+        found = self._merged(requested, slice_by_prefixes, secondary_records.decode)
         if found is None:
             return _SECONDARY_FOUND.empty_table()
         return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
@@ -179,16 +162,43 @@ class MetadataTable:
         """As `bloom_filters`, from an expression index of that kind."""
         return self._blooms(name, files)
 
-    def entries(self, partition: str) -> Iterator[pa.Table]:
-        """Every live entry of `files`, `bloom_filters`, `record_index` or a secondary index, one table a file group."""
+    def lookup(self, partition: str, keys: Any, data_partition: str | None = None) -> pa.Table | None:
+        """The newest records under these keys, decoded as the partition's kind does, each key asked for once; None for
+        none. Of file groups that belong to partition paths of the data only those of `data_partition` are asked, or all
+        of them (None)."""
         self._check(partition)
-        decode = _DECODERS.get(partition, secondary_records.decode)
+        kind = kind_of(partition)
+        by_path: dict[str | None, list[FileSlice]] = {}
+        for file_slice in self._file_slices(partition):
+            by_path.setdefault(kind.data_partition_of(file_slice.file_id), []).append(file_slice)
+        requested: list[tuple[FileSlice, pa.Array]] = []
+        texts = distinct_texts(keys)
+        version = self._index_version(partition) if kind.shard_by_version else 1
+        for path, slices in by_path.items():
+            if path is None or data_partition is None or path == data_partition:
+                requested += self._routed(slices, texts, kind.shard(texts, len(slices), version))
+        return self._merged(requested, slice_by_keys, self._decoder(partition))
+
+    def entries(self, partition: str) -> Iterator[pa.Table]:
+        """Every live entry of a partition whose kind decodes them (not of statistics), one table a file group."""
+        self._check(partition)
+        decode, union = self._decoder(partition), kind_of(partition).union
         for file_slice in self._file_slices(partition):
             layers = whole_slice(self.slices, file_slice)
-            found = decoded(alive(layers) if partition == FILES else newest(layers), decode)
+            found = decoded(alive(layers) if union else newest(layers), decode)
             if found:
                 table = pa.concat_tables(found)
-                yield newest_files(table) if partition == FILES else table
+                yield union.decoded(table) if union else table
+
+    def _decoder(self, partition: str) -> Decode[pa.Table]:
+        decode = kind_of(partition).decode
+        if decode is None:
+            raise InvalidOption(
+                f"the records of {partition!r} are not read key by key",
+                hint="Statistics are read by column.",
+                context={"partition": partition},
+            )
+        return decode
 
     @cached_property
     def _all_files(self) -> pa.Table:
@@ -220,20 +230,20 @@ class MetadataTable:
 
     def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
         self._check(partition)
-        wanted = None if prefixes is None else pa.array(prefixes, pa.string())
-        return read_stats(self.slices, self._file_slices(partition), wanted, types)
+        starts = None if prefixes is None else pa.array(prefixes, pa.string())
+        return read_stats(self.slices, self._file_slices(partition), starts, types)
 
     def _blooms(self, partition: str, files: Iterable[tuple[str, str]]) -> pa.Table:
         self._check(partition)
-        asked_files = list(dict.fromkeys(files))
-        paths, names = [path for path, _ in asked_files], [name for _, name in asked_files]
+        distinct_files = list(dict.fromkeys(files))
+        paths, names = [path for path, _ in distinct_files], [name for _, name in distinct_files]
         keys = file_keys(paths, names)
         slices = self._file_slices(partition)
         if self._is_polluted(partition):
-            asked = [(file_slice, keys) for file_slice in slices]
+            requested = [(file_slice, keys) for file_slice in slices]
         else:
-            asked = self._routed(slices, keys, file_group(keys, len(slices)))
-        found = self._merged(asked, slice_by_keys, bloom_records.decode)
+            requested = self._routed(slices, keys, file_group(keys, len(slices)))
+        found = self._merged(requested, slice_by_keys, bloom_records.decode)
         if found is None:
             return _BLOOMS_FOUND.empty_table()
         found = found.filter(pc.invert(found["is_deleted"]))
@@ -244,7 +254,7 @@ class MetadataTable:
 
     def _merged(
         self,
-        asked: Sequence[tuple[FileSlice, pa.Array]],
+        requested: Sequence[tuple[FileSlice, pa.Array]],
         read: Callable[[MetadataSlices, FileSlice, pa.Array], list[Layer]],
         decode: Decode[pa.Table],
     ) -> pa.Table | None:
@@ -254,8 +264,8 @@ class MetadataTable:
                 return rows
             return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
 
-        few = sum(len(keys) for _, keys in asked) <= _FEW_KEYS and not is_remote(self.slices.storage)
-        answers = [rows for rows in parallel_map(ask, asked, 1 if few else _READERS) if rows is not None]
+        few = sum(len(keys) for _, keys in requested) <= _FEW_KEYS and not is_remote(self.slices.storage)
+        answers = [rows for rows in parallel_map(ask, requested, 1 if few else _READERS) if rows is not None]
         # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
         together = sum(map(len, answers)) <= _DECODED_TOGETHER
         parts = [pa.concat_tables(answers)] if answers and together else answers
@@ -271,11 +281,11 @@ class MetadataTable:
 
     def _is_polluted(self, partition: str) -> bool:
         """Whether file groups of another index lie in the partition: then a key may be in any group."""
-        return any(not is_of_partition(partition, s.file_id) for s in self._file_slices(partition))
+        kind = kind_of(partition)
+        return any(not kind.is_own_file_id(partition, s.file_id) for s in self._file_slices(partition))
 
     def _index_version(self, partition: str) -> int:
-        definition = self.slices.definitions.get(partition)
-        return definition.version if definition else 2 if self.slices.data_config.version >= 9 else 1
+        return index_version(self.slices.definitions.get(partition), self.slices.data_config.version)
 
     def _file_slices(self, partition: str) -> tuple[FileSlice, ...]:
         """The partition's slices. None at all is damage, not an empty index: only a partitioned record index begins
@@ -307,10 +317,3 @@ def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> 
     """
     slices = open_slices(storage, config, timeline)
     return None if slices is None else MetadataTable(slices)
-
-
-_DECODERS: dict[str, Decode[pa.Table]] = {
-    FILES: files_records.decode,
-    BLOOM_FILTERS: bloom_records.decode,
-    RECORD_INDEX: record_index_records.decode,
-}

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.metadata.kinds import stats_records
-from lakebed.metadata.read.lookup import decoded, slice_by_prefixes, whole_slice
-from lakebed.metadata.read.merge_records import alive, newest_stats
+from lakebed.metadata.kinds.stats_merge import newest_stats
+from lakebed.metadata.read.lookup import slice_by_prefixes, whole_slice
+from lakebed.metadata.read.merge_records import alive, decoded
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
 from lakebed.storage.parallel import parallel_map

@@ -18,15 +18,12 @@ from lakebed.metadata.kinds.definitions import (
     dump_definitions,
     load_definitions,
 )
+from lakebed.metadata.kinds.registry import is_known, kind_of
 from lakebed.metadata.layout import (
     FILES,
     INITIAL_INSTANT,
     METADATA_FOLDER,
-    RECORD_INDEX,
-    data_partition_of,
-    file_id,
     group_number,
-    is_known,
     metadata_properties,
     partition_metadata,
 )
@@ -89,7 +86,7 @@ def begin_partition(store: MetadataStore, partition: str, counts: int | Mapping[
     instant = _initial_instant(store)
     requested: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
     ids = [
-        file_id(partition, first + number, path)
+        kind_of(partition).file_id(partition, first + number, path)
         for path, count in requested.items()
         for first in [first_free_number(store, partition, path)]
         for number in range(count)
@@ -132,7 +129,7 @@ def initialise(
     new = begin_partition(store, partition, counts)
     waiting: dict[str | None, list[FileGroup]] = {}
     for group in new.groups:
-        waiting.setdefault(data_partition_of(group.file_id) if partition == RECORD_INDEX else None, []).append(group)
+        waiting.setdefault(kind_of(partition).data_partition_of(group.file_id), []).append(group)
     filled = [(waiting[given.data_partition].pop(0), given) for given in groups]
     filled = [(group, given) for group, given in filled if len(given.keys)]
 
@@ -171,7 +168,8 @@ def first_free_number(store: MetadataStore, partition: str, path: str | None) ->
     """The first number for file groups behind those that were replaced: while the timeline says so of an id, nobody
     looks at a group that has it."""
     ids = [id_ for part, id_ in store.timeline.replaced_files() if part == partition]
-    numbers = [group_number(id_) for id_ in ids if partition != RECORD_INDEX or data_partition_of(id_) == path]
+    kind = kind_of(partition)
+    numbers = [group_number(id_) for id_ in ids if kind.data_partition_of(id_) == path]
     return max(numbers, default=-1) + 1
 
 

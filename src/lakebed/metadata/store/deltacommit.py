@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.metadata.layout import data_partition_of, file_id
-from lakebed.metadata.routing import Records, split_by_group
+from lakebed.metadata.kinds.definitions import index_version
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.records import Records
+from lakebed.metadata.routing import split_by_group
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, encode_log, put_log, write_creation_log
 from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
 from lakebed.metadata.store.store import MetadataStore
@@ -103,10 +105,11 @@ def _missing_groups(store: MetadataStore, partition: str, records: Records) -> l
     """The file groups that a partitioned record index still needs for partition paths new to it."""
     if not records.is_partitioned:
         return []
-    known = {data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
+    kind = kind_of(partition)
+    known = {kind.data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
     count = max(store.settings.partitioned_sizing.minimum, 1)
     return [
-        FileGroup(store.version, partition, file_id(partition, number, path), "")
+        FileGroup(store.version, partition, kind.file_id(partition, number, path), "")
         for path in records.paths()
         if path not in known
         for number in range(count)
@@ -117,8 +120,8 @@ def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Se
     known = {group.file_id: group for group in file_groups(store, partition)}
     known |= {group.file_id: group for group in new_groups if group.partition == partition}
     groups = [known[file_id] for file_id in sorted(known)]
-    definition = store.slices.definitions.get(partition) if partition.startswith("secondary") else None
-    version = definition.version if definition else 2 if store.version >= 9 else 1
+    definition = store.slices.definitions.get(partition) if kind_of(partition).shard_by_version else None
+    version = index_version(definition, store.version)
     parts = split_by_group(partition, records, [group.file_id for group in groups], version)
     logs = [_Log(groups[at], *part) for at, part in parts.items()]
     return [log for log in logs if log.count]

@@ -13,14 +13,8 @@ from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.log_file import BlockType
 from lakebed.format.log_scan import BlockHead
 from lakebed.format.properties import parse_properties
-from lakebed.metadata.layout import (
-    INITIAL_INSTANT,
-    RECORD_INDEX,
-    data_partition_of,
-    group_number,
-    is_of_partition,
-    parse_files,
-)
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import INITIAL_INSTANT, group_number, parse_files
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
 from lakebed.storage.base import Storage
@@ -257,12 +251,12 @@ def _built_at(timeline: Timeline, partition: str) -> str:
 def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) -> None:
     """Raise `CorruptFile` where the file groups show that one is missing, or its base file: keys are shared out by how
     many groups there are. This holds for files that only archived instants name, too."""
+    kind = kind_of(partition)
     numbers: dict[str | None, list[int]] = defaultdict(list)
     for file_slice in slices:
-        if not is_of_partition(partition, file_slice.file_id):
+        if not kind.is_own_file_id(partition, file_slice.file_id):
             continue
-        path = data_partition_of(file_slice.file_id) if partition == RECORD_INDEX else None
-        numbers[path].append(group_number(file_slice.file_id))
+        numbers[kind.data_partition_of(file_slice.file_id)].append(group_number(file_slice.file_id))
         if file_slice.base_file is None and not any(map(_begins_group, file_slice.log_files)):
             raise damaged(storage, partition, f"has lost the base file of file group {file_slice.file_id}")
     for found in numbers.values():

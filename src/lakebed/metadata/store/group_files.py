@@ -78,14 +78,12 @@ class WrittenLog:
             num_deletes=self.deletes,
             file_size=self.size,
             upsert_millis=self.millis,
+            base_file="" if has_own_log else group.base_file,
+            log_files=(self.name,) if has_own_log else (*group.log_files, self.name),
+            log_version=group.log_version,
+            log_offset=0,
         )
-        return stat_record(
-            stat,
-            logVersion=group.log_version,
-            logOffset=0,
-            baseFile="" if has_own_log else group.base_file,
-            logFiles=[self.name] if has_own_log else [*group.log_files, self.name],
-        )
+        return stat_record(stat)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.metadata.keys import file_group, secondary_file_groups
-from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, data_partition_of, file_id, group_number
+from lakebed.metadata.kinds.definitions import index_version
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import group_number
 from lakebed.metadata.record_values import into_form
 from lakebed.metadata.schemas import record_schema
 from lakebed.metadata.store.creation import first_free_number
@@ -46,7 +47,7 @@ def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int
     Raises `InvalidOption` for another partition of the metadata table, `CommitConflict` while a commit of the data
     table is pending.
     """
-    if partition != RECORD_INDEX and not partition.startswith(SECONDARY_INDEX):
+    if not kind_of(partition).grows:
         raise InvalidOption(
             f"{partition!r} of the metadata table has a fixed number of file groups",
             hint="The record index and secondary indexes can be re-sharded.",
@@ -70,7 +71,7 @@ def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int
         )
     store.transitions.request(Action.REPLACECOMMIT, instant)
     store.transitions.inflight(Action.REPLACECOMMIT, instant)
-    version = _index_version(store, partition)
+    version = index_version(store.slices.definitions.get(partition), store.version)
     written = [base for change in changes for base in _rehash(store, change, instant, version)]
     gone = [file_slice.file_id for change in changes for file_slice in change.old]
     store.complete(
@@ -90,7 +91,7 @@ def _changes(store: MetadataStore, partition: str, counts: int | Mapping[str, in
     slices = store.slices.file_slices(partition)
     by_path: dict[str | None, list[FileSlice]] = {}
     for file_slice in slices:
-        path = data_partition_of(file_slice.file_id) if partition == RECORD_INDEX else None
+        path = kind_of(partition).data_partition_of(file_slice.file_id)
         by_path.setdefault(path, []).append(file_slice)
     requested: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
     changes: list[_Change] = []
@@ -118,16 +119,16 @@ def _new_group(store: MetadataStore, partition: str, number: int, path: str | No
             hint="Drop the index and build it again; file ids sort as texts, so they have four digits.",
             context={"partition": partition},
         )
-    return FileGroup(store.version, partition, file_id(partition, number, path), "")
+    return FileGroup(store.version, partition, kind_of(partition).file_id(partition, number, path), "")
 
 
 def _highest_number(store: MetadataStore, partition: str, path: str | None) -> int:
+    kind = kind_of(partition)
     ids = {file.file_id for file in store.listed_files(partition)}
-    numbers = [group_number(id_) for id_ in ids if partition != RECORD_INDEX or data_partition_of(id_) == path]
-    return max(numbers, default=-1)
+    return max((group_number(id_) for id_ in ids if kind.data_partition_of(id_) == path), default=-1)
 
 
-def _rehash(store: MetadataStore, change: _Change, instant: str, index_version: int) -> list[WrittenBase]:
+def _rehash(store: MetadataStore, change: _Change, instant: str, version: int) -> list[WrittenBase]:
     """The base files of the new groups, each with its share of all old entries."""
     merges = [open_slice(store.slices, file_slice) for file_slice in change.old]
     form = max((merge.form for merge in merges), key=lambda one: one.version)
@@ -136,7 +137,7 @@ def _rehash(store: MetadataStore, change: _Change, instant: str, index_version: 
         parts: dict[int, list[Entries]] = {group: [] for group in groups}
         for merge in merges:
             for keys, values in merge.content():
-                _share_out(change, (keys, into_form(values, merge.schema_json, form)), index_version, parts)
+                _share_out(change, (keys, into_form(values, merge.schema_json, form)), version, parts)
 
         def write(group: int, parts: Mapping[int, Sequence[Entries]] = parts) -> WrittenBase:
             entries = _sorted(parts[group])
@@ -155,14 +156,11 @@ def _passes(change: _Change) -> Iterator[range]:
     return (range(first, min(first + at_once, count)) for first in range(0, count, at_once))
 
 
-def _share_out(change: _Change, entries: Entries, index_version: int, parts: Mapping[int, list[Entries]]) -> None:
+def _share_out(change: _Change, entries: Entries, version: int, parts: Mapping[int, list[Entries]]) -> None:
     """Add the entries to the parts of those new groups that are asked for."""
     keys, values = entries
     texts, count = keys.cast(pa.string()), len(change.new)
-    if change.new[0].partition.startswith(SECONDARY_INDEX):
-        groups = secondary_file_groups(texts, count, version=index_version)
-    else:
-        groups = file_group(texts, count)
+    groups = kind_of(change.new[0].partition).shard(texts, count, version)
     order = np.argsort(groups, kind="stable")
     edges = np.searchsorted(groups[order], np.arange(count + 1))
     for group, part in parts.items():
@@ -187,8 +185,3 @@ def is_being_written(store: MetadataStore) -> bool:
         for instant in data.pending
     )
     return busy or bool(store.pending(Action.DELTACOMMIT, Action.COMPACTION, Action.LOGCOMPACTION))
-
-
-def _index_version(store: MetadataStore, partition: str) -> int:
-    definition = store.slices.definitions.get(partition)
-    return definition.version if definition else 2 if store.version >= 9 else 1

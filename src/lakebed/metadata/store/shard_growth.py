@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX, data_partition_of
+from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.store.compaction import is_compaction_due, is_held_up
 from lakebed.metadata.store.resharding import is_being_written, reshard
 from lakebed.metadata.store.store import MetadataStore
@@ -29,7 +29,7 @@ def run_resharding(store: MetadataStore) -> list[str]:
         return []
     done: list[str] = []
     for partition in store.data_config.metadata_partitions:
-        if partition != RECORD_INDEX and not partition.startswith(SECONDARY_INDEX):
+        if not kind_of(partition).grows:
             continue
         counts = grown(store.slices.file_slices(partition), bound)
         if not counts or is_being_written(store):
@@ -48,9 +48,7 @@ def grown(slices: Sequence[FileSlice], bound: int) -> Mapping[str | None, int]:
     so many times doubled that it no longer is."""
     sizes: dict[str | None, list[int]] = {}
     for file_slice in slices:
-        path = None
-        if file_slice.partition == RECORD_INDEX:
-            path = data_partition_of(file_slice.file_id)
+        path = kind_of(file_slice.partition).data_partition_of(file_slice.file_id)
         sizes.setdefault(path, []).append(_entry_bytes(file_slice))
     counts: dict[str | None, int] = {}
     for path, each in sizes.items():

@@ -19,16 +19,15 @@ from lakebed.format.delete_block import decode_deletes
 from lakebed.format.hfile.entries import Entries
 from lakebed.format.hfile.reader import HFileReader
 from lakebed.format.log_file import BlockType
-from lakebed.metadata.kinds import files_records, stats_records
-from lakebed.metadata.layout import COLUMN_STATS, EXPRESSION_INDEX, FILES, PARTITION_STATS
-from lakebed.metadata.read.merge_records import Layer, alive, newest, newest_files, newest_stats
-from lakebed.metadata.record_values import RecordType, into_form, record_type_of
+from lakebed.metadata.kinds.definitions import index_version
+from lakebed.metadata.kinds.kind import Union
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.read.merge_records import Layer, alive, newest
+from lakebed.metadata.record_values import into_form
 from lakebed.metadata.schemas import RecordForm, form_of_version, known_form, record_schema
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
 
-# A key of column stats is longer than one of a partition's.
-_FILE_KEY_BYTES = 48
 _ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
@@ -91,11 +90,12 @@ class SliceMerge:
         named = [layer.records["key"].chunks if layer.records is not None else [layer.deleted] for layer in logged]
         keys = pc.unique(pa.chunked_array([part for parts in named for part in parts], pa.binary()))
         keys = keys.take(pc.sort_indices(keys))
-        if self._is_merged(logged):
+        union = self._union(logged)
+        if union is not None:
             if with_base and self.base is not None and len(keys):
                 found = self.base.lookup(keys).entries
                 logged.insert(0, Layer(self._table(found, self.base.schema_json)))
-            merged = self._united(alive(logged))
+            merged = self._united(union, alive(logged))
         else:
             merged = newest(logged)
         if merged is None:
@@ -112,18 +112,16 @@ class SliceMerge:
         values = into_form(entries.values, schema_json, self.form)
         return pa.Table.from_arrays([entries.keys.cast(pa.binary()), values.cast(pa.binary())], schema=_ENTRIES)
 
-    def _is_merged(self, layers: Sequence[Layer]) -> bool:
-        """Whether records of one key make one of them all, rather than the newest standing for all."""
-        partition = self.file_slice.partition
-        if not partition.startswith(EXPRESSION_INDEX):
-            return partition in (FILES, COLUMN_STATS, PARTITION_STATS)
+    def _union(self, layers: Sequence[Layer]) -> Union | None:
+        """How records of one key become one; None where the newest of them stands for all."""
+        union = kind_of(self.file_slice.partition).union
         first = next((layer.records for layer in layers if layer.records is not None and len(layer.records)), None)
-        return first is not None and record_type_of(first["value"][0].as_py()) in (
-            RecordType.COLUMN_STATS,
-            RecordType.PARTITION_STATS,
-        )
+        return union if union and first is not None and union.applies(first["value"][0].as_py()) else None
 
-    def _united(self, records: pa.Table | None) -> pa.Table | None:
+    def _index_version(self) -> int:
+        return index_version(self.view.definitions.get(self.file_slice.partition), self.view.config.version)
+
+    def _united(self, union: Union, records: pa.Table | None) -> pa.Table | None:
         """One record a key from all that count, oldest first."""
         if records is None:
             return None
@@ -131,30 +129,10 @@ class SliceMerge:
         several = np.bincount(codes, minlength=1)[codes] > 1
         if not several.any():
             return records
-        single = records.filter(pa.array(~several))
-        keys, values = self._merge(records.filter(pa.array(several)))
+        single, more = records.filter(pa.array(~several)), records.filter(pa.array(several))
+        keys, values = _plain(more["key"]).cast(pa.string()), _plain(more["value"])
+        keys, values = union.encoded(keys, values, self.schema_json, self.form, self._index_version)
         return pa.concat_tables([single, pa.Table.from_arrays([keys.cast(pa.binary()), values], schema=_ENTRIES)])
-
-    def _merge(self, records: pa.Table) -> tuple[pa.Array, pa.Array]:
-        keys, values = _plain(records["key"]).cast(pa.string()), _plain(records["value"])
-        if self.file_slice.partition == FILES:
-            merged = newest_files(files_records.decode(keys, values, self.schema_json))
-            return files_records.encode(merged, self.form)
-        of_files = pc.equal(pc.binary_length(keys), _FILE_KEY_BYTES)
-        parts = [
-            self._merge_stats(keys.filter(which), values.filter(which), kind)
-            for which, kind in ((of_files, RecordType.COLUMN_STATS), (pc.invert(of_files), RecordType.PARTITION_STATS))
-        ]
-        return pa.concat_arrays([part[0] for part in parts]), pa.concat_arrays([part[1] for part in parts])
-
-    def _merge_stats(self, keys: pa.Array, values: pa.Array, kind: RecordType) -> tuple[pa.Array, pa.Array]:
-        if not len(keys):
-            return keys, values
-        by_column = stats_records.decode(keys, values, self.schema_json)
-        merged = {column: newest_stats([table]) for column, table in by_column.items()}
-        definition = self.view.definitions.get(self.file_slice.partition)
-        version = definition.version if definition else 2 if self.view.config.version >= 9 else 1
-        return stats_records.encode(merged, self.form, index_version=version, record_type=kind)
 
 
 def open_slice(view: MetadataSlices, file_slice: FileSlice) -> SliceMerge:

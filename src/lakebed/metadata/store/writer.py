@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.routing import Records
+from lakebed.metadata.records import Records
 from lakebed.metadata.store import creation, deltacommit, resharding, rollback
 from lakebed.metadata.store.creation import GroupRecords, NewPartition
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog

@@ -1,0 +1,70 @@
+"""Keeps `column_stats` right: ranges and counts of columns in files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.config.settings import WriteSettings
+from lakebed.metadata.kinds import column_stats
+from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.stats_columns import stats_definitions
+from lakebed.metadata.kinds.updates import column_stats_records
+from lakebed.metadata.layout import COLUMN_STATS, GroupSizing
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.records import Records
+from lakebed.timeline.table_config import TableConfig
+from lakebed.upkeep.grouping import grouped
+from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction
+from lakebed.upkeep.statistics import (
+    ActionStatistics,
+    FirstStatistics,
+    StoredStatistics,
+    comparable_stats,
+    has_statistics,
+    stats_under_keys,
+)
+
+
+class ColumnStatsUpkeep(KindUpkeep):
+    kind = column_stats.KIND
+
+    def of_action(self, partition: str, action: TableAction) -> Records:
+        written = action.shared(ActionStatistics)
+        return column_stats_records(written.stats, action.form, written.index_version)
+
+    def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
+        first = build.shared(FirstStatistics)
+        definition = stats_definitions(list(first.kinds), version=build.snapshot.config.version).get(COLUMN_STATS)
+        records = column_stats_records(first.stats, build.form, first.index_version)
+        return grouped(name.partition, records), definition
+
+    def expected(self, partition: str, table: StoredTable) -> pa.Table:
+        stored = table.shared(StoredStatistics)
+        return comparable_stats(stored.stats, {f.name: f.partition for f in stored.files})
+
+    def right_as_well(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
+        """A range noted before its column got another type may say nothing any more."""
+        stored = table.shared(StoredStatistics)
+        if stored.as_written is None:
+            return ()
+        return [comparable_stats(stored.as_written, {f.name: f.partition for f in stored.files})]
+
+    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+        kinds = table.shared(StoredStatistics).kinds
+        stats = metadata.column_stats(list(kinds), None, kinds)
+        # those of log files cannot be told without the rows that they change
+        return comparable_stats({c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}, {})
+
+    def missing_records(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
+        stored = table.shared(StoredStatistics)
+        chosen = stats_under_keys(stored.stats, rows["key"].combine_chunks())
+        return column_stats_records(chosen, table.form, stored.index_version)
+
+    def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
+        return has_statistics(settings, config)
+
+    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
+        return IndexName(COLUMN_STATS) if settings.column_stats else None

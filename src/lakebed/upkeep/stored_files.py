@@ -1,0 +1,112 @@
+"""The files that a metadata table describes: those that are there, and those that an action leaves live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from lakebed.format.file_names import parse_log_file
+from lakebed.metadata.kinds.updates import NewFile
+from lakebed.model import CommitMetadata, FileSlice
+from lakebed.slices.listing import Listing, list_table
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.instants import completes_as
+from lakebed.timeline.timeline import COMMITS, Timeline
+from lakebed.upkeep.kind import StoredTable
+
+_BASE = ".parquet"
+
+
+class StoredFiles:
+    """The files of completed actions; everything is read when asked for."""
+
+    def __init__(self, table: StoredTable) -> None:
+        self._snapshot = table.snapshot
+
+    @cached_property
+    def _listing(self) -> Listing:
+        return list_table(self._snapshot.storage)
+
+    @property
+    def folders(self) -> Sequence[str]:
+        """The partition paths there are in storage."""
+        return self._listing.partitions
+
+    @cached_property
+    def files(self) -> list[NewFile]:
+        """Every base and log file of a completed action."""
+        listing, snapshot, named = self._listing, self._snapshot, self._named()
+        bases = [f for f in listing.base_files if f.instant not in named or f.path in named[f.instant]]
+        # before version 8 a log file goes by its slice's instant, which may be that of a pending compaction
+        of_slices = snapshot.config.version < 8
+        logs = [f for f in listing.log_files if of_slices or snapshot.is_visible(f.instant)]
+        visible = [*(f for f in bases if snapshot.is_visible(f.instant)), *logs]
+        return [NewFile(f.partition, f.name, f.size) for f in visible]
+
+    @property
+    def base_files(self) -> list[NewFile]:
+        """The base files among them."""
+        return [f for f in self.files if f.name.endswith(_BASE)]
+
+    @cached_property
+    def live(self) -> dict[str, set[str]]:
+        """The names of the latest files by partition path."""
+        return live_files(self._snapshot.file_slices())
+
+    @cached_property
+    def has_log_files(self) -> bool:
+        """Whether a latest file slice has log files."""
+        return any(file_slice.log_files for file_slice in self._snapshot.file_slices())
+
+    def _named(self) -> dict[str, frozenset[str]]:
+        """The paths that each commit on the timeline names; what a lost attempt left beside them does not count."""
+        timeline = self._snapshot.timeline
+        found: dict[str, frozenset[str]] = {}
+        for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
+            paths = frozenset(s.path for stats in meta.stats.values() for s in stats)
+            if paths:
+                found[instant.time] = paths
+        return found
+
+
+def is_base_file(path: str) -> bool:
+    """Whether a file of a write stat is a base file; log files have the marks of Hudi's names."""
+    return parse_log_file("", path.rpartition("/")[2], 0) is None
+
+
+def live_files(slices: Iterable[FileSlice]) -> dict[str, set[str]]:
+    """The names of the files of slices, base and log files, by partition path."""
+    live: dict[str, set[str]] = {}
+    for file_slice in slices:
+        live.setdefault(file_slice.partition, set()).update(_names(file_slice))
+    return live
+
+
+def live_after(snapshot: Snapshot, commit: CommitMetadata) -> dict[str, set[str]]:
+    """The files that the partition paths touched by an action have after it: a new base file takes the place of its
+    whole slice, a log file joins it."""
+    touched = {*commit.stats, *commit.replaced}
+    stats = [(partition, stat) for partition, stats in commit.stats.items() for stat in stats]
+    replaced = {(partition, stat.file_id) for partition, stat in stats if is_base_file(stat.path)}
+    replaced |= {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
+    live: dict[str, set[str]] = {path: set() for path in touched}
+    for file_slice in snapshot.file_slices(touched):
+        if (file_slice.partition, file_slice.file_id) not in replaced:
+            live[file_slice.partition].update(_names(file_slice))
+    for partition, stat in stats:
+        live[partition].add(stat.path.rpartition("/")[2])
+    return live
+
+
+def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:
+    """Whether an action that was requested before this one may complete after it.
+
+    Records of the metadata table merge in requested order: its statistics of partition paths, though they know more,
+    would be lost behind a tight record of this one.
+    """
+    return any(i.time < instant and completes_as(i.action) in COMMITS for i in timeline.pending)
+
+
+def _names(file_slice: FileSlice) -> set[str]:
+    base = {file_slice.base_file.name} if file_slice.base_file is not None else set[str]()
+    return base | {log.name for log in file_slice.log_files}

@@ -1,0 +1,27 @@
+"""One table in memory a test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import lakebed
+from lakebed.storage.memory import MemoryStorage
+from lakebed.table import Table
+from write_tables import SCHEMA
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Table]]:
+    """Makes the test's table: key `id`, partitions by `city`, a simple index."""
+    name = f"upkeep-{uuid.uuid4().hex}"
+
+    def create(**given: Any) -> Table:
+        words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"} | given
+        return lakebed.create(f"memory://{name}/t", SCHEMA, **words)
+
+    yield create
+    MemoryStorage.drop(name)
