@@ -170,7 +170,7 @@ def test_many_files_are_listed_by_few_tasks(tmp_path: Path, spark: Any) -> None:
     assert spark.conf.get(name) == before
 
 
-def test_an_empty_table(tmp_path: Path, spark: Any) -> None:
+def test_a_table_without_rows_gives_a_frame_with_its_columns(tmp_path: Path, spark: Any) -> None:
     schema = pa.schema([("id", pa.int64())])
     frame = spark_scan.scan_frame(plan_of(schema), spark, open_storage(str(tmp_path)))
     assert frame.columns == ["id"]

@@ -25,7 +25,7 @@ def _id(bucket: int, partition: str = "eu") -> str:
     return new_file_id(INSTANT, partition, bucket, bucket=bucket)
 
 
-def test_it_is_an_index() -> None:
+def test_a_bucket_index_fulfils_the_protocol() -> None:
     index = BucketIndex(4, ("id",))
     assert isinstance(index, Index)
     assert (index.hashes_to_groups, index.is_global) == (True, False)
@@ -44,7 +44,7 @@ def test_group_expression_is_hudis_bucket_of_the_key() -> None:
         index.group_expression(keys, pa.schema([("id", pa.string())]))
 
 
-def test_map_of_buckets(new_table: NewTable) -> None:
+def test_the_bucket_map_gives_the_file_of_each_bucket(new_table: NewTable) -> None:
     table = new_table()
     rows = pa.table({"key": ["a"]})
     eu0, eu3 = (table.add("eu", rows, file_id=_id(n)) for n in (0, 3))
@@ -101,7 +101,7 @@ def test_tag_by_hash_of_the_stored_key(new_table: NewTable) -> None:
     assert tagged.select(rows.column_names).equals(rows)
 
 
-def test_settings_that_cannot_be() -> None:
+def test_impossible_bucket_counts_and_fields_are_refused() -> None:
     for buckets in (0, -1, 100_000_001):
         with pytest.raises(InvalidOption, match=f"cannot have {buckets} buckets"):
             BucketIndex(buckets)

@@ -36,7 +36,7 @@ def test_it_ends_when_the_action_says_so() -> None:
     pulse.stop()
 
 
-def test_short_ones_start_no_thread() -> None:
+def test_periodic_tasks_that_end_early_start_no_thread() -> None:
     PeriodicTask(60, lambda: True, "warm").start()  # the one that waits for all
     before = threading.active_count()
     for _ in range(50):

@@ -131,7 +131,7 @@ def test_a_real_bloom_filter_knows_every_key_after_a_merge(make: Make, index: st
     assert (footer["hoodie_min_record_key"], footer["hoodie_max_record_key"]) == ("0", "9")
 
 
-def test_explain_writes_nothing(make: Make) -> None:
+def test_explain_plans_an_upsert_and_writes_nothing(make: Make) -> None:
     table = make()
     table.upsert(rows(*FIRST))
     before = files(table.uri)
