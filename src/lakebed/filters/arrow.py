@@ -102,7 +102,7 @@ def _membership(column: Column, values: pa.Array) -> tuple[Node, pc.Expression]:
 
 
 def _column(path: tuple[str, ...], schema: pa.Schema) -> Column:
-    if len(path) > 1:
+    if len(path) != 1:
         raise _Unknown
     type_ = schema.field(path[0]).type
     # NaN compares otherwise in Arrow than in Spark
