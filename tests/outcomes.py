@@ -23,11 +23,11 @@ class Outcomes:
         self.refused = 0
 
     @contextmanager
-    def counted(self) -> Generator[None]:
-        """One input: refused where `CorruptFile` is raised, else decoded."""
+    def counted(self, refusals: tuple[type[Exception], ...] = (CorruptFile,)) -> Generator[None]:
+        """One input: refused where one of these errors is raised, else decoded."""
         try:
             yield
-        except CorruptFile:
+        except refusals:
             self.refused += 1
         else:
             self.decoded += 1

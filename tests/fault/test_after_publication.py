@@ -132,7 +132,7 @@ def test_one_that_cannot_be_read_back_is_unknown_and_stays(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_settings_are_changed_or_not(verb: str) -> None:
+def test_a_failed_system_call_leaves_settings_as_the_verb_says(verb: str) -> None:
     files, _ = prepared("simple", 9)
     with copied("local", files) as uri, failing(verb, lambda _at, _given: False) as calls:
         configure(uri)

@@ -54,7 +54,9 @@ def reshard(table: Table) -> None:
         (reshard, "record", 6),
     ],
 )
-def test_the_next_write_undoes_it(operation: Callable[[Table], None], index: str, version: int) -> None:
+def test_the_next_write_undoes_a_killed_index_build(
+    operation: Callable[[Table], None], index: str, version: int
+) -> None:
     files, old = prepared(index, version)
     struck = 0
     for at in count(1, _STEP):

@@ -224,7 +224,7 @@ def test_a_crash_in_compaction_changes_no_record(version: int, mode: Mode) -> No
 
 
 @every_case
-def test_cleaning_and_archival(version: int, mode: Mode) -> None:
+def test_killed_cleaning_and_archival_lose_no_record(version: int, mode: Mode) -> None:
     def strike(at: int) -> Crash:
         done: list[str] = []
         with copied(version, 0, grown) as (table, given):
@@ -276,7 +276,7 @@ def test_resharding_of_an_index_that_has_grown(version: int, mode: Mode) -> None
 
 
 @every_case
-def test_building_and_dropping(version: int, mode: Mode) -> None:
+def test_killed_builds_and_drops_of_partitions_can_be_done_again(version: int, mode: Mode) -> None:
     """Creation, the building of every partition, then the drop of one and of all."""
     content = Random(2).change(Content()).on(Content())
 

@@ -104,7 +104,7 @@ def is_named(case: Case, error: LakebedError) -> bool:
     return isinstance(error, CorruptFile) or case.kind == "properties" or name in f"{error} {error.context}"
 
 
-def test_mutated_files() -> None:
+def test_mutated_files_give_the_right_rows_or_an_error_that_names_them() -> None:
     seen, wrong = Counter[str](), list[str]()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in numbers():

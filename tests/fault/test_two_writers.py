@@ -393,7 +393,7 @@ def test_an_answer_that_never_comes_leaves_everything_in_place(version: int, hap
         settled(uri, put(expected, (1, "c1", "next", 9)))
 
 
-def test_litter_is_seen() -> None:
+def test_the_check_for_leftovers_sees_every_kind() -> None:
     """The check that the other tests rely on."""
     files, _ = prepared("bucket", 9)
     with copied("local", files) as uri:

@@ -170,7 +170,7 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("table", golden_tables(lambda t: t.name == CLUSTERED), ids=str)
-def test_a_pending_clustering(table: GoldenTable, tmp_path: Path, oracle: HudiOracle):
+def test_file_groups_of_a_pending_clustering_are_left_alone(table: GoldenTable, tmp_path: Path, oracle: HudiOracle):
     """Its file groups are not touched; rows of others are updated, and new rows are not put into its small files."""
     folder = table.unpack_without_metadata_table(tmp_path)
     t, before = lakebed.open(str(folder)), bytes_of(folder)

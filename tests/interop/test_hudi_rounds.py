@@ -70,7 +70,9 @@ def test_both_writers_in_turn_see_each_others_rows(
 
 
 @pytest.mark.parametrize(("version", "index"), [(9, "simple"), (9, "bucket"), (6, "simple")])
-def test_turns_of_every_kind(version: int, index: str, tmp_path: Path, oracle: HudiOracle) -> None:
+def test_hudi_and_lakebed_take_turns_over_every_kind_of_write(
+    version: int, index: str, tmp_path: Path, oracle: HudiOracle
+) -> None:
     chance = random.Random(f"{version} {index}")
     table = make(tmp_path / "turns", version, index, partitioned=True, event_time=True)
     model = DictTable(event_time=True)

@@ -32,7 +32,7 @@ def read(table: lakebed.Table, **options: str) -> pa.Table:
 @pytest.mark.parametrize(
     ("version", "case"), [(v, c) for v in (9, 8, 6) for c in CASES if c != "custom" or v in CUSTOM_ON]
 )
-def test_keys_and_partitions(version: int, case: str, tmp_path: Path):
+def test_hudi_rs_reads_every_shape_of_keys_and_partitions(version: int, case: str, tmp_path: Path):
     first, wanted = rows(), CASES[case]
     buckets = 4 if wanted["index"] == "bucket" else None
     table = lakebed.create(

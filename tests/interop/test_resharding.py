@@ -50,7 +50,7 @@ def counts(table: Path, of_global: int, of_path: int) -> int | dict[str, int]:
 
 
 @pytest.mark.parametrize("name", todays(TABLES, 2, INTEROP))
-def test_hudi_writes_on(name: str, tmp_path: Path, oracle: HudiOracle) -> None:
+def test_hudi_reads_and_writes_on_after_resharding(name: str, tmp_path: Path, oracle: HudiOracle) -> None:
     made = golden(name)
     table = made.unpack(tmp_path)
     options = {**made.entry["options"], **SOON, "hoodie.write.table.version": str(made.version)}

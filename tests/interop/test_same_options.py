@@ -101,7 +101,7 @@ def batch(ids: range, v: str, ts: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_one_job_two_writers(job: str, tmp_path: Path, oracle: HudiOracle):
+def test_one_jobs_options_give_the_same_table_with_both_writers(job: str, tmp_path: Path, oracle: HudiOracle):
     options = JOBS[job]
     first, second = batch(range(20), "a", 1), batch(range(15, 25), "b", 2)
     second = second.set_column(2, "v", pa.array(["D", *second.column("v").to_pylist()[1:]]))

@@ -134,7 +134,7 @@ def test_hudi_reads_and_updates_every_type(version: int, index: str, tmp_path: P
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_without_meta_fields(version: int, tmp_path: Path, oracle: HudiOracle):
+def test_hudi_reads_and_writes_a_table_without_meta_fields(version: int, tmp_path: Path, oracle: HudiOracle):
     table = make(tmp_path, table_version=version, properties={"hoodie.populate.meta.fields": False})
     table.insert(rows(range(10), "a", 1))
     table.bulk_insert(rows(range(10, 20), "b", 1))

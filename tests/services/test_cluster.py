@@ -196,7 +196,9 @@ def test_same_upserts_as_in_process(
 
 
 @pytest.mark.parametrize(("index", "deed"), [("bucket", "kill before"), ("bucket", "kill"), ("simple", "kill")])
-def test_a_killed_task(spark: Any, s3: dict[str, Any], strike: Any, index: str, deed: str) -> None:
+def test_a_killed_task_leaves_the_right_rows_and_no_file_in_the_commit(
+    spark: Any, s3: dict[str, Any], strike: Any, index: str, deed: str
+) -> None:
     table = make(s3, spark, f"{deed.replace(' ', '-')}-{index}", index)
     table.upsert(arrow(0, 100, 10))
     struck = strike(deed)

@@ -42,7 +42,7 @@ def _installed(module: str) -> bool:
         return False
 
 
-def test_through_a_connect_session(remote: str, tmp_path: Path) -> None:
+def test_tables_are_written_and_read_through_spark_connect(remote: str, tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", BODY, remote, tmp_path],
         capture_output=True,

@@ -28,7 +28,7 @@ def session(request: pytest.FixtureRequest, spark: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["v9_cow_simple", "v9_cow_rich_types"])
-def test_reads_a_table(name: str, tmp_path: Path, session: Any) -> None:
+def test_the_data_source_reads_a_whole_table(name: str, tmp_path: Path, session: Any) -> None:
     table = golden(name)
     path = table.unpack(tmp_path)
     frame = session.read.format("lakebed").option("meta", "true").load(str(path))

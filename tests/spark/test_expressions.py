@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakebed.engine.spark import SparkEngine
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.expressions.bucket import Bucket, JavaHash
 from lakebed.expressions.key_generators import KeyGenerator, KeyGeneratorSpec, key_generator
@@ -67,10 +68,8 @@ def run_by_tasks(rows: Any) -> Any:
 
 
 def derive(spark: Any, table: pa.Table, expressions: Mapping[str, RowExpression]) -> Any:
-    from pyspark.sql import functions as F
-
     rows = run_by_tasks(spark.createDataFrame(table, schema=arrow_to_spark_ddl(normalise(table.schema))))
-    return rows.select(*[F.expr(e.sql(table.schema)).alias(name) for name, e in expressions.items()])
+    return SparkEngine(spark).derive(rows, expressions, keep=[])
 
 
 def assert_equal_in(
@@ -330,3 +329,22 @@ def test_where_java_methods_are_forbidden_the_key_alone_goes_to_python(
         batch = table.combine_chunks().to_batches()[0]
         for name, expression in expressions.items():
             assert rows.toArrow().column(name).to_pylist() == expression.arrow(batch).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("output", "inputs", "is_native"),
+    [
+        ("yyyy/MM/dd HH:mm:ss.SSS Z", "yyyy-MM-dd'T'HH:mm:ssZ", True),
+        ("EEEE", "yyyy-MM-dd", False),
+        ("yyyy-MM-dd", "dd MMM yyyy", False),
+    ],
+)
+def test_patterns_of_common_letters_cost_no_python_and_others_one_arrow_udf(
+    spark: Any, output: str, inputs: str, is_native: bool
+) -> None:
+    settings = {"timestamp.type": "DATE_STRING", "output.dateformat": output, "input.dateformat": inputs}
+    spec = KeyGeneratorSpec("TIMESTAMP", ("s",), ("s",), timestamp=settings)
+    table = pa.table({"s": pa.array(DATE_TEXTS, pa.string())})
+    paths = derive(spark, table, {"path": key_generator(spec).partition_path})
+    plan = paths._jdf.queryExecution().executedPlan().toString()
+    assert ("ArrowEvalPython" in plan) is not is_native

@@ -37,7 +37,7 @@ def test_keys_that_come_twice(index: str, tmp_path: Path, spark: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["select", "日本"])
-def test_names_that_mean_something_else(name: str, tmp_path: Path, spark: Any) -> None:
+def test_columns_named_as_sql_words_are_written_and_read(name: str, tmp_path: Path, spark: Any) -> None:
     schema = pa.schema([("id", pa.int64()), (name, pa.int64()), ("city", pa.string()), ("ts", pa.int64())])
     words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"}
     table = lakebed.create(str(tmp_path / "t"), schema, spark=spark, **words)

@@ -12,7 +12,7 @@ from lakebed.errors import InvalidRecord
 
 
 @pytest.mark.parametrize("index", ["bucket", "simple"])
-def test_bad_partition_values(spark: SparkSession, tmp_path: Path, index: str):
+def test_bad_partition_values_are_refused_and_nothing_is_written(spark: SparkSession, tmp_path: Path, index: str):
     schema = "id long, city string, v string"
     good = spark.createDataFrame([(1, "a", "x"), (2, "b/c", "x")], schema)
     buckets = 2 if index == "bucket" else None

@@ -195,7 +195,7 @@ def test_slices_with_log_files_go_through_the_slice_reader(tmp_path: Path, spark
         mor.collect()
 
 
-def test_an_empty_table(tmp_path: Path, spark: Any) -> None:
+def test_a_table_without_rows_gives_a_frame_with_its_columns(tmp_path: Path, spark: Any) -> None:
     schema = pa.schema([("id", pa.int64())])
     frame = spark_scan.scan_frame(plan_of(schema), spark, reader_of(tmp_path))
     assert frame.columns == ["id"]

@@ -23,10 +23,10 @@ def show_timeline(
 ) -> None:
     """Instants of the active timeline, oldest first."""
     instants = _open(uri, storage_option).timeline.to_arrow()
-    wanted = shown_rows(limit, output)
-    show_rows(instants.slice(max(0, len(instants) - wanted)) if wanted else instants, output)
-    if 0 < wanted < len(instants):
-        tell_cut(f"the newest {wanted} of {len(instants)} instants", output)
+    most = shown_rows(limit, output)
+    show_rows(instants.slice(max(0, len(instants) - most)) if most else instants, output)
+    if 0 < most < len(instants):
+        tell_cut(f"the newest {most} of {len(instants)} instants", output)
 
 
 @files_app.command("show")

@@ -23,8 +23,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"lakebed {version('lakebed')}")
         raise typer.Exit
 
@@ -73,8 +73,8 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 def _say(error: LakebedError, *, as_json: bool) -> None:
     if as_json:
-        facts = json.loads(error.to_json()) | {"retryable": error.retryable, "exit_code": error.exit_code}
-        typer.echo(json.dumps({"error": facts}), err=True)
+        record = json.loads(error.to_json()) | {"retryable": error.retryable, "exit_code": error.exit_code}
+        typer.echo(json.dumps({"error": record}), err=True)
         return
     typer.echo(f"error: {error.message}", err=True)
     if error.hint:

@@ -71,12 +71,12 @@ def _first(scan: Scan, limit: int) -> tuple[pa.Table, bool]:
 
 def _show_some(found: Scan, limit: int | None, output: Form) -> bool:
     """Print the rows, all or the first, and say on standard error where there are more."""
-    wanted = shown_rows(limit, output)
+    most = shown_rows(limit, output)
     with working("reading"):
-        rows, cut = _first(found, wanted)
+        rows, cut = _first(found, most)
     show_rows(rows, output)
     if cut:
-        tell_cut(f"the first {wanted} rows", output)
+        tell_cut(f"the first {most} rows", output)
     return cut
 
 

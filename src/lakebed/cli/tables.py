@@ -20,18 +20,18 @@ app = typer.Typer(help="Create and describe tables.", no_args_is_help=True)
 def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """What the table is, what it has, and what lakebed does with that."""
     table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    facts: dict[str, Any] = _facts(table)
+    fields: dict[str, Any] = _facts(table)
     features = [
         {"feature": f.name, "read": f.read, "write": f.write, "why": f"{f.why}; {f.hint}" if f.why else ""}
         for f in table.features
     ]
     if output is Form.JSON:
-        show_facts(facts | {"features": features, "properties": dict(table.properties)}, output)
+        show_facts(fields | {"features": features, "properties": dict(table.properties)}, output)
         return
     for feature in features:
         shown = f"read {feature['read']}, write {feature['write']}"
-        facts[feature["feature"]] = f"{shown}: {feature['why']}" if feature["why"] else shown
-    show_facts(facts, output)
+        fields[feature["feature"]] = f"{shown}: {feature['why']}" if feature["why"] else shown
+    show_facts(fields, output)
 
 
 @app.command()
@@ -75,21 +75,21 @@ def create(
 
 
 def _facts(table: lakebed.Table) -> dict[str, Any]:
-    said = table.properties
+    stored = table.properties
     files = table.files.to_arrow()
     last = table.timeline.last
     return {
         "table": table.name,
         "location": table.uri,
-        "version": said.get("hoodie.table.version", ""),
-        "type": said.get("hoodie.table.type", ""),
-        "key": said.get("hoodie.table.recordkey.fields") or "generated",
-        "partitions": said.get("hoodie.table.partition.fields") or "none",
-        "ordering": said.get("hoodie.table.ordering.fields") or said.get("hoodie.table.precombine.field") or "none",
-        "merge": stored_merge_mode(said) or "",
+        "version": stored.get("hoodie.table.version", ""),
+        "type": stored.get("hoodie.table.type", ""),
+        "key": stored.get("hoodie.table.recordkey.fields") or "generated",
+        "partitions": stored.get("hoodie.table.partition.fields") or "none",
+        "ordering": stored.get("hoodie.table.ordering.fields") or stored.get("hoodie.table.precombine.field") or "none",
+        "merge": stored_merge_mode(stored) or "",
         "index": table.indexes.index.explain(),
         **({"chosen": reason} if (reason := table.indexes.reason) else {}),
-        "sort": said.get("lakebed.sort", "none"),
+        "sort": stored.get("lakebed.sort", "none"),
         "newest instant": last.time if last else "none",
         "file groups": len(files),
         "bytes": pc.sum(files.column("bytes")).as_py() or 0,

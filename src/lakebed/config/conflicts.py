@@ -18,64 +18,64 @@ _FLAGS = {
 _RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_index")
 
 
-def check_table(said: TableSettings, properties: Mapping[str, str]) -> None:
+def check_table(named: TableSettings, properties: Mapping[str, str]) -> None:
     """Raise InvalidOption for the first setting in `said` that the table has otherwise."""
-    for key, wanted, stored in _table_pairs(said, properties):
-        if wanted is not None and stored is not None and wanted != stored:
-            raise _conflict(key, wanted, stored)
-    for key, wanted in said.timestamp.items():
-        if key in properties and properties[key] != wanted:
-            raise _conflict(key, wanted, properties[key])
+    for key, requested, stored in _table_pairs(named, properties):
+        if requested is not None and stored is not None and requested != stored:
+            raise _conflict(key, requested, stored)
+    for key, requested in named.timestamp.items():
+        if key in properties and properties[key] != requested:
+            raise _conflict(key, requested, properties[key])
 
 
-def check_index(said: IndexSettings, properties: Mapping[str, str]) -> None:
+def check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
     """The same for the index, where the table has one recorded (`lakebed.index.*`)."""
     recorded = properties.get("lakebed.index.type")
     if recorded is None:
         return
-    same = recorded == "record" and said.type in _RECORD_NAMES
-    if said.type not in (None, "auto", recorded) and not same:
-        raise _conflict("lakebed.index.type", said.type, recorded)
+    same = recorded == "record" and named.type in _RECORD_NAMES
+    if named.type not in (None, "auto", recorded) and not same:
+        raise _conflict("lakebed.index.type", named.type, recorded)
     if recorded != "bucket":
         return
     buckets = properties.get("lakebed.index.bucket.count")
-    if said.buckets is not None and buckets is not None and said.buckets != int(buckets):
-        raise _conflict("lakebed.index.bucket.count", said.buckets, int(buckets))
+    if named.buckets is not None and buckets is not None and named.buckets != int(buckets):
+        raise _conflict("lakebed.index.bucket.count", named.buckets, int(buckets))
     fields = _names(properties.get("lakebed.index.bucket.fields"))
-    if said.fields and fields and set(said.fields) != set(fields):
-        raise _conflict("lakebed.index.bucket.fields", said.fields, fields)
+    if named.fields and fields and set(named.fields) != set(fields):
+        raise _conflict("lakebed.index.bucket.fields", named.fields, fields)
 
 
-def _table_pairs(said: TableSettings, properties: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
+def _table_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
     """(key, what the job says, what the table has) for every setting a table remembers."""
     get = properties.get
-    yield "hoodie.table.name", said.name, get("hoodie.table.name")
-    yield "hoodie.database.name", said.database, get("hoodie.database.name") or said.database
-    yield "hoodie.table.type", said.type, TABLE_TYPES.get(get("hoodie.table.type", "COPY_ON_WRITE"))
-    yield "hoodie.table.version", said.version, int(get("hoodie.table.version", "9"))
-    yield "hoodie.table.recordkey.fields", said.key_fields, _names(get("hoodie.table.recordkey.fields", ""))
+    yield "hoodie.table.name", named.name, get("hoodie.table.name")
+    yield "hoodie.database.name", named.database, get("hoodie.database.name") or named.database
+    yield "hoodie.table.type", named.type, TABLE_TYPES.get(get("hoodie.table.type", "COPY_ON_WRITE"))
+    yield "hoodie.table.version", named.version, int(get("hoodie.table.version", "9"))
+    yield "hoodie.table.recordkey.fields", named.key_fields, _names(get("hoodie.table.recordkey.fields", ""))
     partition = _names(get("hoodie.table.partition.fields", "")) or ()
     plain = tuple(name.partition(":")[0] for name in partition)
-    yield "hoodie.table.partition.fields", said.partition_fields, plain
+    yield "hoodie.table.partition.fields", named.partition_fields, plain
     types = tuple(kind.upper() for _, found, kind in (name.partition(":") for name in partition) if found)
     types = types or _names(get("lakebed.partition.types", "")) or ()
-    yield "hoodie.table.partition.fields (types)", said.partition_types, types or None
+    yield "hoodie.table.partition.fields (types)", named.partition_types, types or None
     ordering = get("hoodie.table.ordering.fields", get("hoodie.table.precombine.field", ""))
-    yield "hoodie.table.ordering.fields", said.ordering_fields, _names(ordering)
+    yield "hoodie.table.ordering.fields", named.ordering_fields, _names(ordering)
     generator = get("hoodie.table.keygenerator.type") or get("hoodie.table.keygenerator.class")
     stored_generator = key_generator(generator) or generator if generator else None
-    yield "hoodie.table.keygenerator.type", said.key_generator, stored_generator
-    yield "hoodie.record.merge.mode", said.merge_mode, stored_merge_mode(properties)
+    yield "hoodie.table.keygenerator.type", named.key_generator, stored_generator
+    yield "hoodie.record.merge.mode", named.merge_mode, stored_merge_mode(properties)
     for field, key in _FLAGS.items():
-        yield key, getattr(said, field), get(key, "false").lower() == "true"
+        yield key, getattr(named, field), get(key, "false").lower() == "true"
     meta = get("hoodie.populate.meta.fields", "true").lower() == "true"
-    yield "hoodie.populate.meta.fields", said.populate_meta_fields, meta
-    yield "hoodie.table.timeline.timezone", said.timezone, get("hoodie.table.timeline.timezone", "LOCAL").upper()
-    yield "lakebed.sort", said.sort, get("lakebed.sort", "none")
+    yield "hoodie.populate.meta.fields", named.populate_meta_fields, meta
+    yield "hoodie.table.timeline.timezone", named.timezone, get("hoodie.table.timeline.timezone", "LOCAL").upper()
+    yield "lakebed.sort", named.sort, get("lakebed.sort", "none")
     for field, key in (("delete_field", "field"), ("delete_marker", "marker")):
         name = f"hoodie.payload.delete.{key}"
         stored = get(f"hoodie.record.merge.property.{name}", get(name))
-        yield name, getattr(said, field), stored
+        yield name, getattr(named, field), stored
 
 
 def stored_merge_mode(properties: Mapping[str, str]) -> str | None:
@@ -95,11 +95,11 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _conflict(key: str, wanted: object, stored: object) -> InvalidOption:
+def _conflict(key: str, requested: object, stored: object) -> InvalidOption:
     return InvalidOption(
-        f"{key}: the options say {_shown(wanted)}, the table has {_shown(stored)}",
+        f"{key}: the options say {_shown(requested)}, the table has {_shown(stored)}",
         hint="leave the option out: a table remembers its settings",
-        context={"option": key, "given": wanted, "table": stored},
+        context={"option": key, "given": requested, "table": stored},
     )
 
 

@@ -115,11 +115,11 @@ def parse_value(option: Option, text: str) -> Any:
 
 
 def _word(option: Option, text: str) -> str:
-    wanted = simple_name(text).lower()
+    requested = simple_name(text).lower()
     for word in option.words:
-        if word.lower() == wanted:
+        if word.lower() == requested:
             return word
-    if "*" in option.refuses or wanted in (word.lower() for word in option.refuses):
+    if "*" in option.refuses or requested in (word.lower() for word in option.refuses):
         raise refusal(option, text)
     raise InvalidOption(
         f"{option.key}={text!r} is not one of {', '.join(option.words)}",

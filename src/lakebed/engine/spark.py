@@ -13,11 +13,13 @@ import pyarrow as pa
 from lakebed.engine.base import GroupFunction, MapFunction, SliceReader, SliceSource, Task
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
+from lakebed.engine.spark_arrow import arrow_text_column
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
 from lakebed.engine.spark_worker import tune_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
+from lakebed.expressions.partition_paths import PartitionPath
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.schema.arrow import normalise_batch
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
@@ -94,6 +96,8 @@ class SparkEngine:
 
         if isinstance(expression, TextHash):
             return hash_column(self.spark, expression, schema)
+        if isinstance(expression, PartitionPath) and not expression.has_sql:
+            return arrow_text_column(expression, schema)
         return F.expr(expression.sql(schema))
 
     def filter(self, rows: DataFrame, predicate: RowExpression) -> DataFrame:

@@ -57,6 +57,10 @@ class Column:
         """The column's Arrow type; SchemaConflict naming the nearest column when there is none."""
         return _walk(schema, self.path)[1]
 
+    def top_level_in(self, schema: pa.Schema) -> str:
+        """The name of the column, or of the struct column that the path leads into."""
+        return _walk(schema, self.path)[0][0]
+
     def sql(self, schema: pa.Schema) -> str:
         parts = _walk(schema, self.path)[0]
         text = quote_name(parts[0])

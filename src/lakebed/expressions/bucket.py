@@ -100,8 +100,8 @@ class Bucket:
     @property
     def hash_fields(self) -> tuple[str, ...]:
         """The hash fields in the order in which their values are hashed, that of the key."""
-        wanted = self.fields or self.keys.key_fields
-        return tuple(name for name in self.keys.key_fields if name in wanted)
+        chosen = self.fields or self.keys.key_fields
+        return tuple(name for name in self.keys.key_fields if name in chosen)
 
     def confusing_sql(self, schema: pa.Schema) -> str:
         """Spark SQL predicate: rows whose key must be parsed as Hudi parses it; `FALSE` when no row can be one."""
@@ -177,14 +177,14 @@ def exact_hash_sql(key: str, hash_fields: tuple[str, ...]) -> str:
     named = f"CASE WHEN lb_at = 0 THEN concat({first}, ':', lb_part) ELSE lb_part END"
     parts = f"transform(split({rest}, {sql_literal(_FIELD_BORDER)}), (lb_part, lb_at) -> {named})"
     name = "substring_index(lb_part, ':', 1)"
-    wanted = " OR ".join(f"{name} = {sql_literal(field)}" for field in hash_fields)
+    chosen = " OR ".join(f"{name} = {sql_literal(field)}" for field in hash_fields)
     value = f"substr(lb_part, length({name}) + 2)"
     step = (
         f"(31L * coalesce(lb_sum, 1L) + CASE WHEN {value} IN ('{NULL_VALUE}', '{EMPTY_VALUE}') THEN 0L "
         f"ELSE {java_hash_sql(value)} END) & {_LOW_32_BITS}"
     )
     parsed = (
-        f"aggregate(filter({parts}, lb_part -> {wanted or 'TRUE'}), CAST(NULL AS BIGINT), (lb_sum, lb_part) -> {step})"
+        f"aggregate(filter({parts}, lb_part -> {chosen or 'TRUE'}), CAST(NULL AS BIGINT), (lb_sum, lb_part) -> {step})"
     )
     whole = f"31L + {java_hash_sql(key)}"
     # text that is no list of fields, or names none of the hash fields, counts as a whole

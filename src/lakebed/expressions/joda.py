@@ -4,6 +4,8 @@ Supported letters: `C` century, `y` `Y` year, `x` week-based year, `M` month (3 
 day of the year, `w` week, `e` `E` day of the week (number, text), `a` half of the day, `K` `h` `H` `k` hours, `m`
 minute, `s` second, `S` fraction, `Z` `ZZ` offset, `ZZZ` zone id; `'quoted text'`, `''` for a quote. `z` (names of
 zones) is refused.
+
+Spark SQL has the common ones alone; a pattern with others is printed and read by Arrow on every engine.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from itertools import groupby
 from lakebed.errors import UnsupportedFeature
 
 LETTERS = frozenset("CyYxMdDweEaKhHkmsSZ")
+# What patterns of paths are made of; of texts of digits alone, so that SQL for it stays short.
+_COMMON = frozenset("yMdHmsSZ")
 _NUMBERS = frozenset("CxyYdhHmsSeDwkK")
 MONTHS = (
     "January", "February", "March", "April", "May", "June",
@@ -34,6 +38,13 @@ class Token:
     def is_number(self) -> bool:
         """Whether the token stands for digits only."""
         return self.letter in _NUMBERS or (self.letter == "M" and self.count <= 2)
+
+    @property
+    def has_sql(self) -> bool:
+        """Whether Spark SQL has it: rare letters, names of months and years of two digits are left to Arrow."""
+        if self.letter == "M":
+            return self.count <= 2
+        return not self.letter or (self.letter in _COMMON and not (self.letter == "y" and self.count == 2))
 
 
 def tokens(pattern: str) -> tuple[Token, ...]:

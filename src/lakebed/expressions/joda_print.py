@@ -1,4 +1,4 @@
-"""Printing wall-clock time by a Joda pattern: Spark SQL out of date functions and arithmetic, Arrow out of NumPy."""
+"""Printing wall-clock time by a Joda pattern: Arrow for every letter, Spark SQL for patterns of common ones."""
 
 from __future__ import annotations
 
@@ -19,22 +19,12 @@ from lakebed.expressions.joda import MONTHS, WEEKDAYS, Token, tokens
 _LOCAL = "lb_local"
 _DAY = f"date_from_unix_date(CAST((lb_local - pmod(lb_local, {DAY_MILLIS}L)) DIV {DAY_MILLIS}L AS INT))"
 _OF_DAY = f"pmod(lb_local, {DAY_MILLIS}L)"
-_HOUR = f"({_OF_DAY} DIV 3600000L)"
 
 _SQL_NUMBERS: dict[str, str] = {
     "y": f"year({_DAY})",
-    "Y": f"CASE WHEN year({_DAY}) > 0 THEN year({_DAY}) ELSE 1 - year({_DAY}) END",
-    "C": f"abs(year({_DAY})) DIV 100",
-    "x": f"extract(YEAROFWEEK FROM {_DAY})",
-    "w": f"weekofyear({_DAY})",
     "M": f"month({_DAY})",
     "d": f"day({_DAY})",
-    "D": f"dayofyear({_DAY})",
-    "e": f"(weekday({_DAY}) + 1)",
-    "H": _HOUR,
-    "k": f"(pmod({_HOUR} - 1L, 24L) + 1L)",
-    "K": f"pmod({_HOUR}, 12L)",
-    "h": f"(pmod({_HOUR} - 1L, 12L) + 1L)",
+    "H": f"({_OF_DAY} DIV 3600000L)",
     "m": f"pmod({_OF_DAY} DIV 60000L, 60L)",
     "s": f"pmod({_OF_DAY} DIV 1000L, 60L)",
 }
@@ -96,6 +86,11 @@ class PrintPattern:
         """How many `/` every printed text has."""
         return 0 if self.url_encode else sum(token.text.count("/") for token in self.tokens)
 
+    @property
+    def has_sql(self) -> bool:
+        """Whether `sql` can be asked: every token is a common one."""
+        return all(token.has_sql for token in self.tokens)
+
     def sql(self, local: str, offset: str = "0L", zone_id: str | None = None) -> str:
         """Spark SQL text, which repeats `local` (bigint): generated code computes it once for each row. `zone_id` is
         what `ZZZ` prints, else the offset.
@@ -144,39 +139,27 @@ def _token_sql(token: Token, offset: str, colon: str) -> str:
     match token.letter:
         case "S":
             return _fraction_sql(token.count)
-        case "a":
-            return f"CASE WHEN {_HOUR} < 12L THEN 'AM' ELSE 'PM' END"
-        case "E":
-            return _name_sql(WEEKDAYS, f"(weekday({_DAY}) + 1)", short=token.count < 4)
-        case "M" if token.count >= 3:
-            return _name_sql(MONTHS, f"month({_DAY})", short=token.count < 4)
         case "Z":
             return _offset_sql(offset, token.count, colon)
-        case "y" | "Y" | "x" if token.count == 2:
-            return _padded_sql(f"abs({_SQL_NUMBERS[token.letter]}) % 100", 2, two_digits=True)
         case letter:
-            two_digits = letter in "MdHkKhmswe" and token.count > 1
-            return _padded_sql(_SQL_NUMBERS[letter], token.count, signed=letter in "yx", two_digits=two_digits)
+            return _padded_sql(_SQL_NUMBERS[letter], token.count, is_year=letter == "y")
 
 
-def _padded_sql(number: str, width: int, *, signed: bool = False, two_digits: bool = False) -> str:
+def _padded_sql(number: str, width: int, *, is_year: bool) -> str:
+    """Digits with zeros before them; years alone may be negative, or longer than the pattern."""
     if width <= 1:
         return f"CAST({number} AS STRING)"
-    digits = f"CAST({number} AS STRING)" if two_digits else f"CAST(abs({number}) AS STRING)"
-    # lpad cuts what is too long
-    size = str(width) if two_digits else f"greatest({width}, length({digits}))"
-    padded = f"lpad({digits}, {size}, '0')"
-    return f"concat(CASE WHEN {number} < 0 THEN '-' ELSE '' END, {padded})" if signed else padded
+    if not is_year:
+        # lpad cuts what is too long, which two digits never are
+        return f"lpad(CAST({number} AS STRING), {width}, '0')"
+    digits = f"CAST(abs({number}) AS STRING)"
+    padded = f"lpad({digits}, greatest({width}, length({digits})), '0')"
+    return f"concat(CASE WHEN {number} < 0 THEN '-' ELSE '' END, {padded})"
 
 
 def _fraction_sql(count: int) -> str:
     millis = "lpad(CAST(pmod(lb_local, 1000L) AS STRING), 3, '0')"
     return f"rpad({millis}, {count}, '0')"
-
-
-def _name_sql(names: tuple[str, ...], number: str, *, short: bool) -> str:
-    texts = ", ".join(f"'{name[:3] if short else name}'" for name in names)
-    return f"element_at(array({texts}), {number})"
 
 
 def _offset_sql(offset: str, count: int, colon: str) -> str:

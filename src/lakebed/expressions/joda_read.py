@@ -1,5 +1,5 @@
-"""Reading wall-clock time by a Joda pattern: one regular expression for Java and for RE2, then arithmetic on its
-groups.
+"""Reading wall-clock time by a Joda pattern: a regular expression, then arithmetic on its groups; Arrow for every
+letter, Spark SQL for patterns of common ones.
 
 What Joda accepts is accepted: fewer digits than letters, names in full or short, offsets with or without a colon.
 Text that does not match, or names no real date, reads as null. Refused: patterns with no year, and `C x w z ZZZ`.
@@ -30,7 +30,7 @@ _MAX_YEAR = 3_000_000
 _PARTS = "lb_parts"
 _END = "\\z"
 _NO_OFFSET = "CAST(NULL AS BIGINT)"
-_USUAL_WIDTHS = {"y": 4, "Y": 4, "M": 2, "d": 2, "D": 3, "H": 2, "k": 2, "m": 2, "s": 2, "S": 3}
+_USUAL_WIDTHS = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ class ReadPattern:
     pattern: str
     tokens: tuple[Token, ...]
     pivot_year: int
+
+    @property
+    def has_sql(self) -> bool:
+        """Whether `branches_sql` can be asked: every token is a common one."""
+        return all(token.has_sql for token in self.tokens)
 
     def regex(self, *, named: bool = False) -> str:
         """The regular expression, one group for each token that is no literal (`named`: as RE2 names them)."""
@@ -64,7 +69,7 @@ class ReadPattern:
         if places:
             shape = "".join(f"[0-9]{{{t.count}}}" if t.letter else _escape(t.text) for t in self.tokens)
             at = {letter: f"substr({text}, {start}, {width})" for letter, (start, width) in places.items()}
-            local = _SqlFields(at, self._counts(), self.pivot_year, digits_only=True).local_millis()
+            local = _SqlFields(at, digits_only=True).local_millis()
             fixed = f"WHEN {text} RLIKE {sql_literal(f'^{shape}{_END}')} THEN {then(local, _NO_OFFSET)}"
             # the usual text, cut by position; what else the pattern reads comes second
             branches.insert(0, fixed)
@@ -107,7 +112,7 @@ class ReadPattern:
 
     def _computed_sql(self, then: Callable[[str, str], str]) -> str:
         at = {letter: f"{_PARTS}[{n}]" for n, (letter, _) in enumerate(self._groups())}
-        fields = _SqlFields(at, self._counts(), self.pivot_year)
+        fields = _SqlFields(at)
         offset = _offset_sql(at["Z"]) if "Z" in at else _NO_OFFSET
         return then(fields.local_millis(), offset)
 
@@ -175,59 +180,31 @@ def _names_regex(names: tuple[str, ...]) -> str:
 @dataclass(frozen=True, slots=True)
 class _SqlFields:
     at: dict[str, str]
-    counts: dict[str, int]
-    pivot_year: int
     digits_only: bool = False
 
-    def number(self, letters: str, default: int) -> str:
-        for letter in letters:
-            if letter in self.at:
-                if self.digits_only:
-                    return f"CAST({self.at[letter]} AS BIGINT)"
-                return f"CAST(nullif(replace({self.at[letter]}, '+', ''), '') AS BIGINT)"
-        return f"{default}L"
+    def number(self, letter: str, default: int) -> str:
+        if letter not in self.at:
+            return f"{default}L"
+        if self.digits_only:
+            return f"CAST({self.at[letter]} AS BIGINT)"
+        return f"CAST(nullif(replace({self.at[letter]}, '+', ''), '') AS BIGINT)"
 
     def local_millis(self) -> str:
-        year, month, day = self._year(), self._month(), self.number("d", 1)
+        year, month, day = self.number("y", 0), self.number("M", 1), self.number("d", 1)
         checks = [f"{year} BETWEEN -{_MAX_YEAR}L AND {_MAX_YEAR}L", f"{month} BETWEEN 1L AND 12L"]
         checks += [f"{self.number(a, b)} BETWEEN {b} AND {c}" for a, b, c in _ranges(self.at)]
         first = f"make_date(CAST({year} AS INT), CAST({month} AS INT), 1)"
-        last = f"day(last_day({first}))"
-        if "D" in self.at:
-            day, last = self.number("D", 1), f"dayofyear(make_date(CAST({year} AS INT), 12, 31))"
-        days = f"(unix_date({first}) + {day} - 1L)"
-        if "e" in self.at or "E" in self.at:
-            weekday = self.number("e", 1) if "e" in self.at else _name_number_sql(self.at["E"], WEEKDAYS)
-            days = f"({days} - pmod({days} + 3L, 7L) - 1L + {weekday})"
-        total = f"{days} * {DAY_MILLIS}L + {self._of_day()}"
-        inner = f"CASE WHEN {day} BETWEEN 1L AND {last} THEN {total} END"
+        total = f"(unix_date({first}) + {day} - 1L) * {DAY_MILLIS}L + {self._of_day()}"
+        inner = f"CASE WHEN {day} BETWEEN 1L AND day(last_day({first})) THEN {total} END"
         return f"CASE WHEN {' AND '.join(checks)} THEN {inner} END"
 
-    def _year(self) -> str:
-        letter = "y" if "y" in self.at else "Y"
-        year = self.number(letter, 0)
-        if self.counts[letter] != 2:
-            return year
-        low = self.pivot_year - 50
-        pivoted = f"({low}L + pmod({year} - {low}L, 100L))"
-        return f"CASE WHEN {self.at[letter]} RLIKE '^[0-9]{{2}}$' THEN {pivoted} ELSE {year} END"
-
-    def _month(self) -> str:
-        return _name_number_sql(self.at["M"], MONTHS) if self.counts.get("M", 0) > 2 else self.number("M", 1)
-
     def _of_day(self) -> str:
-        hour = "0L"
-        if set("HkKh") & set(self.at):
-            hour = f"({self.number('HkKh', 0)}" + (
-                " % 24L)" if "k" in self.at else " % 12L)" if "h" in self.at else ")"
-            )
-        if "a" in self.at:
-            hour = f"({hour} + CASE WHEN upper({self.at['a']}) = 'PM' THEN 12L ELSE 0L END)"
         fraction = "0L"
         if "S" in self.at:
             fraction = f"CAST(nullif(rpad({self.at['S']}, 3, '0'), '000') AS BIGINT)"
             fraction = f"coalesce({fraction}, 0L)"
-        return f"{hour} * 3600000L + {self.number('m', 0)} * 60000L + {self.number('s', 0)} * 1000L + {fraction}"
+        hour, minute, second = (self.number(letter, 0) for letter in "Hms")
+        return f"{hour} * 3600000L + {minute} * 60000L + {second} * 1000L + {fraction}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +271,6 @@ def _ranges(present: object) -> list[tuple[str, int, int]]:
     """Allowed values of the parts of a day that occur."""
     ranges = [("H", 0, 23), ("k", 1, 24), ("K", 0, 11), ("h", 1, 12), ("m", 0, 59), ("s", 0, 59), ("e", 1, 7)]
     return [entry for entry in ranges if entry[0] in present]  # pyright: ignore[reportOperatorIssue]
-
-
-def _name_number_sql(text: str, names: tuple[str, ...]) -> str:
-    shorts = ", ".join(f"'{name[:3].upper()}'" for name in names)
-    return f"CAST(array_position(array({shorts}), upper(substr({text}, 1, 3))) AS BIGINT)"
 
 
 def _name_number(texts: pa.Array, names: tuple[str, ...]) -> Int64s:

@@ -27,6 +27,11 @@ class PathPart(RowExpression, Protocol):
     @property
     def slashes(self) -> int | None: ...
 
+    @property
+    def has_sql(self) -> bool:
+        """Whether there is Spark SQL for it; else every engine takes `arrow`."""
+        ...
+
     def value_of(self, text: str) -> str | None:
         """The field's text behind the part's text (null for the default partition)."""
         ...
@@ -52,6 +57,10 @@ class ValuePart:
     @property
     def slashes(self) -> int | None:
         return 0 if self.url_encode else None
+
+    @property
+    def has_sql(self) -> bool:
+        return True
 
     def sql(self, schema: pa.Schema) -> str:
         text = self.text.sql(schema)
@@ -91,6 +100,10 @@ class PartitionPath:
     @property
     def columns(self) -> tuple[str, ...]:
         return columns_of(self.parts)
+
+    @property
+    def has_sql(self) -> bool:
+        return all(part.has_sql for part in self.parts)
 
     def sql(self, schema: pa.Schema) -> str:
         parts = [part.sql(schema) for part in self.parts]

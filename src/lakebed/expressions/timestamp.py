@@ -128,6 +128,10 @@ class TimestampPart:
     def _output(self) -> PrintPattern:
         return print_pattern(self.settings.output.pattern, self.url_encode)
 
+    @property
+    def has_sql(self) -> bool:
+        return self._output.has_sql and all(pattern.has_sql for pattern in self.settings.inputs)
+
     def value_of(self, text: str) -> str | None:
         return unescape(text) if self.url_encode else text
 

@@ -189,26 +189,32 @@ def _with_exact(left: Value, op: Operator, right: Literal) -> Node:
         raise SparkOnly(f"a comparison of {left.type} with {constant!r}")
     scale = 0 if pa.types.is_integer(left.type) else left.type.scale
     low, high = _unscaled_range(left.type)
-    wanted = Fraction(constant) * 10**scale
-    below = math.floor(wanted)
-    never: Node = In(left, ())
-    if wanted.denominator == 1 and low <= below <= high:
+    scaled = Fraction(constant) * 10**scale
+    below = math.floor(scaled)
+    if scaled.denominator == 1 and low <= below <= high:
         return Compare(left, op, _exact_literal(below, scale, left.type))
+    if low <= below < high:
+        return _between_values(left, op, _exact_literal(below, scale, left.type))
+    # beyond the type's range all values lie on one side
+    holds = op == "!=" or (op in ("<", "<=") and below >= high) or (op in (">", ">=") and below < low)
+    if op == "<=>":
+        return Constant(False)
+    return Not(In(left, ())) if holds else In(left, ())
+
+
+def _between_values(left: Value, op: Operator, below: Literal) -> Node:
+    """A comparison with a constant between `below` and the next value of the column's type."""
     match op:
         case "=":
-            return never
+            return In(left, ())
         case "!=":
-            return Not(never)
+            return Not(In(left, ()))
         case "<=>":
             return Constant(False)
         case "<" | "<=":
-            if below < low:
-                return never
-            return Not(never) if below >= high else Compare(left, "<=", _exact_literal(below, scale, left.type))
+            return Compare(left, "<=", below)
         case _:
-            if below < low:
-                return Not(never)
-            return never if below >= high else Compare(left, ">", _exact_literal(below, scale, left.type))
+            return Compare(left, ">", below)
 
 
 def _unscaled_range(type_: pa.DataType) -> tuple[int, int]:
@@ -232,20 +238,8 @@ def _with_date(left: Value, op: Operator, constant: Any, zone: tzinfo) -> Node:
         # the date stands for its midnight
         local = constant.astimezone(zone).replace(tzinfo=None) if constant.tzinfo else constant
         day = Literal(local.date(), left.type)
-        if local == midnight(local.date()):
-            return Compare(left, op, day)
-        never: Node = In(left, ())
-        match op:
-            case "=":
-                return never
-            case "!=":
-                return Not(never)
-            case "<=>":
-                return Constant(False)
-            case "<" | "<=":
-                return Compare(left, "<=", day)
-            case _:
-                return Compare(left, ">", day)
+        exact = local == midnight(local.date())
+        return Compare(left, op, day) if exact else _between_values(left, op, day)
     if isinstance(constant, date):
         return Compare(left, op, Literal(constant, left.type))
     raise SparkOnly(f"a comparison of a date with {constant!r}")
@@ -303,8 +297,8 @@ def cast_literal(literal: Literal, to: pa.DataType, zone: tzinfo) -> Literal:
 
 def _exact_cast(value: int | Decimal, to: pa.DataType) -> Literal | None:
     scale = to.scale if pa.types.is_decimal(to) else 0
-    wanted = Fraction(value) * 10**scale
+    scaled = Fraction(value) * 10**scale
     low, high = _unscaled_range(to)
-    if wanted.denominator != 1 or not low <= wanted <= high:
+    if scaled.denominator != 1 or not low <= scaled <= high:
         return None
-    return _exact_literal(int(wanted), scale, to)
+    return _exact_literal(int(scaled), scale, to)

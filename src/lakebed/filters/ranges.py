@@ -223,9 +223,9 @@ def _holds_one(bounds: Bounds, constants: pa.Array) -> Bools:
     """Whether one of many constants lies within the bounds: constants and bounds are ranked together."""
     ranked = pc.rank(pa.concat_arrays([constants, bounds.low, bounds.high]), tiebreaker="dense").to_numpy()
     units, count = len(bounds), len(constants)
-    wanted = np.sort(ranked[:count])
-    first = np.searchsorted(wanted, ranked[count : count + units], side="left")
-    last = np.searchsorted(wanted, ranked[count + units :], side="right")
+    ordered = np.sort(ranked[:count])
+    first = np.searchsorted(ordered, ranked[count : count + units], side="left")
+    last = np.searchsorted(ordered, ranked[count + units :], side="right")
     first[_flags(bounds.low.is_null(), True)] = 0
     last[_flags(bounds.high.is_null(), True)] = count
     return first < last

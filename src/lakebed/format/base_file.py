@@ -149,13 +149,13 @@ def read_base_file(
         names = footer.schema.names if columns is None else [c for c in columns if c in footer.schema.names]
         schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
         for group in range(footer.row_groups) if row_groups is None else row_groups:
-            told = footer.metadata.row_group(group)
-            rows, read = min(batch_rows, _rows_of_bytes(told, _BATCH_BYTES)), 0
+            expected = footer.metadata.row_group(group)
+            rows, read = min(batch_rows, _rows_of_bytes(expected, _BATCH_BYTES)), 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
                 read += batch.num_rows
                 yield _batch_as(batch, schema)
             if names:
-                check_rows(path, read, told.num_rows)
+                check_rows(path, read, expected.num_rows)
 
 
 def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool) -> dict[str, Any]:
@@ -212,12 +212,12 @@ def _check_size(source: Any, size: int | None) -> None:
         raise ValueError(f"it has {source.size()} bytes and should have {size}")
 
 
-def check_rows(path: str, read: int, told: int) -> None:
+def check_rows(path: str, read: int, expected: int) -> None:
     """Raise `CorruptFile` where a row group gave another number of rows than the footer tells: the head of a page,
     which has no checksum, may have been changed."""
-    if read != told:
+    if read != expected:
         raise CorruptFile(
-            f"base file {path} gives {read} rows of a row group with {told}",
+            f"base file {path} gives {read} rows of a row group with {expected}",
             hint=_HINT,
             context={"path": path},
         )

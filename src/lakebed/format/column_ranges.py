@@ -94,13 +94,13 @@ class ColumnRanges:
     def _bounds(self, name: str, stats: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
         """Least and greatest value, each as an array of one."""
         kind, seen = self._types[name], self._seen.get(name, [])
-        told = [s for s in stats if s is not None and s.has_min_max]
-        if len(told) < len(stats):
+        with_ranges = [s for s in stats if s is not None and s.has_min_max]
+        if len(with_ranges) < len(stats):
             silent = sum(s is None or not (s.has_min_max or _is_all_null(s)) for s in stats)
             # nothing but NaN is no range to Parquet either
             if silent > len(seen) and name not in self._nan:
                 return pa.nulls(1, kind), pa.nulls(1, kind)
-        values = _typed([b for s in told for b in (s.min_raw, s.max_raw)], kind)
+        values = _typed([b for s in with_ranges for b in (s.min_raw, s.max_raw)], kind)
         if seen:
             longer = [range_[side].as_py() for ranges in seen for range_ in ranges for side in ("min", "max")]
             values = pa.concat_arrays([values, pa.array(longer, kind)])

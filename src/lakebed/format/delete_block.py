@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.columns import AvroCursors, encode_binaries, encode_nullable, join_pieces
-from lakebed.format.avro.encoder import encode_long
+from lakebed.format.avro.encoder import decode_long, encode_long
 from lakebed.format.avro.wrappers import BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT, INT, STRING, Wrapped, read_wrapped
 from lakebed.format.hashes import plain_strings
 
@@ -143,10 +143,10 @@ def _places(data: bytes) -> tuple[Int64s, Int64s]:
     starts: list[int] = []
     ends: list[int] = []
     wait = 0
-    count, at = _long(data, 0)
+    count, at = decode_long(data, 0)
     while count:
         if count < 0:
-            _, at = _long(data, at)
+            _, at = decode_long(data, at)
             count = -count
         while count:
             run, end = 1, _behind_record(data, at)
@@ -162,7 +162,7 @@ def _places(data: bytes) -> tuple[Int64s, Int64s]:
             starts += range(at, at + run * size, size)
             ends += range(end, end + run * size, size)
             at, count = at + run * size, count - run
-        count, at = _long(data, at)
+        count, at = decode_long(data, at)
     return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
@@ -185,23 +185,23 @@ def _shape(data: bytes, start: int, end: int) -> tuple[list[int], list[int]]:
     at = start
     for _ in range(2):
         behind = _behind_text(data, at)
-        content = 0 if data[at] == 0 else _long(data, at + 1)[0]
+        content = 0 if data[at] == 0 else decode_long(data, at + 1)[0]
         lengths += range(at - start, behind - content - start)
         at = behind
-    branch, value = _long(data, at)
+    branch, value = decode_long(data, at)
     if branch == ARRAY:
         return [*lengths, *range(at - start, end - start)], []
     lengths += range(at - start, value - start)
     if branch in _FIXED_WIDTHS or branch == 0:
         return lengths, []
     if branch in (BYTES, STRING, DECIMAL):
-        return [*lengths, *range(value - start, _long(data, value)[1] - start)], []
+        return [*lengths, *range(value - start, decode_long(data, value)[1] - start)], []
     return lengths, list(range(value - start, end - start))
 
 
 def _behind_record(data: bytes, at: int) -> int:
     at = _behind_text(data, _behind_text(data, at))
-    branch, at = _long(data, at)
+    branch, at = decode_long(data, at)
     return _behind_array(data, at) if branch == ARRAY else _behind_value(data, at, branch)
 
 
@@ -209,7 +209,7 @@ def _behind_text(data: bytes, at: int) -> int:
     """Behind a nullable text."""
     if data[at] == 0:
         return at + 1
-    length, at = _long(data, at + 1)
+    length, at = decode_long(data, at + 1)
     if length < 0:
         raise IndexError
     return at + length
@@ -220,7 +220,7 @@ def _behind_value(data: bytes, at: int, branch: int) -> int:
         return at
     if branch in _FIXED_WIDTHS:
         return at + _FIXED_WIDTHS[branch]
-    number, behind = _long(data, at)
+    number, behind = decode_long(data, at)
     if branch not in (BYTES, STRING, DECIMAL):
         return behind
     if number < 0:
@@ -231,26 +231,10 @@ def _behind_value(data: bytes, at: int, branch: int) -> int:
 def _behind_array(data: bytes, at: int) -> int:
     if data[at] == 0:
         return at + 1
-    count, at = _long(data, at + 1)
+    count, at = decode_long(data, at + 1)
     if not 0 < count < len(data):
         raise IndexError
     for _ in range(count):
-        branch, at = _long(data, at)
+        branch, at = decode_long(data, at)
         at = _behind_value(data, at, branch)
     return at + 1
-
-
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    at += 1
-    if byte < 0x80:
-        return byte >> 1 ^ -(byte & 1), at
-    value, shift = byte & 0x7F, 7
-    while byte & 0x80:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        at += 1
-        if shift > 70:
-            raise IndexError
-    return value >> 1 ^ -(value & 1), at

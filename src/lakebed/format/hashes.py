@@ -179,14 +179,14 @@ def extract_hash_values(key: str, fields: Sequence[str]) -> list[str | None]:
         return [key]
     wants_all = not fields or list(fields) == [""]
     values: list[str | None] = []
-    for name, value, wanted in _fields_of(key, None if wants_all else frozenset(fields)):
+    for name, value, selected in _fields_of(key, None if wants_all else frozenset(fields)):
         del name
-        if wanted:
+        if selected:
             values.append(None if value == _NULL else "" if value == _EMPTY else value)
     return values or [key]
 
 
-def _fields_of(key: str, wanted: frozenset[str] | None) -> Iterator[tuple[str, str, bool]]:
+def _fields_of(key: str, selected: frozenset[str] | None) -> Iterator[tuple[str, str, bool]]:
     """Name, raw value and whether it is wanted, for each field that Hudi's parser sees in a composite key."""
     start, size = 0, len(key)
     while start < size:
@@ -194,7 +194,7 @@ def _fields_of(key: str, wanted: frozenset[str] | None) -> Iterator[tuple[str, s
         if colon < 0:
             return
         name = key[start:colon]
-        is_wanted = wanted is None or name in wanted
+        is_wanted = selected is None or name in selected
         following, comma = key.find(":", colon + 1), -1
         while following >= 0:
             comma = key.rfind(",", 0, following + 1)
@@ -245,8 +245,8 @@ def _literal(text: str) -> str:
 
 
 def _composite_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
-    wanted = frozenset(fields) or None
-    layout = [(name, want) for name, _, want in _fields_of(keys[0].as_py(), wanted)]
+    selected = frozenset(fields) or None
+    layout = [(name, want) for name, _, want in _fields_of(keys[0].as_py(), selected)]
     result = np.zeros(len(keys), np.int32)
     left = np.ones(len(keys), np.bool_)
     if layout and not any("," in name or ":" in name for name, _ in layout) and any(w for _, w in layout):

@@ -44,10 +44,10 @@ class HeldSource:
         if held is not None:
             return held
         if self.size <= WHOLE_BYTES:
-            start, wanted = 0, self.size
+            start, span = 0, self.size
         else:
-            start, wanted = offset, min(max(length, AHEAD_BYTES), self.size - offset)
-        data = self._source.read(start, wanted)
+            start, span = offset, min(max(length, AHEAD_BYTES), self.size - offset)
+        data = self._source.read(start, span)
         self._stretches = [(start, data), *self._stretches[:1]]
         return data[offset - start : offset - start + length]
 

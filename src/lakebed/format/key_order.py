@@ -61,21 +61,21 @@ def key_order(keys: pa.Array) -> Positions | None:
         starts[places] |= _changes(words[inner])
 
 
-def insert_places(keys: pa.Array, wanted: pa.Array) -> Positions:
+def insert_places(keys: pa.Array, inserted: pa.Array) -> Positions:
     """For each wanted key how many of the keys, which are in order, are not greater: where it goes, behind its equals.
 
     >>> insert_places(pa.array(["b", "d", "d"]), pa.array(["a", "d", "c"])).tolist()
     [0, 3, 1]
     """
-    if not len(keys) or not len(wanted):
-        return np.zeros(len(wanted), np.int64)
-    at = shared_prefix(keys[:1], keys[-1:], wanted)
-    stored, asked = _Texts(keys).words(at), _Texts(wanted).words(at)
-    low = np.searchsorted(stored, asked, "left").astype(np.int64)
-    high = np.searchsorted(stored, asked, "right").astype(np.int64)
+    if not len(keys) or not len(inserted):
+        return np.zeros(len(inserted), np.int64)
+    at = shared_prefix(keys[:1], keys[-1:], inserted)
+    stored, inserted_words = _Texts(keys).words(at), _Texts(inserted).words(at)
+    low = np.searchsorted(stored, inserted_words, "left").astype(np.int64)
+    high = np.searchsorted(stored, inserted_words, "right").astype(np.int64)
     while len(rows := np.flatnonzero(low < high)):  # the bytes looked at are equal: all of them decide
         middle = (low[rows] + high[rows]) >> 1
-        fits = pc.less_equal(keys.take(pa.array(middle)), wanted.take(pa.array(rows)))
+        fits = pc.less_equal(keys.take(pa.array(middle)), inserted.take(pa.array(rows)))
         behind = fits.to_numpy(zero_copy_only=False)
         low[rows[behind]] = middle[behind] + 1
         high[rows[~behind]] = middle[~behind]

@@ -39,9 +39,9 @@ class KeyPositions:
 
     def rows(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         """Rows, ascending, that may have one of the keys: all that do, and rarely one with another key."""
-        wanted = np.unique(_upper(keys))
-        starts = np.searchsorted(self.packed, wanted, "left")
-        counts = np.searchsorted(self.packed, wanted | np.uint64(0xFFFFFFFF), "right") - starts
+        searched = np.unique(_upper(keys))
+        starts = np.searchsorted(self.packed, searched, "left")
+        counts = np.searchsorted(self.packed, searched | np.uint64(0xFFFFFFFF), "right") - starts
         at = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return np.sort((self.packed[at] & np.uint64(0xFFFFFFFF)).astype(np.int64))
 

@@ -75,8 +75,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise InvalidOption("format('lakebed') needs the table's path", hint="give it to load()")
     read = resolve_options(hudi).read
     start, end = own.get("start", read.begin), own.get("end", read.end)
-    told = {"query_type": "incremental" if start is not None else read.query_type} | own
-    query = _word(told, "query_type", ("snapshot", "read_optimized", "incremental"))
+    words_given = {"query_type": "incremental" if start is not None else read.query_type} | own
+    query = _word(words_given, "query_type", ("snapshot", "read_optimized", "incremental"))
     columns = own.get("columns")
     return SourceOptions(
         path=own["path"],

@@ -24,10 +24,10 @@ def refused(message: str, hint: str = "", *, url: str, retryable: bool = False, 
     return error
 
 
-def ends_early(url: str, offset: int, wanted: int, got: int) -> CorruptFile:
+def ends_early(url: str, offset: int, requested: int, got: int) -> CorruptFile:
     """A file that is shorter than what was asked of it."""
     return CorruptFile(
-        f"{url} ends early: {wanted} bytes wanted at offset {offset}, {got} there",
+        f"{url} ends early: {requested} bytes wanted at offset {offset}, {got} there",
         hint="the file is cut off or was replaced while it was read",
         context={"path": url, "offset": offset},
     )

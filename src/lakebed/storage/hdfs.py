@@ -341,21 +341,17 @@ class HdfsUpload(StreamUpload):
         try:
             self._writer.write(bytes(data))
         except (OSError, RuntimeError) as error:
-            raise refused(
-                f"cannot write {self._storage.url(self._path)}: {_first_line(error)}",
-                url=self._storage.url(self._path),
-                retryable=True,
-            ) from error
+            raise self._cannot_write(error) from error
+
+    def _cannot_write(self, error: Exception) -> StorageError:
+        url = self._storage.url(self._path)
+        return refused(f"cannot write {url}: {_first_line(error)}", url=url, retryable=True)
 
     def _finish(self) -> None:
         try:
             finish(self._writer)
         except (OSError, RuntimeError) as error:
-            raise refused(
-                f"cannot write {self._storage.url(self._path)}: {_first_line(error)}",
-                url=self._storage.url(self._path),
-                retryable=True,
-            ) from error
+            raise self._cannot_write(error) from error
         self._storage.replace(self._path, self._aside)
 
     def _discard(self) -> None:

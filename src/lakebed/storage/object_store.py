@@ -169,9 +169,9 @@ class ObjectStorage:
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         check_relative(path)
-        wanted = [i for i, (_, length) in enumerate(ranges) if length > 0]
+        nonempty = [i for i, (_, length) in enumerate(ranges) if length > 0]
         out = [b""] * len(ranges)
-        if not wanted:
+        if not nonempty:
             return out
         got = self._do(
             "read",
@@ -179,12 +179,12 @@ class ObjectStorage:
             lambda: obstore.get_ranges(
                 self._store,
                 path,
-                starts=[ranges[i][0] for i in wanted],
-                lengths=[ranges[i][1] for i in wanted],
+                starts=[ranges[i][0] for i in nonempty],
+                lengths=[ranges[i][1] for i in nonempty],
                 coalesce=_GAP_BYTES,
             ),
         )
-        for i, data in zip(wanted, got, strict=True):
+        for i, data in zip(nonempty, got, strict=True):
             out[i] = self._whole(path, *ranges[i], bytes(data))
         return out
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.format.avro.encoder import encoder_of
-from lakebed.format.base_file import naming_parquet
+from lakebed.format.base_file import AVRO_SCHEMA_KEY, naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
 from lakebed.model import Action, Instant, State
 from lakebed.storage.base import Storage
@@ -137,7 +137,7 @@ def _write_history(timeline: Timeline, name: str, rows: pa.Table) -> LsmFile:
         "namespace": "org.apache.hudi.avro.model",
         "fields": fields,
     }
-    footer = {"parquet.avro.schema": json.dumps(record, separators=(",", ":")), "writer.model.name": "avro"}
+    footer = {AVRO_SCHEMA_KEY: json.dumps(record, separators=(",", ":")), "writer.model.name": "avro"}
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, _HISTORY, compression="gzip", store_schema=False, use_dictionary=False) as writer:
         writer.write_table(rows)

@@ -44,7 +44,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_version_is_printed():
+def test_the_version_option_prints_the_version():
     result = CliRunner().invoke(app, ["--version"])
     assert result.output == f"lakebed {lakebed.__version__}\n"
 
@@ -102,7 +102,7 @@ def test_writing_commands_change_rows(capsys: pytest.CaptureFixture[str], uri: s
     assert {row["partition"] for row in said(capsys, "files", "show", uri, "--partition", "oslo")} == {"oslo"}
 
 
-def test_a_table_for_people(capsys: pytest.CaptureFixture[str], uri: str):
+def test_scan_prints_a_table_with_aligned_columns(capsys: pytest.CaptureFixture[str], uri: str):
     assert invoke(["scan", uri, "--columns", "id,fare", "--filter", "id = 't2'"]) == 0
     lines = capsys.readouterr().out.split()
     assert lines == ["id", "fare", "t2", "12.0"]

@@ -57,7 +57,7 @@ def test_a_plain_table_has_no_feature_of_the_matrix():
     assert features_of(PLAIN, NONE) == ()
 
 
-def test_every_row_is_tried_here():
+def test_every_feature_has_a_case_in_this_file():
     assert [name for name, _, _ in WITH] == [feature.name for feature in FEATURES]
 
 

@@ -165,7 +165,7 @@ def test_no_effect_is_logged_once(caplog: pytest.LogCaptureFixture, monkeypatch:
         ({"hoodie.write.set.null.for.missing.columns": "false"}, "error"),
     ],
 )
-def test_missing_columns_policy(given: dict[str, str], missing: str):
+def test_options_decide_what_happens_to_missing_columns(given: dict[str, str], missing: str):
     assert resolve_options(given).write.missing_columns == missing
 
 

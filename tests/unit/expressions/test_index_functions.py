@@ -63,7 +63,7 @@ def test_functions_give_sparks_results(
     assert found.to_pylist() == expected
 
 
-def test_what_depends_on_a_zone() -> None:
+def test_functions_of_instants_alone_depend_on_a_zone() -> None:
     zoned = [
         (name, str(kind))
         for name, options in (("year", {}), ("date_format", {"format": "yyyy"}), ("to_date", {}), ("to_timestamp", {}),
@@ -123,7 +123,9 @@ def test_years_beyond_four_digits_are_not_known() -> None:
         ("lower", {"format": "x"}, pa.string(), InvalidOption, "no option format"),
     ],
 )
-def test_what_is_refused(name: str, options: dict[str, str], kind: pa.DataType, error: Any, words: str) -> None:
+def test_functions_with_wrong_options_or_types_are_refused(
+    name: str, options: dict[str, str], kind: pa.DataType, error: Any, words: str
+) -> None:
     with pytest.raises(error) as refusal:
         index_function(name, options, kind)
     assert words in str(refusal.value)

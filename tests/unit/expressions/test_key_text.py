@@ -51,5 +51,5 @@ def test_decimals_print_as_big_decimal_does(unscaled: int, scale: int) -> None:
     assert text(pa.array([value, None], pa.decimal128(38, scale))) == [str(value), None]
 
 
-def test_nanos_round_down() -> None:
+def test_nanoseconds_before_1970_round_down() -> None:
     assert timestamp_micros(pa.array([-1, 999, 1000, None]).cast(pa.timestamp("ns"))).to_pylist() == [-1, 0, 1, None]

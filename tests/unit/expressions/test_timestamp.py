@@ -96,7 +96,7 @@ class TestPrinting:
         moment = datetime(2024, 2, 3, 4, 5, 6, 7000)
         assert printed(pattern, moment, None) == [text, None]
 
-    def test_noon_and_midnight(self) -> None:
+    def test_noon_and_midnight_print_as_joda_does_for_each_hour_letter(self) -> None:
         moments = [datetime(2024, 1, 1, hour) for hour in (0, 12, 13, 23)]
         assert printed("h K k a", *moments) == ["12 0 24 AM", "12 0 12 PM", "1 1 13 PM", "11 11 23 PM"]
 
@@ -124,7 +124,7 @@ class TestReading:
         ]  # fmt: skip
         assert was_read("yyyy DDD", "2024 366", "2023 366", "2024 000") == [datetime(2024, 12, 31), None, None]
 
-    def test_nothing_may_follow(self) -> None:
+    def test_texts_with_anything_before_or_after_the_date_read_as_null(self) -> None:
         assert was_read("yyyy-MM-dd", "2024-02-03\n", "2024-02-03 ", " 2024-02-03", "") == [None] * 4
 
     def test_names_and_halves_of_the_day_in_any_usual_case(self) -> None:

@@ -169,7 +169,7 @@ def test_a_null_in_a_required_column_leaves_nothing(storage: Storage):
     assert list(storage.list()) == []
 
 
-def test_abort_leaves_nothing(storage: Storage):
+def test_an_aborted_base_file_leaves_no_file(storage: Storage):
     data = flights(10)
     writer = BaseFileWriter(storage.create("f"), plain(data.schema), ParquetSettings(row_group_rows=4))
     writer.write(data)
@@ -245,7 +245,7 @@ def test_codecs_by_hudis_names(storage: Storage, codec: str, stored: str):
     assert read(storage, "f").to_pylist() == data.to_pylist()
 
 
-def test_an_unknown_codec(storage: Storage):
+def test_an_unknown_codec_is_refused_by_name(storage: Storage):
     with pytest.raises(InvalidOption, match="'lzo'"):
         BaseFileWriter(storage.create("f"), EVERY_TYPE, ParquetSettings(compression="lzo"))
 
@@ -307,7 +307,7 @@ def test_columns_in_the_order_asked_for(storage: Storage):
     assert read(storage, "f", ["with.dot"]).to_pylist() == data.select(["with.dot"]).to_pylist()
 
 
-def test_columns_as_dictionaries(storage: Storage):
+def test_text_columns_are_read_as_dictionaries_on_request(storage: Storage):
     data = flights(100)
     write(storage, "f", data)
     asked = read(storage, "f", ["fare", "city", FILE_NAME], dictionary=["city", FILE_NAME, "missing", "fare"])

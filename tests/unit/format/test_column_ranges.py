@@ -143,7 +143,7 @@ def test_nan_is_the_greatest(kind: pa.DataType) -> None:
     assert math.isnan(found["max"][0].as_py())
 
 
-def test_nothing_but_nan() -> None:
+def test_the_range_of_a_column_of_nan_alone_is_nan() -> None:
     found = ranges_of(pa.float64(), [[math.nan, None]])
     assert math.isnan(found["min"][0].as_py())
     assert math.isnan(found["max"][0].as_py())

@@ -42,7 +42,9 @@ key_pieces = st.lists(
 
 
 @pytest.mark.parametrize(("key", "fields", "values", "list_hash", "of_8", "of_256"), VECTORS)
-def test_buckets_are_hudis(key: str, fields: str, values: list[str | None], list_hash: int, of_8: int, of_256: int):
+def test_the_bucket_of_a_key_is_hudis(
+    key: str, fields: str, values: list[str | None], list_hash: int, of_8: int, of_256: int
+):
     names = fields.split(",")
     assert extract_hash_values(key, names) == values
     assert key_list_hash(pa.array([key]), names).tolist() == [list_hash]
@@ -117,7 +119,7 @@ def test_null_keys_are_empty_ones():
     assert bucket_ids(pa.array([], pa.string()), ["id"], 8).tolist() == []
 
 
-def test_record_index_shards():
+def test_the_shard_of_a_key_in_the_record_index_is_hudis():
     assert record_index_shard(pa.array(["k1", "é€😀"]), 10).tolist() == [6, 6]
     assert record_index_shard(pa.array(["k1"]), 1000).tolist() == [366]
     # a hash of the least int, whose absolute value Java cannot hold

@@ -87,7 +87,7 @@ EVEN_AND_UNEVEN: dict[str, tuple[Lengths, Lengths]] = {
 @pytest.mark.parametrize("codec", ["gzip", "none"])
 @pytest.mark.parametrize("block_size", [1, 300, 4096, 1 << 20])
 @pytest.mark.parametrize("kind", EVEN_AND_UNEVEN)
-def test_even_and_uneven_entries(kind: str, codec: str, block_size: int) -> None:
+def test_entries_of_even_and_uneven_sizes_are_read_back(kind: str, codec: str, block_size: int) -> None:
     rng = random.Random(block_size)
     row_size, value_size = EVEN_AND_UNEVEN[kind]
     keys = {(rng.randbytes(300).hex())[: row_size(rng)] for _ in range(300)}
@@ -188,7 +188,7 @@ def test_equal_keys_are_all_found() -> None:
     assert_answers(open_hfile(build([entries])), entries, [b"k", b"a", b"k"])
 
 
-def test_an_empty_file() -> None:
+def test_an_hfile_without_entries_is_written_and_read() -> None:
     file = open_hfile(write_hfile(pa.array([], pa.string()), pa.array([], pa.binary()), schema_json="{}"))
     assert (file.entry_count, len(file.read()), file.info[b"hfile.LASTKEY"]) == (0, 0, b"")
     assert (len(file.lookup(pa.array(["a"]))), len(file.prefix(pa.array([""])))) == (0, 0)
@@ -207,7 +207,7 @@ def test_any_column_of_keys_may_be_asked() -> None:
     assert len(file.lookup(pa.array([], pa.string()))) == 0
 
 
-def test_keys_as_strings() -> None:
+def test_keys_are_given_as_strings_and_other_bytes_are_refused() -> None:
     keys = pa.array(["é", "😀"])
     file = open_hfile(write_hfile(keys, pa.array([b"", b""]), schema_json="{}"))
     assert file.read().strings().equals(keys)

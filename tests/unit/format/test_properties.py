@@ -50,7 +50,7 @@ def test_dumps_as_java_does() -> None:
 
 @settings(deadline=None)
 @given(st.dictionaries(TEXTS, TEXTS))
-def test_any_text_survives(props: dict[str, str]) -> None:
+def test_properties_of_any_text_are_read_back(props: dict[str, str]) -> None:
     assert parse_properties(dump_properties(props, "comment", WHEN)) == props
 
 

@@ -29,7 +29,7 @@ def based(buckets: dict[tuple[str, int], FileSlice]) -> dict[tuple[str, int], Ba
     return {key: file_slice.base_file for key, file_slice in buckets.items()}
 
 
-def test_it_is_an_index() -> None:
+def test_a_bucket_index_fulfils_the_protocol() -> None:
     index = BucketIndex(4, ("id",))
     assert isinstance(index, Index)
     assert (index.key_hash, index.is_global) == (index, False)
@@ -48,7 +48,7 @@ def test_group_column_is_hudis_bucket_of_the_key() -> None:
         index.group_column(keys, pa.schema([("id", pa.string())]))
 
 
-def test_map_of_buckets(new_table: NewTable) -> None:
+def test_the_bucket_map_gives_the_file_of_each_bucket(new_table: NewTable) -> None:
     table = new_table()
     rows = pa.table({"key": ["a"]})
     eu0, eu3 = (table.add("eu", rows, file_id=_id(n)) for n in (0, 3))
@@ -117,7 +117,7 @@ def test_the_number_of_a_stored_key_is_hudis_bucket() -> None:
     assert BucketIndex(4, ("key",)).groups_of(keys).to_pylist() == list(bucket_ids(keys, ["key"], 4))
 
 
-def test_settings_that_cannot_be() -> None:
+def test_impossible_bucket_counts_and_fields_are_refused() -> None:
     for buckets in (0, -1, 100_000_001):
         with pytest.raises(InvalidOption, match=f"cannot have {buckets} buckets"):
             BucketIndex(buckets)

@@ -56,7 +56,7 @@ def test_every_hudi_name_of_the_record_index_is_recorded_alike(name: str, settin
     assert "no data file is read" in index.explain()
 
 
-def test_moving_is_asked_for() -> None:
+def test_rows_move_between_partitions_only_on_request() -> None:
     assert make_index("record", key_fields=("id",), update_partition_path=True).settings()["update_partition"] == "true"
     with pytest.raises(InvalidOption):
         make_index("record_level_index", key_fields=("id",), update_partition_path=True)
@@ -64,7 +64,9 @@ def test_moving_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("index", ["record", "record_level_index"])
-def test_a_table_that_lacks_it(index: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_without_record_index_is_tagged_as_by_a_simple_index(
+    index: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is looked through as by the simple indexes, with one line a table; the next write builds the index."""
     table = made("simple" if index == "record_level_index" else "global_simple")
     table.upsert(data("a", "b"))
@@ -117,7 +119,7 @@ def test_a_key_that_moves_reads_its_old_file_group_alone() -> None:
     assert {p.partition("/")[0] for p in storage.opened if p.endswith(".parquet")} == {"eu"}
 
 
-def test_its_row_expressions() -> None:
+def test_row_expressions_of_the_record_index_compare_and_shard() -> None:
     batch = pa.RecordBatch.from_pydict({"a": ["x", "y", None], "b": ["x", "z", "q"]})
     assert Differ("a", "b").arrow(batch).to_pylist() == [False, True, False]
     assert ShardOf("b", 10).arrow(batch).to_pylist() == file_group(batch.column("b"), 10).tolist()

@@ -118,7 +118,7 @@ def test_no_changed_key_gives_no_record() -> None:
     assert len(secondary_index_records([], "v", FORM, index_version=2).keys) == 0
 
 
-def test_names_of_indexes() -> None:
+def test_names_of_indexes_are_parsed_and_printed() -> None:
     names = [
         IndexName.parse(text)
         for text in ("record_index", "record", "record_index:partitioned", "a.b", "secondary:files2")

@@ -50,7 +50,7 @@ def test_file_ids_are_hudis(name: str) -> None:
 
 
 @every_table
-def test_properties_are_hudis(name: str) -> None:
+def test_the_properties_of_the_metadata_table_are_hudis(name: str) -> None:
     table = opened(name)
     theirs = parse_properties(table.storage.read(".hoodie/metadata/.hoodie/hoodie.properties"))
     ours = metadata_properties(table.config.name, table.table.version)
@@ -122,7 +122,7 @@ def test_check_values_of_hashes() -> None:
     assert h64("__partition_stat__") == "2CMHrhWVE9w="
 
 
-def test_secondary_keys_survive() -> None:
+def test_secondary_keys_of_any_text_split_into_value_and_record_key() -> None:
     values = ["a$b", None, "\\", "", "\0", "x\0y", "\\$", "plain", "a\nb$", "$", "日$\\"]
     records = ["k1", "$", "\\\\", "k\\$", "", "z", "\0", "p", "q", "r", "s"]
     keys = secondary_keys(pa.array(values), pa.array(records))

@@ -57,7 +57,7 @@ def test_log_files_count_and_partition_paths_grow_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_once_for_each_growth(version: int) -> None:
+def test_an_index_is_resharded_once_for_each_growth(version: int) -> None:
     storage = MemoryStorage(f"growth-{uuid.uuid4().hex}")
     new_table(storage, version)
     table = Maintained(storage, version, MetadataSettings(compact_after=3, clean_commits=2, shard_max_bytes=BOUND))

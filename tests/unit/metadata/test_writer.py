@@ -82,7 +82,7 @@ def test_a_rollback_takes_a_delta_commit_back(version: int, begun: bool) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_services_change_nothing(version: int) -> None:
+def test_compaction_cleaning_and_archival_change_no_record(version: int) -> None:
     changes, content = Random(version), Content()
     content = changes.change(content).on(content)
     table = made(version, content, MetadataSettings(compact_after=3, clean_commits=4))

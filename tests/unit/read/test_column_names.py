@@ -31,7 +31,7 @@ def some(name: str, *given: tuple[int, int, str, int]) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_column_of_that_name(name: str) -> None:
+def test_a_column_of_any_name_is_written_indexed_and_filtered(name: str) -> None:
     folder = f"names-{uuid.uuid4().hex}"
     table = lakebed.create(
         f"memory://{folder}/t", columns(name), key="id", partition_by="p", ordering="ts", index="record", indexes=[name]

@@ -53,7 +53,7 @@ def cut(data: bytes) -> bytes:
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize("metadata", [True, False])
 @pytest.mark.parametrize("action", ["commit", "replacecommit"])
-def test_a_completed_commit(
+def test_an_emptied_completed_instant_is_an_error(
     uri: str, version: int, metadata: bool, action: str, damage: Callable[[bytes], bytes]
 ) -> None:
     table = overwritten(uri, version, metadata=metadata)

@@ -143,7 +143,7 @@ def test_unreadable_conditions_are_refused(condition: str, message: str) -> None
         "cast(name as date) = '2024-01-01'",
     ],
 )
-def test_left_to_spark(condition: str) -> None:
+def test_conditions_that_only_spark_evaluates_are_left_to_it(condition: str) -> None:
     predicate = parse_filter(f"id = 1 and {condition}", ROWS.schema)
     assert predicate.to_spark_sql() == f"id = 1 and {condition}"
     with pytest.raises(InvalidOption, match="runs on Spark only"):

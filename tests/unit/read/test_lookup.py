@@ -33,7 +33,7 @@ def files_opened(storage: CountingStorage) -> set[str]:
     return {p for p in storage.opened if p.endswith(".parquet") and not p.startswith(".hoodie")}
 
 
-def test_rows_of_keys(tmp_path: Path) -> None:
+def test_get_gives_the_rows_of_the_keys_in_every_form(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     whole = Scan(snapshot).to_arrow()
     some = whole["id"].to_pylist()[::9]

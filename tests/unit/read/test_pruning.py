@@ -192,7 +192,7 @@ def of(keys: list[str], fields: tuple[str, ...]) -> set[int]:
     return set(bucket_ids(pa.array(keys), fields, 64).tolist())
 
 
-def test_one_key_field() -> None:
+def test_conditions_on_one_hash_field_name_its_buckets() -> None:
     shape = buckets(("city",), ("city",))
     assert numbers("city = 'a'", shape) == of(["a"], ("city",))
     assert numbers("city in ('a', 'b', null)", shape) == of(["a", "b"], ("city",))
@@ -230,7 +230,7 @@ def test_typed_constants_become_key_text() -> None:
     assert numbers("x = 0.0", buckets(("x",), ("x",))) is None
 
 
-def test_several_key_fields() -> None:
+def test_conditions_on_all_hash_fields_name_their_buckets() -> None:
     shape = buckets(("city", "n"), ("city", "n"))
     assert numbers("city = 'a'", shape) is None
     assert numbers("city in ('a', 'b') and n = 1", shape) == of(["city:a,n:1", "city:b,n:1"], ("city", "n"))

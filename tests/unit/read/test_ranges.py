@@ -154,7 +154,7 @@ def test_right_statistics_never_hide_a_row(kind: pa.DataType) -> None:
 
 
 @every_type
-def test_records_of_hudi(kind: pa.DataType) -> None:
+def test_bounds_from_statistics_as_hudi_writes_them_lose_no_row(kind: pa.DataType) -> None:
     files = made_files(kind, 3)
     bounds = bounds_of_files(records(files, as_hudi), names(files), np.zeros(FILES, np.bool_), kind)
     dropped = check(bounds, files, 4)
@@ -249,7 +249,7 @@ def test_a_file_without_a_record_or_with_two_says_nothing() -> None:
         ("c <=> NULL", [False] * 4),
     ],
 )
-def test_conditions_by_hand(text: str, kept: list[bool]) -> None:
+def test_conditions_keep_the_files_that_may_match(text: str, kept: list[bool]) -> None:
     files = [pa.array([n], pa.int32()) for n in range(4)]
     bounds = bounds_of_files(records(files, right), names(files), np.zeros(4, np.bool_), pa.int32())
     predicate = parse_filter(text, pa.schema({"c": pa.int32(), "d": pa.int32()}))

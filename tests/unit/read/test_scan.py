@@ -199,12 +199,12 @@ def test_every_spelling_of_a_moment_names_its_instant(when: str | date, instant:
     assert resolve_as_of(when, config) == instant
 
 
-def test_as_of_nonsense() -> None:
+def test_an_as_of_that_is_no_time_is_refused() -> None:
     with pytest.raises(InvalidOption, match="as_of 'yesterday' is no time"):
         resolve_as_of("yesterday", TableConfig({"hoodie.table.name": "t"}))
 
 
-def test_ranges_of_changes(tmp_path: Path) -> None:
+def test_changes_take_instants_and_completion_times_alike(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     first, *_, last = snapshot.commits
     assert first.completion_time

@@ -222,7 +222,7 @@ def test_positions_are_those_of_the_keys() -> None:
     assert KeyPositions.of(pa.array([], pa.string())).rows(keys).tolist() == []
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_cache_of_key_positions_is_bounded() -> None:
     cache = BoundedCache[KeyPositions](max_bytes=100)
     for number in range(5):
         cache.put(("file", number, 0), KeyPositions.of(pa.array(["a"] * 5)))

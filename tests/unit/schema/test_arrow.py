@@ -80,7 +80,7 @@ def test_types_that_cannot_be_stored_are_refused_by_name(kind: pa.DataType, colu
         pa.schema([("", pa.int32())]),
     ],
 )
-def test_names_must_differ(schema: pa.Schema):
+def test_names_that_differ_in_case_only_are_refused(schema: pa.Schema):
     with pytest.raises(SchemaConflict, match="name"):
         normalise(schema)
 

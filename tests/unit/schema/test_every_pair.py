@@ -106,7 +106,7 @@ def kept_by(value: Any, kind: pa.DataType, to: pa.DataType) -> bool:
     return value.decode(errors="ignore").encode() == value
 
 
-def test_pairs_that_meet_are_known() -> None:
+def test_the_common_type_of_every_pair_is_the_expected_one() -> None:
     """So that no pair is refused, or taken, by mistake."""
     us, ms, day = pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"), pa.date32()
     meets = {
@@ -144,7 +144,9 @@ def test_pairs_that_meet_are_known() -> None:
         (pa.dictionary(pa.int8(), pa.int64()), pa.float64(), 2**53 + 1, "c"),
     ],
 )
-def test_values_inside_are_looked_at(kind: pa.DataType, wide: pa.DataType, value: Any, shown: str) -> None:
+def test_a_nested_value_that_does_not_fit_is_refused_by_its_path(
+    kind: pa.DataType, wide: pa.DataType, value: Any, shown: str
+) -> None:
     values = pa.array([None, value], kind.value_type).dictionary_encode() if pa.types.is_dictionary(kind) else None
     batch = pa.record_batch({"c": pa.array([None, value], kind) if values is None else values})
     with pytest.raises(InvalidRecord, match=rf"column {shown} is"):

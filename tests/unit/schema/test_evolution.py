@@ -34,7 +34,7 @@ def one(kind: pa.DataType, nullable: bool = True) -> pa.Schema:
 
 
 @pytest.mark.parametrize("stored", ALL, ids=str)
-def test_promotions_are_hudis(stored: pa.DataType):
+def test_the_promotions_allowed_are_hudis(stored: pa.DataType):
     found = {kind for kind in ALL if is_promotion(stored, kind)} - {stored}
     assert found == ALLOWED.get(stored, set())
 

@@ -54,7 +54,7 @@ def arrow(spark: Any) -> pa.Field:
     ],
     ids=str,
 )
-def test_every_spark_type(spark: Any, expected: pa.DataType):
+def test_every_spark_type_has_its_arrow_type(spark: Any, expected: pa.DataType):
     assert arrow(spark).type.equals(expected)
 
 

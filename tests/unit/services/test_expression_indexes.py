@@ -123,7 +123,7 @@ ACTIONS: dict[str, Callable[[Table], Any]] = {
 @pytest.mark.parametrize(
     ("action", "partitioned"), [*((a, True) for a in ACTIONS), *((a, False) for a in ACTIONS if "partitions" not in a)]
 )
-def test_every_action_keeps_them(make: Make, action: str, partitioned: bool) -> None:
+def test_every_action_keeps_expression_indexes_right(make: Make, action: str, partitioned: bool) -> None:
     table = make(partition_by="city" if partitioned else None)
     table.upsert(batch(range(40)))
     indexed(table)
@@ -138,7 +138,7 @@ def test_every_action_keeps_them(make: Make, action: str, partitioned: bool) -> 
     assert not found.left_out
 
 
-def test_the_definition_and_the_list(make: Make) -> None:
+def test_an_expression_index_is_stored_as_hudi_does_and_listed(make: Make) -> None:
     table = make()
     table.upsert(batch(range(9)))
     indexed(table)
@@ -181,7 +181,9 @@ def test_the_definition_and_the_list(make: Make) -> None:
         ({"function": "lower"}, InvalidOption, "column"),
     ],
 )
-def test_what_cannot_be_made(make: Make, words: dict[str, Any], error: Any, said: str) -> None:
+def test_expression_indexes_that_cannot_be_made_are_refused(
+    make: Make, words: dict[str, Any], error: Any, said: str
+) -> None:
     table = make()
     table.upsert(batch(range(9)))
     before = load_table_config(open_storage(table.uri)).properties
@@ -192,7 +194,7 @@ def test_what_cannot_be_made(make: Make, words: dict[str, Any], error: Any, said
 
 
 @pytest.mark.parametrize("version", [6, 8])
-def test_older_versions_have_none(make: Make, version: int) -> None:
+def test_table_versions_before_9_refuse_expression_indexes(make: Make, version: int) -> None:
     table = make(table_version=version)
     table.upsert(batch(range(9)))
     with pytest.raises(UnsupportedFeature, match=f"version {version}"):

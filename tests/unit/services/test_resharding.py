@@ -92,7 +92,7 @@ def test_a_partitioned_record_index(make: Make) -> None:
         table.indexes.reshard("record_index", {"nowhere": 2})
 
 
-def test_a_secondary_index(make: Make) -> None:
+def test_a_secondary_index_is_resharded_under_each_of_its_names(make: Make) -> None:
     table = make(indexes=["v"])
     table.upsert(rows(*FIRST))
     for name, count in (("v", 3), ("secondary_index_v", 12), ("secondary:v", 2)):

@@ -23,7 +23,7 @@ def test_right_facts_that_nobody_expected_are_no_difference() -> None:
     assert _without_right(facts(), found, right)[1].column("key").to_pylist() == ["wrong", "b"]
 
 
-def test_what_is_rightly_missing() -> None:
+def test_differences_that_both_sides_explain_are_left_out() -> None:
     expected, found = facts(("a", "1"), ("b", "2")), facts(("b", "2"))
     assert [s.column("key").to_pylist() for s in _without_right(expected, found, facts(("b", "2")))] == [[], []]
     assert [s.column("key").to_pylist() for s in _without_right(expected, found, expected)] == [["a"], []]

@@ -64,7 +64,7 @@ def wrong_keys(version: int, *, partitioned: bool) -> Records:
 
 
 @pytest.mark.parametrize(("version", "index"), [(9, "record"), (8, "record"), (6, "record"), (9, "record_level_index")])
-def test_the_record_index(make: Make, version: int, index: str) -> None:
+def test_wrong_extra_and_missing_keys_of_the_record_index_are_named(make: Make, version: int, index: str) -> None:
     table = filled(make, version, index)
     assert table.indexes.verify()
     told(table, {"record_index": wrong_keys(version, partitioned=index != "record")})
@@ -165,7 +165,7 @@ def test_only_file_groups_that_differ_are_written(make: Make) -> None:
     assert len(logs) <= 4
 
 
-def test_no_metadata_table(make: Make) -> None:
+def test_a_table_without_metadata_table_has_nothing_to_verify(make: Make) -> None:
     table = make(index="simple", properties={"hoodie.metadata.enable": False})
     table.upsert(rows(*FIRST))
     assert table.indexes.verify().checked == ()
@@ -203,7 +203,7 @@ COW = [t.name for t in golden_tables(lambda t: bool(t.entry.get("metadata_partit
 
 
 @pytest.mark.parametrize("name", COW)
-def test_tables_of_real_hudi(name: str) -> None:
+def test_tables_of_real_hudi_verify_but_for_nan_and_repeated_keys(name: str) -> None:
     """Nothing differs, but for the ranges of columns with NaN, of which Hudi's footers say zero; keys that inserts made
     stand twice are told."""
     found = verify(in_memory(name, "verified"))
@@ -213,7 +213,7 @@ def test_tables_of_real_hudi(name: str) -> None:
     assert all(label.split(" ")[0] in ("f32", "f64") for label in labels), found
 
 
-def test_verifying_writes_nothing(make: Make) -> None:
+def test_verify_writes_nothing_to_storage(make: Make) -> None:
     table = filled(make, 9)
     storage = CountingStorage(open_storage(table.uri))
     assert verify(storage).ok

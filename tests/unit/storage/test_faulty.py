@@ -97,7 +97,7 @@ def _every_call(storage: FaultyStorage) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("mode", ["doubtful", "lost"])
-def test_doubt_is_told(mode: Mode) -> None:
+def test_a_lost_answer_is_an_error_in_doubt(mode: Mode) -> None:
     inner = MemoryStorage(uuid.uuid4().hex)
     with pytest.raises(StorageError) as error:
         FaultyStorage(inner, FaultPlan(1, mode)).put_if_absent("x", b"1")

@@ -86,7 +86,7 @@ def test_replacing_clears_what_a_dead_replacement_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unlinked", [True, False])
-def test_many_replace_one_file(tmp_path: Path, unlinked: bool) -> None:
+def test_threads_that_replace_one_file_leave_it_whole(tmp_path: Path, unlinked: bool) -> None:
     storage = LocalStorage(str(tmp_path), unlinked=unlinked)
     bodies = [bytes([65 + i]) * 10_000 for i in range(4)]
     seen: set[bytes] = set()
@@ -150,7 +150,7 @@ def test_without_links_creation_is_exclusive_too(
     assert names(tmp_path) == ["f"]
 
 
-def test_syncs_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_verb_syncs_no_more_than_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(str(tmp_path))
     storage.write("f/x", b"1")
     synced: list[int] = []

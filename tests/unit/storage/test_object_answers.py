@@ -117,7 +117,7 @@ def test_a_conflict_that_someone_won_is_lost(storage: Storage, store: Store) -> 
 
 
 @pytest.mark.parametrize("status", [403, 501])
-def test_a_refusal_is_sure(storage: Storage, store: Store, status: int) -> None:
+def test_an_error_status_leaves_no_doubt(storage: Storage, store: Store, status: int) -> None:
     store.answers = [("skip", status)]
     with pytest.raises(StorageError) as error:
         storage.put_if_absent("x", b"1")
@@ -126,7 +126,7 @@ def test_a_refusal_is_sure(storage: Storage, store: Store, status: int) -> None:
     assert store.puts == 1
 
 
-def test_nobody_there_is_sure() -> None:
+def test_a_refused_connection_leaves_no_doubt() -> None:
     options = {"endpoint": "http://127.0.0.1:9", "key": "AKIA", "secret": "SECRET-KEY", "max_retries": "0"}
     storage = open_storage("s3://b/t", options)
     with pytest.raises(StorageError) as error:

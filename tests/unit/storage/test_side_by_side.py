@@ -62,7 +62,7 @@ def test_nested_work_ends_though_all_threads_wait() -> None:
     assert parallel_map(outer, range(64), 64) == [sum(n + number + 1 for n in range(20)) for number in range(64)]
 
 
-def test_in_the_background() -> None:
+def test_a_background_call_gives_its_result_or_its_error() -> None:
     started = threading.Event()
     result = in_background(started.set)
     result()

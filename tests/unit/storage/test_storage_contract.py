@@ -42,7 +42,7 @@ def paths(storage: Storage, prefix: str = "", *, recursive: bool = True) -> list
 
 
 class TestStorageContract:
-    def test_write_read_replace(self, storage: Storage) -> None:
+    def test_a_written_file_is_read_and_replaced(self, storage: Storage) -> None:
         storage.write("a/b/c.txt", b"one")
         assert storage.read("a/b/c.txt") == b"one"
         storage.write("a/b/c.txt", b"")
@@ -74,7 +74,7 @@ class TestStorageContract:
         assert info.modified > 1_600_000_000_000
         assert storage.head("f") is None
 
-    def test_list_and_folders(self, storage: Storage) -> None:
+    def test_listing_gives_files_below_a_prefix_and_folders_in_it(self, storage: Storage) -> None:
         names = ["top", "p=1/a", "p=1/b", "p=1/deep/c", "p=10/d", "q/e"]
         for name in names:
             storage.write(name, name.encode())
@@ -109,7 +109,7 @@ class TestStorageContract:
         with pytest.raises(StorageError):
             storage.write(path, b"1")
 
-    def test_put_if_absent(self, storage: Storage) -> None:
+    def test_put_if_absent_creates_once(self, storage: Storage) -> None:
         assert storage.put_if_absent("t/1.commit", b"first") is True
         assert storage.put_if_absent("t/1.commit", b"second") is False
         assert storage.read("t/1.commit") == b"first"
@@ -132,7 +132,7 @@ class TestStorageContract:
         assert len(wins) == 1
         assert storage.read("race") == str(wins[0]).encode()
 
-    def test_put_if_match(self, storage: Storage) -> None:
+    def test_put_if_match_replaces_only_the_version_that_was_read(self, storage: Storage) -> None:
         assert storage.put_if_match("lock", b"1", None) is True
         assert storage.put_if_match("lock", b"2", None) is False
         seen = storage.read_versioned("lock")
@@ -183,7 +183,7 @@ class TestStorageContract:
             thread.join()
         assert storage.read("n") == b"20"
 
-    def test_create_appears_whole(self, storage: Storage) -> None:
+    def test_an_upload_appears_whole_when_it_is_closed(self, storage: Storage) -> None:
         upload = storage.create("p/data.parquet")
         upload.write(b"x" * 3_000_000)
         upload.write(memoryview(b"y" * 10))
@@ -241,7 +241,7 @@ class TestStorageContract:
             assert file.read() == data
             file.close()
 
-    def test_parquet_both_ways(self, storage: Storage) -> None:
+    def test_parquet_is_written_to_an_upload_and_read_from_an_input(self, storage: Storage) -> None:
         table = pa.table({"id": np.arange(60_000), "s": np.arange(60_000).astype(str)})
         with storage.create("p/t.parquet") as upload:
             pq.write_table(table, upload, row_group_size=20_000)
@@ -256,7 +256,7 @@ class TestStorageContract:
         assert storage.delete("a/x") is False
         assert paths(storage) == []
 
-    def test_move(self, storage: Storage) -> None:
+    def test_move_renames_a_file_replacing_another(self, storage: Storage) -> None:
         storage.write("a/f", b"one")
         storage.write("b/g", b"two")
         storage.move("a/f", "b/g")
@@ -274,7 +274,7 @@ class TestStorageContract:
         assert paths(storage) == ["ab/4"]
         assert list(storage.list_folders()) == ["ab"]
 
-    def test_spec_opens_the_same(self, storage: Storage) -> None:
+    def test_a_pickled_spec_opens_the_same_storage(self, storage: Storage) -> None:
         storage.write("x", b"1")
         spec = pickle.loads(pickle.dumps(storage.spec))
         assert open_storage_spec(spec).read("x") == b"1"

@@ -78,7 +78,7 @@ def test_files_outside_of_the_manifest_do_not_count(name: str, copy_of: Callable
 
 
 @lsm
-def test_damage_is_named(name: str, copy_of: Callable[[str], Path]) -> None:
+def test_damaged_archives_are_errors_that_name_the_file(name: str, copy_of: Callable[[str], Path]) -> None:
     folder = copy_of(name)
     for path in history(folder).glob("*.parquet"):
         path.write_bytes(b"PAR1" + b"x" * (path.stat().st_size - 4))
@@ -109,7 +109,7 @@ def test_an_unknown_instant_is_not_in_the_archive(name: str, opened: Open) -> No
 
 
 @tables("v9_cow_simple", "v6_cow_bloom")
-def test_a_table_without_archive(name: str, opened: Open) -> None:
+def test_a_table_without_archive_has_no_archived_instants(name: str, opened: Open) -> None:
     archived, storage = archive(opened(golden(name)).folder)
     assert archived.instants == ()
     assert archived.completion_time("20000101000000000") is None

@@ -28,7 +28,7 @@ def oslo(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 # seconds, not datetimes, tell time-machine when it is: with an aware one it would change the zone as well
 
 
-def test_now_in_utc() -> None:
+def test_instant_times_are_milliseconds_in_utc() -> None:
     with time_machine.travel(datetime(2026, 3, 4, 5, 6, 7, 89_999, tzinfo=UTC).timestamp(), tick=False):
         assert InstantClock().next() == "20260304050607090"
 
@@ -56,7 +56,7 @@ def test_a_clock_that_steps_back_does_not_take_times_back() -> None:
     ]
 
 
-def test_summer_time_ends(oslo: None) -> None:
+def test_instant_times_grow_through_the_hour_that_comes_twice(oslo: None) -> None:
     clock = InstantClock("LOCAL")
     times: list[str] = []
     for hour in (0, 1, 2):

@@ -20,7 +20,7 @@ META = CommitMetadata(
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_a_commit_survives(version: int) -> None:
+def test_commit_metadata_decodes_to_what_was_encoded(version: int) -> None:
     assert replace(decode_commit(encode_commit(META, version, Action.COMMIT)), raw={}) == META
     replaced = replace(META, replaced={"p": ("a-0", "b-0")})
     assert replace(decode_commit(encode_commit(replaced, version, Action.REPLACECOMMIT)), raw={}) == replaced

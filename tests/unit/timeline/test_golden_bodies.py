@@ -49,7 +49,7 @@ def completed_commits(table: GoldenTable, folder: Path) -> Iterator[tuple[Instan
 
 
 @every_table
-def test_bodies_survive_encoding(table: GoldenTable, opened: Open) -> None:
+def test_decoded_bodies_encode_to_what_they_were(table: GoldenTable, opened: Open) -> None:
     assert_commits_survive(table, opened(table).folder)
     assert_others_survive(table, opened(table).folder)
 

@@ -125,7 +125,7 @@ def named(*names: str) -> pytest.MarkDecorator:
 
 
 @named("v9_cow_insert_overwrite", "v9_cow_delete_partition", "v9_cow_clustering_inline", "v6_cow_insert_overwrite")
-def test_replaced_file_groups(table: GoldenTable, opened: Open) -> None:
+def test_replaced_file_groups_are_those_of_the_commits(table: GoldenTable, opened: Open) -> None:
     timeline = opened(table).timeline
     expected = {
         (partition, file_id): entry["instant"]

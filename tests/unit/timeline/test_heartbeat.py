@@ -53,7 +53,7 @@ def test_another_writer_of_this_process_with_the_same_instant_is_another(storage
     assert is_dead(storage, T)
 
 
-def test_beats_go_on(storage: Storage) -> None:
+def test_a_started_heartbeat_is_written_again_and_again(storage: Storage) -> None:
     first = Heartbeat(storage, T, "w1", interval=0.005)
     first.start()
     seen = storage.read_versioned(heartbeat_path(T)).version
@@ -191,15 +191,15 @@ def test_a_process_of_this_machine_lives_until_it_is_killed(tmp_path: Path) -> N
 class TestWithoutHeartbeat:
     """Real Hudi's single writers."""
 
-    def test_no_trace_at_all(self, storage: Storage) -> None:
+    def test_a_write_without_any_trace_is_dead(self, storage: Storage) -> None:
         assert is_dead(storage, T)
 
     @pytest.mark.parametrize("path", [f".hoodie/timeline/{T}.inflight", f".hoodie/{T}.commit.requested"])
-    def test_a_timeline_file(self, storage: Storage, path: str) -> None:
+    def test_a_fresh_timeline_file_keeps_a_write_without_heartbeat_alive(self, storage: Storage, path: str) -> None:
         storage.write(path, b"")
         self.dies_after_grace(storage)
 
-    def test_a_timeline_elsewhere(self, storage: Storage) -> None:
+    def test_a_timeline_in_another_folder_is_looked_at_too(self, storage: Storage) -> None:
         storage.write(f".hoodie/other/{T}.inflight", b"")
         assert not is_dead(storage, T, timeline_folder=".hoodie/other")
 
@@ -207,7 +207,7 @@ class TestWithoutHeartbeat:
         write_marker(storage, T, "p", "f_0_1.parquet", "CREATE")
         self.dies_after_grace(storage)
 
-    def test_a_data_file_that_grows(self, tmp_path: Path) -> None:
+    def test_a_data_file_that_grows_keeps_a_write_without_heartbeat_alive(self, tmp_path: Path) -> None:
         storage = open_storage(str(tmp_path))
         write_marker(storage, T, "p", "f_0_1.parquet", "CREATE")
         marker = next(tmp_path.rglob("*.marker.CREATE"))
@@ -229,11 +229,11 @@ class TestWithoutHeartbeat:
             assert is_dead(storage, T, grace=60)
 
 
-def test_removing_what_is_not_there(storage: Storage) -> None:
+def test_removing_a_heartbeat_that_is_not_there_is_no_error(storage: Storage) -> None:
     remove_heartbeat(storage, T)
 
 
-def test_identity_of_this_process() -> None:
+def test_the_identity_of_this_process_is_told_and_alive() -> None:
     here = this_process()
     assert here == ProcessIdentity.from_json(here.to_json())
     assert here.pid == os.getpid()

@@ -58,7 +58,7 @@ def is_free(storage: Storage) -> bool:
         return False
 
 
-def test_the_file_is_hudis(storage: Storage) -> None:
+def test_the_lock_file_has_hudis_fields(storage: Storage) -> None:
     before = time.time()
     with default_lock(storage) as lock:
         body = body_of(storage)
@@ -89,7 +89,7 @@ def test_it_is_released_when_the_block_raises(storage: Storage) -> None:
     assert is_free(storage)
 
 
-def test_threads_count_exactly(storage: Storage) -> None:
+def test_threads_that_count_under_the_lock_lose_no_count(storage: Storage) -> None:
     storage.write("n", b"0")
 
     def add() -> None:
@@ -105,7 +105,7 @@ def test_threads_count_exactly(storage: Storage) -> None:
     assert storage.read("n") == b"40"
 
 
-def test_processes_count_exactly(tmp_path: Path) -> None:
+def test_processes_that_count_under_the_lock_lose_no_count(tmp_path: Path) -> None:
     program = """
         import sys
         from lakebed.storage import open_storage
@@ -405,7 +405,7 @@ class TestLockThatIsThereOrNot:
     def lock(storage: Storage, wait_seconds: float = 0.0) -> FileLock:
         return FileLock(storage, HDFS_LOCK_FILE, wait_seconds=wait_seconds, release_deletes=True)
 
-    def test_it_is_there_while_held(self, storage: Storage) -> None:
+    def test_the_lock_file_of_hdfs_exists_while_the_lock_is_held(self, storage: Storage) -> None:
         with self.lock(storage) as lock:
             assert storage.head(".hoodie/lock") is not None
             assert lock.renew()

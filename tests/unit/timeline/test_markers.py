@@ -31,7 +31,7 @@ def test_markers_name_the_files_of_their_instant_alone(storage: Storage) -> None
     ]
 
 
-def test_timeline_server_markers(storage: Storage) -> None:
+def test_markers_of_hudis_timeline_server_are_listed(storage: Storage) -> None:
     folder = f".hoodie/.temp/{T}"
     storage.write(f"{folder}/MARKERS.type", b"TIMELINE_SERVER_BASED")
     storage.write(f"{folder}/MARKERS0", b"p=1/a.parquet.marker.CREATE\nb.parquet.marker.MERGE\n")

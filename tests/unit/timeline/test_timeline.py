@@ -71,7 +71,7 @@ def test_the_highest_state_of_each_action_is_shown_once(storage: MemoryStorage) 
     assert timeline.greatest_time == T[5]
 
 
-def test_an_empty_timeline(storage: MemoryStorage) -> None:
+def test_an_empty_timeline_has_no_instants_and_no_times(storage: MemoryStorage) -> None:
     timeline = timeline_of(storage, [])
     assert (timeline.instants, timeline.start, timeline.last_completed, timeline.greatest_time) == ((), None, None, "")
     assert not timeline.is_committed(T[0])
@@ -172,7 +172,7 @@ def test_what_came_and_went_since_the_last_listing(storage: MemoryStorage, versi
         MemoryStorage.drop(fresh.url().removeprefix("memory://").rstrip("/"))
 
 
-def test_an_empty_or_broken_body(storage: MemoryStorage) -> None:
+def test_an_empty_or_broken_commit_is_an_error_that_names_it(storage: MemoryStorage) -> None:
     timeline = timeline_of(storage, [f"{T[0]}_{T[1]}.clean", f"{T[2]}_{T[3]}.commit", f"{T[4]}_{T[5]}.commit"])
     storage.write(f".hoodie/timeline/{T[2]}_{T[3]}.commit", b"")
     with pytest.raises(CorruptFile, match=f"{T[2]}_{T[3]}.commit is empty"):

@@ -40,7 +40,9 @@ def write(table: Table, operation: str, data: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("column", "role"), [("id", "record key"), ("city", "partition"), ("ts", "ordering"), ("v", "columns")]
 )
-def test_a_missing_column(make: Make, index: str, operation: str, column: str, role: str) -> None:
+def test_data_without_a_needed_column_is_refused(
+    make: Make, index: str, operation: str, column: str, role: str
+) -> None:
     table = make(index=index)
     table.upsert(rows(*FIRST))
     role = "lacks" if role == "columns" else role
@@ -143,7 +145,7 @@ def test_a_key_of_another_type_is_refused(make: Make, operation: str, column: st
         ("hoodie.parquet.compression.codec", "lzo", UnsupportedFeature, ("lzo",)),
     ],
 )
-def test_a_wrong_option(
+def test_wrong_options_are_refused_before_anything_is_written(
     make: Make, operation: str, option: str, value: Any, error: type[lakebed.LakebedError], words: tuple[str, ...]
 ) -> None:
     table = make()
@@ -214,7 +216,7 @@ def test_a_feature_that_writing_would_break(make: Make, operation: str, key: str
 
 
 @pytest.mark.parametrize("operation", [*ADDING, "delete", "delete_partitions"])
-def test_folders_that_show_a_feature(make: Make, operation: str) -> None:
+def test_folders_of_a_feature_that_lakebed_lacks_refuse_writes(make: Make, operation: str) -> None:
     table = make()
     table.upsert(rows(*FIRST))
     given: Any = ["c"] if operation == "delete_partitions" else rows(*FIRST)
@@ -230,7 +232,7 @@ def test_folders_that_show_a_feature(make: Make, operation: str) -> None:
     write(table, operation, given)
 
 
-def test_an_unfinished_restore(make: Make) -> None:
+def test_an_unfinished_restore_refuses_writes(make: Make) -> None:
     table = make()
     table.upsert(rows(*FIRST))
     storage = open_storage(table.uri)

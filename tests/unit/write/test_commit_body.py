@@ -162,7 +162,7 @@ def test_a_merge_carries_the_filter_on_and_reads_no_key_twice(uri: str, kind: st
     assert bloom.might_contain(keys).to_pylist() == [True] * 11 + [False]
 
 
-def test_explain_writes_nothing(make: Make) -> None:
+def test_explain_plans_an_upsert_and_writes_nothing(make: Make) -> None:
     table = make()
     table.upsert(rows(*FIRST))
     before = files(table.uri)

@@ -141,7 +141,7 @@ def test_a_row_is_as_big_as_it_is_encoded() -> None:
     assert from_sample(sample.slice(0, 0), WriteSettings()) == 1024.0
 
 
-def test_the_estimate_may_be_given(make: Make) -> None:
+def test_a_given_record_size_decides_the_number_of_files(make: Make) -> None:
     table = make()
     table.upsert(wide(0, 500), options={**OPTIONS, "hoodie.copyonwrite.record.size.estimate": 1_000})
     assert len(sizes(table)) == 5

@@ -38,7 +38,7 @@ def test_a_schema_says_nothing_of_the_size(tmp_path: Path) -> None:
     assert table.indexes.reason.startswith("simple: the size of the table is not known")
 
 
-def test_few_rows_are_looked_through(tmp_path: Path) -> None:
+def test_auto_takes_a_simple_index_for_few_rows(tmp_path: Path) -> None:
     table = made(tmp_path, rows(*FIRST))
     assert index_of(table) == ("simple", None)
     assert "a base file or two" in table.indexes.reason
@@ -83,7 +83,7 @@ MANY = {"lakebed.expect.rows": 100_000_000}
         ),
     ],
 )
-def test_what_the_caller_expects(
+def test_auto_chooses_by_what_the_caller_expects(
     tmp_path: Path, partition_by: str | None, expected: dict[str, Any], index: str, reason: str
 ) -> None:
     table = made(tmp_path, SCHEMA, partition_by=partition_by, properties={**MANY, **expected})
@@ -93,7 +93,7 @@ def test_what_the_caller_expects(
     assert content(lakebed.open(table.uri)) == FIRST
 
 
-def test_who_gives_buckets_wants_them(tmp_path: Path) -> None:
+def test_auto_takes_a_bucket_index_where_buckets_are_given(tmp_path: Path) -> None:
     table = made(tmp_path, rows(*FIRST), buckets=3)
     assert index_of(table) == ("bucket", 3)
     assert table.indexes.reason == "bucket: 3 buckets were given"

@@ -39,7 +39,7 @@ def test_statistics_are_kept_as_the_option_says(make: Make, version: int, wanted
     assert len(content(table)) == len(ROWS)
 
 
-def test_how_many_file_groups(make: Make) -> None:
+def test_options_set_the_number_of_file_groups_of_new_indexes(make: Make) -> None:
     table = make(index="record", indexes=["v"])
     sizes: dict[str, Any] = {
         "hoodie.metadata.global.record.level.index.min.filegroup.count": 3,
@@ -82,7 +82,7 @@ def test_compaction_and_log_compaction(make: Make) -> None:
     "option",
     ["hoodie.metadata.index.expression.column", "hoodie.metadata.dir.filter.regex", "hoodie.expression.index.function"],
 )
-def test_indexes_that_are_made_otherwise(make: Make, option: str) -> None:
+def test_hudis_options_for_indexes_made_otherwise_are_refused(make: Make, option: str) -> None:
     table = make(index="bucket", buckets=1)
     with refused(table.uri, UnsupportedFeature, option):
         table.upsert(rows(*ROWS), options={option: "city"})

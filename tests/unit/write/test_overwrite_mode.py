@@ -130,7 +130,7 @@ def test_deletes_go_with_append_alone(uri: str, operation: str) -> None:
     assert content(lakebed.open(uri)) == OLD[1:]
 
 
-def test_other_modes(uri: str) -> None:
+def test_ignore_and_errorifexists_leave_the_table_and_append_adds(uri: str) -> None:
     old_table(uri)
     assert lakebed.write(rows(*TWICE), uri, KEYED, mode="ignore") is None
     with refused(uri, TableExists):

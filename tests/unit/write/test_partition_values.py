@@ -42,7 +42,7 @@ def test_a_bad_value_is_refused_before_anything_is_written(make: Make, uri: str,
 
 @pytest.mark.parametrize("index", ["bucket", "simple", "global_simple", "record"])
 @pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-def test_every_verb_refuses_it(make: Make, uri: str, index: str, verb: str) -> None:
+def test_every_verb_refuses_partition_values_that_lead_elsewhere(make: Make, uri: str, index: str, verb: str) -> None:
     table = make(index=index)
     table.upsert(rows((1, "c", "a", 10)))
     with refused(uri, InvalidRecord, "city", "../x"):

@@ -52,7 +52,9 @@ def agrees(table: Table) -> None:
 
 @pytest.mark.parametrize(("version", "index"), [(9, "record"), (8, "record"), (6, "record"), (9, "record_level_index")])
 @pytest.mark.parametrize("partition_by", ["city", None])
-def test_every_action_keeps_it(make: Make, version: int, index: str, partition_by: str | None) -> None:
+def test_every_action_keeps_the_record_index_right(
+    make: Make, version: int, index: str, partition_by: str | None
+) -> None:
     table = make(index=index, table_version=version, partition_by=partition_by)
     steps: list[Callable[[], Any]] = [
         lambda: table.upsert(rows(*FIRST)),
@@ -76,7 +78,7 @@ def test_every_action_keeps_it(make: Make, version: int, index: str, partition_b
 
 @pytest.mark.parametrize("merge", ["event_time", "commit_time"])
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_rows_move_or_stay(make: Make, merge: str, version: int) -> None:
+def test_rows_whose_partition_changes_move_if_the_merge_lets_them(make: Make, merge: str, version: int) -> None:
     option = "hoodie.record.index.update.partition.path"
     table = make(index="record", merge=merge, table_version=version, properties={option: True})
     table.upsert(rows(*FIRST))

@@ -38,7 +38,9 @@ def by_jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(("version", "index"), [(9, "record"), (8, "record"), (6, "record"), (9, "record_level_index")])
-def test_keys_of_writes(make: Make, by_jobs: list[int], version: int, index: str) -> None:
+def test_indexes_kept_by_jobs_are_right_after_every_write(
+    make: Make, by_jobs: list[int], version: int, index: str
+) -> None:
     secondary = ["v"] if version > 6 and index == "record" else []
     properties = {"hoodie.record.index.update.partition.path": True} if index == "record" else {}
     table = make(index=index, table_version=version, indexes=secondary, properties=properties)
@@ -59,7 +61,7 @@ def test_keys_of_writes(make: Make, by_jobs: list[int], version: int, index: str
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_indexes_that_are_built(make: Make, by_jobs: list[int], version: int) -> None:
+def test_indexes_built_by_jobs_are_right(make: Make, by_jobs: list[int], version: int) -> None:
     table = make(index="global_simple", table_version=version)
     table.upsert(rows(*FIRST))
     names = ["record_index", *(["v", "ts", "city"] if version > 6 else [])]
@@ -93,12 +95,12 @@ def test_keys_that_are_not_unique(make: Make, monkeypatch: pytest.MonkeyPatch) -
     assert table.indexes.verify().ok
 
 
-def test_only_spark_runs_jobs() -> None:
+def test_the_local_engine_never_builds_indexes_by_jobs() -> None:
     assert not table_metadata.is_large([], LocalEngine())
     assert index_jobs.LARGE_ROWS > 0
 
 
-def test_each_thing_in_a_task() -> None:
+def test_each_runs_a_function_over_things_in_order() -> None:
     assert each(LocalEngine(), len, ["a", "bcd", ""]) == [1, 3, 0]
     assert each(LocalEngine(), len, []) == []
 

@@ -115,7 +115,7 @@ def test_partition_values_become_paths_and_come_back(
     assert content(table) == [(2, "other", "a", 1)]
 
 
-def test_several_partition_columns(make: Make) -> None:
+def test_a_table_with_several_partition_columns_is_written_and_read(make: Make) -> None:
     schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("city", pa.string()), ("n", pa.int32())])
     table = make(schema, partition_by=["day", "city"], ordering=None, key=["id", "n"])
 

@@ -50,7 +50,7 @@ def test_both_ways_of_looking_keys_up_are_named(place: str, index: str, simple: 
     assert plan.to_dict()["tagging_seconds"] == plan.tagging.seconds
 
 
-def test_the_cheaper_one_is_said(place: str) -> None:
+def test_explain_names_the_cheaper_index(place: str) -> None:
     table = made(place, "global_simple")
     table.upsert(rows(*((n, f"c{n:03d}", "v", 1) for n in range(120))))
     plan = table.explain(upsert=rows((1, "c001", "x", 20)))

@@ -34,7 +34,7 @@ def rows(first: int, count: int, v: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_under_a_bucket_index(partitioned: bool, parsed: list[str]) -> None:
+def test_an_upsert_under_a_bucket_index_parses_only_touched_groups(partitioned: bool, parsed: list[str]) -> None:
     data = rows(0, 400, 1).append_column("p", pa.array(["a", "b"] * 200))
     options: dict[str, Any] = {"partition_by": "p"} if partitioned else {}
     table = lakebed.create(f"memory://touched-{partitioned}", data, key="id", index="bucket", buckets=GROUPS, **options)
@@ -51,7 +51,7 @@ def test_under_a_bucket_index(partitioned: bool, parsed: list[str]) -> None:
     assert len(parsed) >= GROUPS
 
 
-def test_under_a_record_index(parsed: list[str]) -> None:
+def test_an_upsert_under_a_record_index_parses_only_touched_groups(parsed: list[str]) -> None:
     """Inserts look at small files as well, of which there are none."""
     table = lakebed.create("memory://touched-record", rows(0, 1, 1), key="id", index="record")
     for n in range(GROUPS):

@@ -172,7 +172,7 @@ def added(name: str, values: pa.Array, *given: tuple[Any, ...]) -> pa.Table:
 
 @BOTH
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-def test_a_new_column(make: Make, index: str, operation: str) -> None:
+def test_a_new_column_is_added_and_null_in_old_rows(make: Make, index: str, operation: str) -> None:
     table = make(index=index)
     table.upsert(rows(*FIRST))
     getattr(table, operation)(added("x", pa.array([1.5]), (9, "d", "b", 11)))
@@ -223,7 +223,7 @@ def test_promotions_rewrite_old_rows_and_keep_them_readable(
     assert found == {1: after, 2: None, 3: after, 4: after, 5: after}
 
 
-def test_nested_columns_grow(make: Make) -> None:
+def test_nested_columns_take_wider_types_and_new_fields(make: Make) -> None:
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int32())]))])
     table = make(schema, partition_by=None, ordering=None)
     table.upsert(pa.Table.from_pylist([{"id": 1, "s": {"a": 1}}, {"id": 2, "s": {"a": 2}}], schema))

@@ -41,6 +41,25 @@ def encode_long(value: int) -> bytes:
     return bytes(out)
 
 
+def decode_long(data: bytes, at: int) -> tuple[int, int]:
+    """An Avro long of `data` at a place, and where it ends; the short ones, which most are, without a loop."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte >> 1 ^ -(byte & 1), at + 1
+    value = byte & 0x7F | (data[at + 1] & 0x7F) << 7
+    if data[at + 1] < 0x80:
+        return value >> 1 ^ -(value & 1), at + 2
+    at, shift, byte = at + 2, 14, 0x80
+    while byte & 0x80:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if shift > 70:
+            raise IndexError
+    return value >> 1 ^ -(value & 1), at
+
+
 def encode_bytes(value: bytes) -> bytes:
     """Bytes with their length in front."""
     return encode_long(len(value)) + value

@@ -145,11 +145,11 @@ class HFileReader:
     def _lookup_few(self, keys: Sequence[bytes | None]) -> Found:
         """The same key by key: for a few that is less work than the first step of looking for many."""
         positions = [at for at, key in enumerate(keys) if key is not None]
-        asked = [key for key in keys if key is not None]
-        route = self._route.few(asked)
+        requested = [key for key in keys if key is not None]
+        route = self._route.few(requested)
 
         def hits(number: int, block: EntryBlock) -> tuple[list[int], Entries] | None:
-            found = sorted((entry, n) for n in route[number].tolist() for entry in entries_of(block, asked[n]))
+            found = sorted((entry, n) for n in route[number].tolist() for entry in entries_of(block, requested[n]))
             if not found:
                 return None
             return [positions[n] for _, n in found], block.entries(np.array([entry for entry, _ in found]))
@@ -165,12 +165,12 @@ class HFileReader:
 
     def _search(self, queries: Queries, route: Mapping[int, Int64s], search: _Search) -> Found:
         def hits(number: int, block: EntryBlock) -> tuple[Int64s, Entries]:
-            asked, positions = search(block, queries, route[number])
-            return asked, block.entries(positions)
+            requested, positions = search(block, queries, route[number])
+            return requested, block.entries(positions)
 
         found = [hit for _, hit in self._each_block(sorted(route), hits, keep=True)]
-        asked = [hit[0] for hit in found] or [np.empty(0, np.int64)]
-        return Found(pa.array(np.concatenate(asked).astype(np.int32)), joined([hit[1] for hit in found]))
+        requested = [hit[0] for hit in found] or [np.empty(0, np.int64)]
+        return Found(pa.array(np.concatenate(requested).astype(np.int32)), joined([hit[1] for hit in found]))
 
     def _each_block(
         self, numbers: Sequence[int], work: Callable[[int, EntryBlock], Any], *, keep: bool

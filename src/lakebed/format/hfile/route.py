@@ -74,9 +74,9 @@ class Route:
     def _blocks_of_prefix(self, prefix: bytes) -> set[int]:
         found: set[int] = set()
         for order, keys in self._orders:
-            wanted = order(prefix)
-            first = max(bisect_right(keys, wanted) - 1, 0)
-            end = bisect_right(keys, wanted, key=lambda key: key[: len(wanted)])
+            target = order(prefix)
+            first = max(bisect_right(keys, target) - 1, 0)
+            end = bisect_right(keys, target, key=lambda key: key[: len(target)])
             found.update(range(first, end))
         return found
 

@@ -52,8 +52,8 @@ class Rows:
 class Queries:
     """Keys (or prefixes) to look for, in ascending byte order without nulls; `positions`: where the caller has them."""
 
-    def __init__(self, asked: Any) -> None:
-        array = as_binary(asked)
+    def __init__(self, query: Any) -> None:
+        array = as_binary(query)
         positions = np.arange(len(array), dtype=np.int32)
         if array.null_count:
             positions = positions[array.is_valid().to_numpy(zero_copy_only=False)]
@@ -95,13 +95,13 @@ class _SortedKeys:
     ties: Words
     order: Int64s | None
 
-    def is_tied(self, asked: Words) -> bool:
+    def is_tied(self, query: Words) -> bool:
         """Whether several keys have one of these words."""
         if not len(self.ties):
             return False
-        at = np.searchsorted(self.ties, asked)
+        at = np.searchsorted(self.ties, query)
         at[at == len(self.ties)] = 0
-        return bool((self.ties[at] == asked).any())
+        return bool((self.ties[at] == query).any())
 
     def position(self, number: int) -> int:
         """Where the block has the key that is this one by order."""
@@ -114,13 +114,13 @@ def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, I
     if not block.count:
         return _nothing()
     keys = _sorted_keys(block)
-    asked = queries.rows.words(which, keys.shared)
-    low = np.searchsorted(keys.words, asked)
-    if keys.order is None and not keys.is_tied(asked):
+    query = queries.rows.words(which, keys.shared)
+    low = np.searchsorted(keys.words, query)
+    if keys.order is None and not keys.is_tied(query):
         low[low == block.count] = 0
-        hit = np.flatnonzero(keys.words[low] == asked)
+        hit = np.flatnonzero(keys.words[low] == query)
         return which[hit], low[hit]
-    high = np.searchsorted(keys.words, asked, side="right")
+    high = np.searchsorted(keys.words, query, side="right")
     several = np.flatnonzero(high - low > _FEW)
     if len(several):
         low[several], high[several] = _narrow(
@@ -223,12 +223,12 @@ def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *
     sizes = queries.lengths[which]
     open_ = np.flatnonzero((sizes > at) & (low < high))
     while len(open_):
-        asked, mask = queries.words(which[open_], at), _MASKS[np.minimum(sizes[open_] - at, _WORD)]
+        query, mask = queries.words(which[open_], at), _MASKS[np.minimum(sizes[open_] - at, _WORD)]
 
         def word(some: Int64s, position: Int64s, at: int = at, mask: Words = mask) -> Words:
             return keys.words(position, at) & mask[some]
 
-        low[open_], high[open_] = _bisect(word, asked, low[open_], high[open_])
+        low[open_], high[open_] = _bisect(word, query, low[open_], high[open_])
         at += _WORD
         open_ = open_[(sizes[open_] > at) & (low[open_] < high[open_])]
 
@@ -241,10 +241,10 @@ def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *
     return (shortest, longest) if whole else (shortest, high)
 
 
-def _bisect(read: Any, asked: Any, low: Int64s, high: Int64s) -> Ranges:
+def _bisect(read: Any, query: Any, low: Int64s, high: Int64s) -> Ranges:
     """First position in each range that is not below, and first that is above, what is asked."""
-    return _first(lambda found, some: found >= asked[some], read, low, high), _first(
-        lambda found, some: found > asked[some], read, low, high
+    return _first(lambda found, some: found >= query[some], read, low, high), _first(
+        lambda found, some: found > query[some], read, low, high
     )
 
 

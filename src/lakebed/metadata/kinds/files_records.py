@@ -17,6 +17,7 @@ from lakebed.format.avro.columns import (
     encode_longs,
     join_pieces,
 )
+from lakebed.format.avro.encoder import decode_long
 from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.keys import ALL_PARTITIONS
@@ -170,41 +171,22 @@ def _walked(data: bytes, count: int) -> tuple[Int64s, int]:
     try:
         while count:
             for _ in range(count):
-                length, at = _long(data, at)
+                length, at = decode_long(data, at)
                 end = at + length
                 if length < 0 or end > len(data) - 2:
                     raise IndexError
-                size, after = _long(data, end)
+                size, after = decode_long(data, end)
                 if data[after] > 1:
                     raise IndexError
                 found += (at, end, size, data[after])
                 at = after + 1
-            count, at = _long(data, at)
+            count, at = decode_long(data, at)
             if count < 0:
-                _, at = _long(data, at)
+                _, at = decode_long(data, at)
                 count = -count
     except IndexError:
         raise CorruptFile("a list of files in the metadata table is cut off") from None
     return np.array(found, np.int64).reshape(-1, 4), at
-
-
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    """An Avro long and where it ends; the short ones, which most are, without a loop."""
-    byte = data[at]
-    if byte < 0x80:
-        return byte >> 1 ^ -(byte & 1), at + 1
-    value = byte & 0x7F | (data[at + 1] & 0x7F) << 7
-    if data[at + 1] < 0x80:
-        return value >> 1 ^ -(value & 1), at + 2
-    at, shift, byte = at + 2, 14, 0x80
-    while byte & 0x80:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        at += 1
-        if shift > 70:
-            raise IndexError
-    return value >> 1 ^ -(value & 1), at
 
 
 def _runs(keys: Any) -> tuple[pa.StringArray, Int64s]:

@@ -1,0 +1,31 @@
+"""Row expressions that have no Spark SQL, as an Arrow UDF: one implementation, run in Spark's Python workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.expressions.base import Column as Field
+from lakebed.expressions.base import RowExpression, quote_name, unique
+from lakebed.schema.arrow import normalise_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def arrow_text_column(expression: RowExpression, schema: pa.Schema) -> Column:
+    """The texts of an expression over a DataFrame of this Arrow schema; only the columns it reads cross to Python."""
+    from pyspark.sql import functions as F
+
+    names = unique(Field(path).top_level_in(schema) for path in expression.columns)
+    read = pa.schema([schema.field(name) for name in names])
+
+    def texts(*columns: pa.Array) -> pa.Array:
+        # times come in the session's zone
+        batch = normalise_batch(pa.RecordBatch.from_arrays(list(columns), names=list(names)), read)
+        return expression.arrow(batch)
+
+    # its declared overloads know no functions over pyarrow
+    arrow_udf: Any = F.arrow_udf
+    return arrow_udf(texts, "string")(*[F.col(quote_name(name)) for name in names])
