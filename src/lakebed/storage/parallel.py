@@ -18,10 +18,10 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
-    """The work's result for each item, in their order, by at most so many threads, the caller's among them.
+    """Call `work` for each item on at most `threads` threads, the caller's among them; results in the items' order.
 
-    After an error no further item is begun; the error of the first item that had one is raised. Work may itself come
-    here: who waits works too, so that nobody waits for a thread.
+    After an error no further item is begun, and the error of the first item that had one is raised. `work` may call
+    this function itself: a caller that waits works on its own items, so nobody waits for a free thread.
 
     >>> parallel_map(str.upper, ["a", "b"])
     ['A', 'B']
