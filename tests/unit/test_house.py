@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import lakebed
 
 SOURCE = Path(lakebed.__file__).parent
@@ -76,7 +74,6 @@ def test_the_index_classes_are_found() -> None:
     assert index_classes() >= {"Index", "BucketIndex", "SimpleIndex", "GlobalSimpleIndex", "RecordIndex"}
 
 
-@pytest.mark.xfail(strict=False, reason="operations/ and read/ still ask an index for its class; placement replaces it")
 def test_nothing_outside_the_indexes_decides_by_an_index_class() -> None:
     classes = index_classes()
     found = ((name, node) for name, tree in modules("index") for node in class_tests(tree) if names_in(node) & classes)
