@@ -19,7 +19,7 @@ from lakebed.handles.base import GroupWrite
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.targets import BucketTargets, PlannedTargets, Target
+from lakebed.handles.targets import HashedTargets, PlannedTargets, Target
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice, LogFile
@@ -125,7 +125,7 @@ def test_new_groups_go_to_the_handle_that_is_named(storage: MemoryStorage) -> No
 def test_a_bucket_that_has_log_files_only_keeps_its_file_group() -> None:
     log = LogFile("p", "00000003-f-0", "2", 1, "0-0-0", ".00000003-f-0_2.log.1_0-0-0", 10)
     only_logs = FileSlice("p", "00000003-f-0", "2", None, (log,))
-    targets = BucketTargets("5", {("p", 3): only_logs})
+    targets = HashedTargets("5", {("p", 3): only_logs})
     assert targets.of("p", 3) == Target("00000003-f-0", only_logs, size_limited=False)
     fresh = targets.of("p", 4)
     assert (fresh.slice, fresh.file_id.startswith("00000004")) == (None, True)
