@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lakebed.engine.base import Rows
 from lakebed.engine.groups import distinct_values
+from lakebed.errors import LakebedError
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
@@ -172,7 +173,8 @@ def _tagged(write: Write, prepared: Rows) -> Generator[Rows]:
         # a key that lives in another partition path is known all the same
         index = index.without_moves() if match.on_match in ("skip", "fail") else index
         answer = index.place(prepared, write.snapshot, engine)
-        assert isinstance(answer, Tagged)
+        if not isinstance(answer, Tagged):
+            raise _wrong_answer(index.name, "has no key_hash, and yet places rows as hashed")
         tagged = answer.rows
     if match.on_match == "skip":
         tagged = engine.filter(tagged, IsNull(FILE_ID))
@@ -214,7 +216,8 @@ class HashedRows:
     def _existing(self) -> Hashed:
         context = self.write.context
         answer = context.index.place(self.rows, self.write.snapshot, context.engine)
-        assert isinstance(answer, Hashed)
+        if not isinstance(answer, Hashed):
+            raise _wrong_answer(context.index.name, "has a key_hash, and yet gives rows tagged")
         return answer
 
 
@@ -326,6 +329,14 @@ class NoRows:
 
     def run(self) -> list[WriteStatus]:
         return []
+
+
+def _wrong_answer(index: str, what: str) -> LakebedError:
+    return LakebedError(
+        f"the index {index!r} {what}",
+        hint="An index with a key_hash gives Hashed, one without gives Tagged: see lakebed.index.base.Index.place.",
+        context={"index": index},
+    )
 
 
 def checked_statuses(collected: pa.Table) -> list[WriteStatus]:

@@ -22,6 +22,7 @@ from lakebed.operations.rollback import (
     without_refused_rollbacks,
 )
 from lakebed.operations.uniqueness import Uniqueness, check_unique
+from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
@@ -135,7 +136,7 @@ class Transaction:
             agreed = check_conflicts(touched, timeline, self._started, schema=schema, instant=self.instant)
             metadata.extra["schema"] = agreed
             others = timeline.commits_metadata(commits_since(timeline, self._started))
-            check_unique(self.storage, statuses, others, self.unique)
+            check_unique(SliceReader(self.storage, self.config), statuses, others, self.unique)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self.config = load_table_config(self.storage)
             self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)

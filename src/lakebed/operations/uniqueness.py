@@ -16,7 +16,7 @@ from lakebed.errors import CommitConflict
 from lakebed.index.base import Index
 from lakebed.metadata.kinds.record_index_updates import GroupChanges, added_keys
 from lakebed.model import RECORD_KEY, CommitMetadata, WriteStat
-from lakebed.storage.base import Storage
+from lakebed.slices.reader import SliceReader
 from lakebed.upkeep.changed_keys import group_changes
 from lakebed.upkeep.stored_rows import base_slice, stored_rows
 from lakebed.upkeep.write_status import WriteStatus
@@ -37,7 +37,7 @@ def uniqueness_of(index: Index) -> Uniqueness:
 
 
 def check_unique(
-    storage: Storage, statuses: Sequence[WriteStatus], others: Sequence[CommitMetadata], where: Uniqueness
+    reader: SliceReader, statuses: Sequence[WriteStatus], others: Sequence[CommitMetadata], where: Uniqueness
 ) -> None:
     """Raise `CommitConflict` if a key that this write inserts stands in a file that another one inserted keys into.
 
@@ -50,9 +50,9 @@ def check_unique(
     for partition in sorted({p for p, _ in theirs}) if where == "partition" else [None]:
         own = [s for s in inserting if partition in (None, s.partition)]
         files = [stat for (p, _), stat in sorted(theirs.items()) if partition in (None, p)]
-        for keys in _stored(storage, files) if own else ():
+        for keys in _stored(reader, files) if own else ():
             for status in own:
-                (changes,) = group_changes(storage, [status])
+                (changes,) = group_changes(reader, [status])
                 _refuse_common(changes, keys)
 
 
@@ -73,12 +73,12 @@ def _inserted_into(others: Sequence[CommitMetadata]) -> dict[tuple[str, str], Wr
     return {group: stat for group, stat in last.items() if group in inserted}
 
 
-def _stored(storage: Storage, files: Sequence[WriteStat]) -> Iterator[pa.Array]:
+def _stored(reader: SliceReader, files: Sequence[WriteStat]) -> Iterator[pa.Array]:
     """The record keys of the files, many at a time."""
     found: list[pa.Array] = []
     for file in files:
         file_slice = base_slice(file.partition, file.file_id, file.path, file.file_size)
-        found.append(stored_rows(storage, file_slice, [RECORD_KEY]).column(0).cast(pa.string()))
+        found.append(stored_rows(reader, file_slice, [RECORD_KEY]).column(0).cast(pa.string()))
         if sum(map(len, found)) >= _KEYS_TOGETHER:
             yield pa.concat_arrays(found)
             found.clear()

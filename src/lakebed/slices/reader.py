@@ -76,7 +76,7 @@ class SliceReader:
         yield from read_base_file(
             self.storage,
             base.path,
-            base.size,
+            base.size or None,  # not known where a write stat alone names the file
             columns,
             batch_rows=batch_rows,
             dictionary=dictionary,

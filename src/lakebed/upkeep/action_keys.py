@@ -23,9 +23,9 @@ class ActionKeys:
     @cached_property
     def changes(self) -> list[GroupChanges]:
         """The key changes of all file groups: first those that are replaced, which are read."""
-        storage, fields, replaced = self._action.snapshot.storage, self.indexes.fields, self.replaced
-        removed = removed_changes(storage, replaced, fields) if replaced else []
-        return [*removed, *group_changes(storage, self._action.statuses, fields)]
+        reader, fields, replaced = self._action.snapshot.reader, self.indexes.fields, self.replaced
+        removed = removed_changes(reader, replaced, fields) if replaced else []
+        return [*removed, *group_changes(reader, self._action.statuses, fields)]
 
     @cached_property
     def replaced(self) -> list[FileSlice]:

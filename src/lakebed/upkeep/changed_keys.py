@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, changes_schema, from_bytes
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.markers import marker_folder
@@ -50,28 +51,30 @@ def changes_in(storage: Storage, changes: bytes | None, changes_file: str | None
     return from_bytes(data) if data else changes_schema(fields).empty_table()
 
 
-def group_changes(storage: Storage, statuses: Sequence[WriteStatus], fields: Sequence[str] = ()) -> list[GroupChanges]:
+def group_changes(
+    reader: SliceReader, statuses: Sequence[WriteStatus], fields: Sequence[str] = ()
+) -> list[GroupChanges]:
     """The key changes of each file that was written."""
 
     def read(status: WriteStatus) -> GroupChanges:
         if is_reported(status):
-            changes = changes_in(storage, status.changes, status.changes_file, fields)
+            changes = changes_in(reader.storage, status.changes, status.changes_file, fields)
             if set(changes_schema(fields).names) <= set(changes.column_names):
                 return GroupChanges(status.partition, status.file_id, changes)
-        return GroupChanges(status.partition, status.file_id, compared(storage, status, fields))
+        return GroupChanges(status.partition, status.file_id, compared(reader, status, fields))
 
     return parallel_map(read, [s for s in statuses if s.path is not None])
 
 
-def compared(storage: Storage, status: WriteStatus, fields: Sequence[str]) -> pa.Table:
+def compared(reader: SliceReader, status: WriteStatus, fields: Sequence[str]) -> pa.Table:
     """The key changes of a file group, from the keys (and indexed fields) of its slice and of the one before it."""
     changes = KeyChanges(tuple(fields))
     earlier, written = status.slices()
-    after = stored_rows(storage, written, changes.columns)
+    after = stored_rows(reader, written, changes.columns)
     if earlier is None:
         changes.added(after)
         return changes.table()
-    before = stored_rows(storage, earlier, changes.columns)
+    before = stored_rows(reader, earlier, changes.columns)
     at = pc.index_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))
     changes.removed(before.filter(at.is_null()))
     changes.added(after.filter(pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))))
@@ -79,12 +82,14 @@ def compared(storage: Storage, status: WriteStatus, fields: Sequence[str]) -> pa
     return changes.table()
 
 
-def removed_changes(storage: Storage, slices: Collection[FileSlice], fields: Sequence[str] = ()) -> list[GroupChanges]:
+def removed_changes(
+    reader: SliceReader, slices: Collection[FileSlice], fields: Sequence[str] = ()
+) -> list[GroupChanges]:
     """The key changes of file groups that are replaced: all their keys go."""
 
     def read(file_slice: FileSlice) -> GroupChanges:
         changes = KeyChanges(tuple(fields))
-        changes.removed(stored_rows(storage, file_slice, changes.columns))
+        changes.removed(stored_rows(reader, file_slice, changes.columns))
         return GroupChanges(file_slice.partition, file_slice.file_id, changes.table())
 
     return parallel_map(read, list(slices))

@@ -19,6 +19,7 @@ from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, write_log
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import FileSlice
+from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.upkeep.changed_keys import group_changes, removed_changes
 from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
@@ -51,7 +52,7 @@ class KeyJobs:
     """Writes the log files of one action to the indexes of record keys."""
 
     engine: Engine
-    storage: Storage
+    reader: SliceReader
     instant: str
     indexes: KeyIndexes
 
@@ -82,9 +83,9 @@ class KeyJobs:
 
     def _written(self, partition: str, groups: tuple[FileGroup, ...], reported: pa.Table) -> list[WrittenLog]:
         upkeep = key_upkeep_of(partition)
-        read = ChangeReader(self.storage, self.indexes, partition, groups, upkeep)
+        read = ChangeReader(self.reader, self.indexes, partition, groups, upkeep)
         changes = self._by_group(self.engine.from_arrow(reported), read, upkeep.changes_schema, reported.num_rows)
-        write = LogWriter(self.storage, self.instant, groups, upkeep)
+        write = LogWriter(self.reader.storage, self.instant, groups, upkeep)
         done = self.engine.collect(self._by_group(changes, write, _LOGS, len(groups)))
         known = {group.file_id: group for group in groups}
         return [
@@ -100,7 +101,7 @@ class KeyJobs:
 class ChangeReader:
     """Sent to the tasks: key changes of file groups, with the file group of the index that each goes to."""
 
-    storage: Storage
+    reader: SliceReader
     indexes: KeyIndexes
     partition: str
     groups: tuple[FileGroup, ...]
@@ -113,8 +114,8 @@ class ChangeReader:
             table = pa.Table.from_batches([batch])
             removed, written = (table.filter(m) for m in (table["replaced"], pc.invert(table["replaced"])))
             slices = [status.slices()[1] for status in from_table(removed)]
-            changes = removed_changes(self.storage, slices, self.indexes.fields) if slices else []
-            changes += group_changes(self.storage, list(from_table(written)), self.indexes.fields)
+            changes = removed_changes(self.reader, slices, self.indexes.fields) if slices else []
+            changes += group_changes(self.reader, list(from_table(written)), self.indexes.fields)
             for part in changes:
                 rows = self.upkeep.grouped_changes(self.partition, part, self.indexes, self.groups)
                 yield from rows.to_batches()

@@ -100,7 +100,7 @@ class MetadataUpkeep:
         keys = action.shared(ActionKeys)
         if not keys.indexes:
             return []
-        return KeyJobs(self.engine, self.storage, action.instant, keys.indexes).run(
+        return KeyJobs(self.engine, action.snapshot.reader, action.instant, keys.indexes).run(
             writer, action.statuses, keys.replaced
         )
 

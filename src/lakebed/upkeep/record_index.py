@@ -153,7 +153,7 @@ def _all_places(snapshot: Snapshot) -> pa.Table:
     slices = sorted(snapshot.file_slices(), key=lambda s: (s.instant, s.partition, s.file_id))
 
     def read(file_slice: FileSlice) -> tuple[str, str, str, pa.Array]:
-        keys = stored_rows(snapshot.storage, file_slice, [RECORD_KEY]).column(0)
+        keys = stored_rows(snapshot.reader, file_slice, [RECORD_KEY]).column(0)
         return file_slice.partition, file_slice.file_id, file_slice.instant, keys
 
     return located(parallel_map(read, slices))

@@ -105,7 +105,7 @@ def stored_pairs(snapshot: Snapshot, field: str, index_version: int) -> pa.Table
     """`value` and `record_key` of every stored row, read from the latest file slices."""
 
     def read(file_slice: FileSlice) -> pa.Table:
-        rows = stored_rows(snapshot.storage, file_slice, [RECORD_KEY, field.partition(".")[0]])
+        rows = stored_rows(snapshot.reader, file_slice, [RECORD_KEY, field.partition(".")[0]])
         missing = field.partition(".")[0] not in rows.schema.names
         texts = pa.nulls(rows.num_rows, pa.string()) if missing else secondary_text(Column(field).arrow(rows))
         return indexed_pairs(texts, rows.column(RECORD_KEY), index_version)

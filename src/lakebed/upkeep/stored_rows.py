@@ -6,25 +6,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lakebed.errors import UnsupportedFeature
-from lakebed.format.base_file import read_base_file
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
-from lakebed.storage.base import Storage
+from lakebed.slices.reader import SliceReader
 
 
-def stored_rows(storage: Storage, file_slice: FileSlice, columns: Sequence[str]) -> pa.RecordBatch:
-    """Some columns of a file slice as one batch; one that it does not have is left out.
-
-    Raises `UnsupportedFeature` where log files have to be merged.
-    """
-    if file_slice.log_files:
-        raise UnsupportedFeature(
-            f"an index over file group {file_slice.file_id} with log files",
-            hint="Compact the table first.",
-            context={"feature": "merge-on-read with log files", "file_id": file_slice.file_id},
-        )
-    base = file_slice.base_file
-    batches = [] if base is None else list(read_base_file(storage, base.path, base.size or None, columns))
+def stored_rows(reader: SliceReader, file_slice: FileSlice, columns: Sequence[str]) -> pa.RecordBatch:
+    """Some columns of a file slice as one batch; one that it does not have is left out."""
+    batches = list(reader.read(file_slice, columns))
     if not batches:
         return pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=[RECORD_KEY])
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -15,9 +15,11 @@ from lakebed.metadata.kinds import stats_records
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
 from lakebed.metadata.schemas import record_schema
 from lakebed.model import BaseFile, CommitMetadata, FileSlice, LogFile, WriteStat
+from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.changed_keys import compared
 from lakebed.upkeep.kind import TableAction
 from lakebed.upkeep.registry import upkeep_of
@@ -111,5 +113,7 @@ def test_statuses_and_stats_carry_the_files_of_a_slice() -> None:
     assert before.base_file.name == base.name
     assert of_slice(after).slices()[1] == after
     assert back.stat().log_files == tuple(names)
+    config = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "MERGE_ON_READ"})
+    reader = SliceReader(open_storage("memory://log-files/t"), config)
     with pytest.raises(UnsupportedFeature, match="log files"):
-        compared(open_storage("memory://log-files/t"), status, ())
+        compared(reader, status, ())

@@ -92,7 +92,7 @@ class KeyBook(Index):
     ) -> None:
         gone = {(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         changes = [(*place, None) for place, id_ in self.places().items() if (place[0], id_) in gone]
-        for group in group_changes(snapshot.storage, statuses):
+        for group in group_changes(snapshot.reader, statuses):
             keys, there = (group.changes[column].to_pylist() for column in (KEY, AFTER))
             ids = [group.file_id if is_there else None for is_there in there]
             changes += [(group.partition, key, file_id) for key, file_id in zip(keys, ids, strict=True)]
