@@ -240,19 +240,20 @@ class TaggedRows:
             profile,
             () if write.anew else write.snapshot.file_slices(partitions, groups),
             instant=write.instant,
-            record_size=self._record_size() if inserts else 1.0,
+            record_size=self._record_size(inserts=inserts),
             settings=context.settings,
             avoid=file_groups_in_clustering(write.snapshot),
             fill_small_files=not write.anew,
         )
         return AssignedRows(write, self.tagged, plan)
 
-    def _record_size(self) -> float:
-        """Mean bytes of a row in a file, by the last commits or else by some of the rows."""
+    def _record_size(self, *, inserts: bool) -> float:
+        """Mean bytes of a row in a file, by the last commits or else by some of the rows; without inserts nobody goes by
+        it."""
         context, engine = self.write.context, self.write.context.engine
         size = from_commits(self.write.snapshot, context.settings)
-        if size is not None:
-            return size
+        if size is not None or not inserts:
+            return size or 1.0
         names = set(self.write.schema.data.names)
         sample = engine.collect(engine.head(self.tagged, SAMPLE_ROWS))
         stored = [n for n in sample.column_names if n in names or n.startswith("_hoodie")]
