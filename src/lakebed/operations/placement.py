@@ -248,8 +248,7 @@ class TaggedRows:
         return AssignedRows(write, self.tagged, plan)
 
     def _record_size(self, *, inserts: bool) -> float:
-        """Mean bytes of a row in a file, by the last commits or else by some of the rows; without inserts nobody goes by
-        it."""
+        """Mean bytes of a row in a file, by the last commits or else by some of the rows that are inserted."""
         context, engine = self.write.context, self.write.context.engine
         size = from_commits(self.write.snapshot, context.settings)
         if size is not None or not inserts:
