@@ -87,7 +87,6 @@ class Write:
     name: str
     run: Callable[[Table], object]
     change: Callable[[Model], Change]
-    told_at_start: bool = False
 
 
 class Draw:
@@ -170,7 +169,7 @@ class Draw:
         def change(model: Model) -> Change:
             return removal(model, frozenset(p for p in model.rows if p[1] in ids))
 
-        return Write("delete_ids", lambda t: t.delete(ids, options=options), change, told_at_start=True)
+        return Write("delete_ids", lambda t: t.delete(ids, options=options), change)
 
     def _delete_where(self, options: dict[str, Any]) -> Write:
         low = self.random.randrange(20, 50)
@@ -178,7 +177,7 @@ class Draw:
         def change(model: Model) -> Change:
             return removal(model, frozenset(p for p, r in model.rows.items() if r["v"] is not None and r["v"] >= low))
 
-        return Write("delete_where", lambda t: t.delete(f"v >= {low}", options=options), change, told_at_start=True)
+        return Write("delete_where", lambda t: t.delete(f"v >= {low}", options=options), change)
 
     def _delete_partition(self, options: dict[str, Any]) -> Write:
         city = self.random.choice(CITIES)
@@ -245,7 +244,7 @@ class Writer:
         """Let it do its next step, up to where it stands still again or ends; gives the step's name."""
         step = self.waiting_for
         assert step is not None
-        if step == ("start" if self.write.told_at_start else "begin"):
+        if step == "begin":
             self.change = self.write.change(model)
         self._go.release()
         assert self._stands.acquire(timeout=300), f"{self.write.name} stands still"
