@@ -79,7 +79,7 @@ def create(
         merge_mode=merge,
         sort=sort,
     )
-    said = options.index
+    named = options.index
     schema = schema_given(schema_or_data)
     engine = rows = None
     if schema is None:
@@ -90,13 +90,13 @@ def create(
         storage,
         schema,
         settings=settings,
-        index=said.type or index,
-        buckets=buckets if buckets is not None else said.buckets,
-        hash_fields=_names(hash_fields) or said.fields or (),
-        update_partition_path=said.update_partition,
+        index=named.type or index,
+        buckets=buckets if buckets is not None else named.buckets,
+        hash_fields=_names(hash_fields) or named.fields or (),
+        update_partition_path=named.update_partition,
         indexes=_names(indexes),
         properties={METADATA_OPTION: "false"} if options.write.metadata is False else {},
-        profile=lambda: profile_of(schema, settings, said, engine, rows),
+        profile=lambda: profile_of(schema, settings, named, engine, rows),
     )
     return Table(storage, config, spark, worker_tuning=options.spark.worker_tuning)
 
@@ -163,9 +163,9 @@ def _names(names: Names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _table_settings(said: TableSettings, **given: Any) -> TableSettings:
-    """Arguments before properties; the same thing said twice in two ways is an error."""
-    values: dict[str, Any] = {name: getattr(said, name) for name in TableSettings.__slots__}
+def _table_settings(named: TableSettings, **given: Any) -> TableSettings:
+    """Arguments before properties; the same thing given in two ways is an error."""
+    values: dict[str, Any] = {name: getattr(named, name) for name in TableSettings.__slots__}
     if any(":" in field for field in given["partition_fields"]):
         given["partition_fields"], given["partition_types"] = split_partition_types(given["partition_fields"])
     for name, value in given.items():

@@ -333,3 +333,19 @@ def test_arrow_expressions_become_sql_with_the_same_rows(frame: Any) -> None:
         assert predicate.runs_on_spark_sql
         rows = [r["row"] for r in frame.filter(predicate.to_spark_sql()).select("row").collect()]
         assert sorted(rows) == ROWS.filter(expression)["row"].to_pylist()
+
+
+@pytest.mark.parametrize("escaped", ["true", "false"])
+def test_texts_mean_the_same_whether_the_session_takes_backslashes_as_escapes(spark: Any, escaped: str) -> None:
+    texts = ["it's", "''", "${x}", "plain"]
+    rows = pa.table({"s": texts})
+    frame = spark.createDataFrame([(text,) for text in texts], "s string")
+    conditions = {text: parse_filter(pc.field("s") == text, rows.schema) for text in texts}
+    name = "spark.sql.parser.escapedStringLiterals"
+    before = spark.conf.get(name)
+    spark.conf.set(name, escaped)
+    try:
+        found = {text: [r.s for r in frame.filter(c.to_spark_sql()).collect()] for text, c in conditions.items()}
+    finally:
+        spark.conf.set(name, before)
+    assert found == {text: [text] for text in texts}

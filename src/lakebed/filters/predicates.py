@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
+from lakebed.expressions.base import sql_literal
 from lakebed.filters.functions import ARROW_FUNCTIONS
-from lakebed.filters.spark_text import quote_name, spark_literal, spark_string
+from lakebed.filters.spark_text import quote_name, spark_literal
 from lakebed.schema.spark import spark_type
 
 Operator = OneOf["=", "!=", "<", "<=", ">", ">=", "<=>"]
@@ -335,7 +336,7 @@ def node_to_spark(node: Node) -> str:
             return f"({_value_to_spark(value)} IS NULL)"
         case Like(value, pattern, ignore_case):
             verb = "ILIKE" if ignore_case else "LIKE"
-            return f"({_value_to_spark(value)} {verb} {spark_string(pattern)})"
+            return f"({_value_to_spark(value)} {verb} {sql_literal(pattern)})"
         case IsTrue(value):
             return _value_to_spark(value)
         case Constant(value):
@@ -353,6 +354,6 @@ def _value_to_spark(value: Value) -> str:
     if value.name == "cast":
         return f"CAST({_value_to_spark(value.args[0])} AS {spark_type(value.type)})"
     if value.name in _SPARK_FUNCTIONS:
-        texts = [_value_to_spark(value.args[0]), *(spark_string(o) for o in value.options)]
+        texts = [_value_to_spark(value.args[0]), *(sql_literal(o) for o in value.options)]
         return f"{_SPARK_FUNCTIONS[value.name]}({', '.join(texts)})"
     raise InvalidOption(f"no Spark SQL for the function {value.name} outside a SQL filter")

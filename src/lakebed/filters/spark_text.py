@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption
+from lakebed.expressions.base import sql_literal
 
 
 def quote_name(name: str) -> str:
@@ -18,21 +19,6 @@ def quote_name(name: str) -> str:
     '`a``b`'
     """
     return "`" + name.replace("`", "``") + "`"
-
-
-def spark_string(text: str) -> str:
-    """A string literal that means the same with and without Spark's backslash escapes.
-
-    >>> spark_string("it's")
-    "'it\\\\u0027s'"
-    """
-    escaped = "".join(c if c not in "\\'" and c.isprintable() else _unicode_escape(c) for c in text)
-    return f"'{escaped}'"
-
-
-def _unicode_escape(c: str) -> str:
-    code = ord(c)
-    return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
 
 
 def spark_literal(value: Any, type_: pa.DataType) -> str:
@@ -49,7 +35,7 @@ def spark_literal(value: Any, type_: pa.DataType) -> str:
         case float():
             return f"CAST('{value!r}' AS {'FLOAT' if pa.types.is_float32(type_) else 'DOUBLE'})"
         case str():
-            return spark_string(value)
+            return sql_literal(value)
         case bytes():
             return f"X'{value.hex()}'"
         case datetime():

@@ -109,9 +109,9 @@ class TaggingCosts:
 
     def lines(self) -> Sequence[str]:
         """For people."""
-        said = ", ".join(f"{name} {_text(cost)}" for name, cost in self.seconds.items() if cost)
+        listed = ", ".join(f"{name} {_text(cost)}" for name, cost in self.seconds.items() if cost)
         what = "tagging: nothing is looked up; otherwise " if self.used == "bucket" else "tagging: "
-        lines = [f"{what}{said} (CPU, estimated); {self._which()}"]
+        lines = [f"{what}{listed} (CPU, estimated); {self._which()}"]
         if self.cheaper is not None:
             lines.append(f"for this batch the {self.cheaper} index would be cheaper than {self.used}")
         return lines

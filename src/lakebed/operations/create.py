@@ -127,13 +127,13 @@ def _sort(settings: TableSettings) -> dict[str, str]:
 
 
 def _check_words(settings: TableSettings, buckets: int | None) -> None:
-    for what, said, known in (
+    for what, given, known in (
         ("type", settings.type, ("cow", "mor")),
         ("merge", settings.merge_mode, ("event_time", "commit_time")),
         ("sort", settings.sort, ("key", "none")),
     ):
-        if said is not None and said not in known:
-            raise InvalidOption(f"{what}={said!r} is unknown", hint=f"use {' or '.join(map(repr, known))}")
+        if given is not None and given not in known:
+            raise InvalidOption(f"{what}={given!r} is unknown", hint=f"use {' or '.join(map(repr, known))}")
     if buckets is not None and not _is_count(buckets):
         raise InvalidOption(f"a bucket index cannot have {buckets!r} buckets", hint="give a number from 1 on")
 

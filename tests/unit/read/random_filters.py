@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.filters.spark_text import spark_literal, spark_string
+from lakebed.filters.spark_text import spark_literal
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "<=>")
 
@@ -62,7 +62,7 @@ class FilterMaker:
             case "like":
                 text = self.value(field)
                 pattern = text[: self.random.randint(0, len(text))] + self.random.choice(("%", "%", "_%", ""))
-                return f"{name} {self.random.choice(('', 'NOT '))}LIKE {spark_string(pattern)}"
+                return f"{name} {self.random.choice(('', 'NOT '))}LIKE {quoted(pattern)}"
             case "bare":
                 return name
             case _:
@@ -118,3 +118,9 @@ _ANY: dict[str, Any] = {
     "timestamp": datetime(2024, 1, 1),
     "decimal128": Decimal("1.5"),
 }
+
+
+def quoted(text: str) -> str:
+    """A string literal of SQL as a user writes it, with escapes for quotes, backslashes and control characters."""
+    escaped = "".join(c if c not in "\\'" and c.isprintable() else f"\\U{ord(c):08X}" for c in text)
+    return f"'{escaped}'"
