@@ -22,7 +22,7 @@ from interop.expression_jobs import (
     rows,
     stored_records,
 )
-from lakebed.metadata.kinds import bloom_records
+from lakebed.metadata.kinds import bloom_filters
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
 from lakebed.metadata.schemas import form_of_version, record_schema
 from lakebed.slices.snapshot import open_snapshot
@@ -66,7 +66,7 @@ def ours_of(table: Table, index: Index) -> dict[str, bytes]:
 def without_instant(records: dict[str, bytes]) -> dict[str, Any]:
     """Filters note the instant that they were made at."""
     keys, values = pa.array(list(records), pa.string()), pa.array(list(records.values()), pa.binary())
-    found = bloom_records.decode(keys, values, record_schema(form_of_version(9)))
+    found = bloom_filters.decode(keys, values, record_schema(form_of_version(9)))
     return {row["key"]: (row["type"], row["bloom"]) for row in found.to_pylist()}
 
 

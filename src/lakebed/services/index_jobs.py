@@ -21,7 +21,7 @@ from lakebed.metadata.kinds.key_changes import secondary_text
 from lakebed.metadata.kinds.key_indexes import record_index_definition, secondary_index_definition
 from lakebed.metadata.kinds.record_index_updates import encoded_places, latest_places
 from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.kinds.secondary_updates import entries, indexed_pairs
+from lakebed.metadata.kinds.secondary_index import entries, indexed_pairs
 from lakebed.metadata.layout import PARTITIONED_SIZING, RECORD_INDEX, SECONDARY_INDEX, GroupSizing, group_number
 from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base

@@ -16,7 +16,7 @@ from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_changes import secondary_text
 from lakebed.metadata.kinds.key_indexes import KeyIndexes, indexed_field, secondary_index_definition
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
-from lakebed.metadata.kinds.secondary_updates import entries, indexed_pairs, pairs_of, secondary_index_records
+from lakebed.metadata.kinds.secondary_index import entries, indexed_pairs, pairs_of, secondary_index_records
 from lakebed.metadata.layout import GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records

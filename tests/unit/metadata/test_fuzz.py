@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.metadata.kinds import bloom_records, files_records, record_index_records, secondary_records, stats_records
+from lakebed.metadata.kinds import bloom_filters, files_records, record_index_records, secondary_index, stats_records
 from outcomes import Outcomes
 from sampling import FUZZ, whole
 
@@ -20,9 +20,9 @@ Decode = Callable[[pa.Array, Any, str], Any]
 FORMS: list[tuple[str, Decode]] = [
     ("files", files_records.decode),
     ("column_stats", stats_records.decode),
-    ("bloom_filters", bloom_records.decode),
+    ("bloom_filters", bloom_filters.decode),
     ("record_index", record_index_records.decode),
-    ("secondary_index_idx_name", secondary_records.decode),
+    ("secondary_index_idx_name", secondary_index.decode),
     ("expr_index_idx_at", stats_records.decode),
 ]
 
@@ -85,5 +85,5 @@ def test_damaged_secondary_keys_decode_or_are_refused() -> None:
         at = random.randrange(len(keys))
         keys[at] = random.choice(["", "$", "\\$", "\0", "a\\", f"a\\$b${keys[at]}", keys[at][::-1]])
         with outcomes.counted():
-            secondary_records.decode(pa.array(keys), file.values, file.schema)
+            secondary_index.decode(pa.array(keys), file.values, file.schema)
     outcomes.assert_both()

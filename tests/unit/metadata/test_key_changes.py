@@ -13,7 +13,7 @@ from lakebed.metadata.kinds import record_index_records
 from lakebed.metadata.kinds.index_names import IndexName, remembered_indexes, remembered_property
 from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, from_bytes, secondary_text
 from lakebed.metadata.kinds.record_index_updates import GroupChanges, key_records
-from lakebed.metadata.kinds.secondary_updates import secondary_index_records
+from lakebed.metadata.kinds.secondary_index import secondary_index_records
 from lakebed.metadata.schemas import form_of_version, record_schema
 
 FILE = "30c43baa-ebd7-4580-87eb-21a41128c073-{}"

@@ -2,10 +2,47 @@
 
 from __future__ import annotations
 
-from lakebed.metadata.kinds import bloom_records
+import pyarrow as pa
+
+from lakebed.format.avro.columns import encode_binaries, encode_fixed, join_pieces
+from lakebed.format.hashes import plain_strings
 from lakebed.metadata.kinds.kind import MetadataKind
 from lakebed.metadata.layout import BLOOM_FILTERS
+from lakebed.metadata.record_values import RecordType, SubRecord, enter, leave, value_head, value_tail
+from lakebed.metadata.schemas import RecordForm
 
-KIND = MetadataKind(
-    BLOOM_FILTERS, file_id_start="bloom-filters", file_groups=4, decode=bloom_records.decode, build_position=20
+SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("type", pa.string()),
+        ("timestamp", pa.string()),
+        ("bloom", pa.binary()),
+        ("is_deleted", pa.bool_()),
+    ]
 )
+_FIELD = SubRecord.BLOOM_FILTER
+
+
+def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
+    """Keys and values, one a row: `key`, the filter's `type` code, `timestamp` (the instant), `bloom` (the text of
+    `BloomFilter.to_text` as bytes), `is_deleted`. A tombstone has an empty type and filter."""
+    rows = table.select(SCHEMA.names).combine_chunks()
+    pieces: list[pa.BinaryArray | bytes] = [
+        value_head(RecordType.BLOOM_FILTER, _FIELD),
+        encode_binaries(plain_strings(rows["type"])),
+        encode_binaries(plain_strings(rows["timestamp"])),
+        encode_binaries(plain_strings(rows["bloom"])),
+        encode_fixed(rows["is_deleted"].to_numpy()),
+    ]
+    return plain_strings(rows["key"]), join_pieces([*pieces, value_tail(form, _FIELD)])
+
+
+def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table:
+    """The same table back, rows in the given order. Raises `CorruptFile`."""
+    cursors, form = enter(values, schema_json, _FIELD)
+    columns = [cursors.texts(), cursors.texts(), cursors.binaries(), pa.array(cursors.booleans())]
+    leave(cursors, form, _FIELD)
+    return pa.Table.from_arrays([keys.cast(pa.string()), *columns], schema=SCHEMA)
+
+
+KIND = MetadataKind(BLOOM_FILTERS, file_id_start="bloom-filters", file_groups=4, decode=decode, build_position=20)

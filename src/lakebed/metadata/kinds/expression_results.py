@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from lakebed.format.base_file import read_base_file
 from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.keys import column_stats_keys, file_keys
-from lakebed.metadata.kinds import bloom_records, stats_records
+from lakebed.metadata.kinds import bloom_filters, stats_records
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex, new_filter
 from lakebed.metadata.kinds.stats_records import stats_schema
 from lakebed.metadata.kinds.updates import without_nan
@@ -107,7 +107,7 @@ def filter_records_of(results: Sequence[FileResults], instant: str, form: Record
         pa.array([bloom.to_text().encode() for _, bloom in having], pa.binary()),
         pa.repeat(pa.scalar(False), len(having)),
     ]
-    return Records.upserts(*bloom_records.encode(pa.Table.from_arrays(columns, schema=bloom_records.SCHEMA), form))
+    return Records.upserts(*bloom_filters.encode(pa.Table.from_arrays(columns, schema=bloom_filters.SCHEMA), form))
 
 
 @dataclass

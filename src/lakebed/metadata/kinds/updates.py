@@ -20,7 +20,7 @@ from lakebed.metadata.keys import (
     partition_identifier,
     partition_stats_keys,
 )
-from lakebed.metadata.kinds import bloom_records, files_records, stats_records
+from lakebed.metadata.kinds import bloom_filters, files_records, stats_records
 from lakebed.metadata.kinds.file_ranges import UNKNOWN_COUNTS
 from lakebed.metadata.kinds.stats_records import stats_schema
 from lakebed.metadata.kinds.stats_types import as_type, have_room, widest_bounds
@@ -299,4 +299,4 @@ def bloom_records_of(files: Sequence[NewFile], instant: str, form: RecordForm) -
         pa.array([text.encode() for _, (_, text) in having], pa.binary()),
         pa.repeat(pa.scalar(False), len(having)),
     ]
-    return Records.upserts(*bloom_records.encode(pa.Table.from_arrays(columns, schema=bloom_records.SCHEMA), form))
+    return Records.upserts(*bloom_filters.encode(pa.Table.from_arrays(columns, schema=bloom_filters.SCHEMA), form))

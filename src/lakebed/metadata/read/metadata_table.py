@@ -22,7 +22,7 @@ from lakebed.metadata.keys import (
     partition_of,
     secondary_prefixes,
 )
-from lakebed.metadata.kinds import bloom_records, files_records, record_index_records, secondary_records
+from lakebed.metadata.kinds import bloom_filters, files_records, record_index_records, secondary_index
 from lakebed.metadata.kinds.definitions import index_version
 from lakebed.metadata.kinds.files import newest_files
 from lakebed.metadata.kinds.registry import kind_of
@@ -44,8 +44,8 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
 FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
-_BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_records.SCHEMA)[1:4]])
-_SECONDARY_FOUND = pa.schema(list(secondary_records.SCHEMA)[:2])
+_BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_filters.SCHEMA)[1:4]])
+_SECONDARY_FOUND = pa.schema(list(secondary_index.SCHEMA)[:2])
 _DECODED_TOGETHER = 1 << 18
 # The files of up to so many partition paths are looked up; for more of them all are read.
 _FEW_PARTITIONS = 16
@@ -140,7 +140,7 @@ class MetadataTable:
             requested = [(file_slice, prefixes) for file_slice in slices]
         else:
             requested = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
-        found = self._merged(requested, slice_by_prefixes, secondary_records.decode)
+        found = self._merged(requested, slice_by_prefixes, secondary_index.decode)
         if found is None:
             return _SECONDARY_FOUND.empty_table()
         return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
@@ -243,7 +243,7 @@ class MetadataTable:
             requested = [(file_slice, keys) for file_slice in slices]
         else:
             requested = self._routed(slices, keys, file_group(keys, len(slices)))
-        found = self._merged(requested, slice_by_keys, bloom_records.decode)
+        found = self._merged(requested, slice_by_keys, bloom_filters.decode)
         if found is None:
             return _BLOOMS_FOUND.empty_table()
         found = found.filter(pc.invert(found["is_deleted"]))
