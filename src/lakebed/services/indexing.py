@@ -20,9 +20,8 @@ from lakebed.metadata.kinds.expression_indexes import (
 )
 from lakebed.metadata.kinds.expression_zones import ZoneNote, created_at, noting, zone_notes
 from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remembered_indexes, remembered_property
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.layout import COLUMN_STATS, FILES, RECORD_INDEX, GroupSizing
+from lakebed.metadata.layout import COLUMN_STATS, RECORD_INDEX, GroupSizing
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.services.index_jobs import build_by_job, can_build, is_large
 from lakebed.slices.snapshot import Snapshot
@@ -32,6 +31,7 @@ from lakebed.timeline.properties_file import load_table_config, update_table_con
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import load_timeline
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
+from lakebed.upkeep.registry import find_upkeep
 
 
 @dataclass(frozen=True)
@@ -180,23 +180,13 @@ def _partitioned(name: IndexName, partitioned: bool | None, config: TableConfig,
 
 
 def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
-    if partition == FILES:
-        raise InvalidOption(
-            f"{FILES} is what the metadata table of {config.name!r} stands on",
-            hint="The other indexes can be dropped one by one.",
-        )
-    if partition != RECORD_INDEX:
-        return
+    """Raise `InvalidOption` for an index that the table's writes go by, or that the table or others need."""
     index = recorded_index(config.index_settings, missing_ok=True)
     if index is not None and any(name.partition == partition for name in index.metadata_indexes):
         raise InvalidOption(
-            f"writes to table {config.name!r} go by its record index",
+            f"writes to table {config.name!r} go by its {index.name} index",
             hint="Tell it another index first: t.indexes.adopt('global_simple').",
         )
-    needing = KeyIndexes.of(storage, config).secondary
-    if needing:
-        raise InvalidOption(
-            f"secondary indexes need the record index: {', '.join(needing)}",
-            hint="Drop them first.",
-            context={"indexes": list(needing)},
-        )
+    upkeep = find_upkeep(partition)
+    if upkeep is not None:
+        upkeep.check_drop(storage, config)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.keys import file_keys, partition_stats_keys
 from lakebed.metadata.kinds import expression_index
@@ -32,7 +33,16 @@ from lakebed.schema.avro import avro_to_arrow
 from lakebed.upkeep.comparison import comparable, joined
 from lakebed.upkeep.expression_records import first_records, partition_stats_of, range_records, results_of_files
 from lakebed.upkeep.grouping import grouped
-from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction, required, under_keys
+from lakebed.upkeep.kind import (
+    FirstBuild,
+    KindUpkeep,
+    NewIndex,
+    NewPartition,
+    StoredTable,
+    TableAction,
+    required,
+    under_keys,
+)
 from lakebed.upkeep.statistics import as_expected, comparable_stats
 from lakebed.upkeep.stored_files import StoredFiles, has_earlier_neighbour, is_base_file, live_after
 
@@ -48,6 +58,24 @@ class ExpressionIndexUpkeep(KindUpkeep):
         index = ExpressionIndex.of(name.expression, build.snapshot.schema)
         records = first_records(build.snapshot, index, build.snapshot.instant or "0" * 17, build.engine)
         return grouped(name.partition, records), name.expression
+
+    def check_new(self, index: NewIndex) -> None:
+        definition = index.name.expression
+        if definition is None:
+            return
+        if index.config.version < FIRST_VERSION:
+            raise UnsupportedFeature(
+                f"an expression index on a table of version {index.config.version}",
+                hint="Upgrade the table to version 9: Hudi 1.2 does not write to an older one that has such an index.",
+                context={"feature": "expression index"},
+            )
+        if not len(index.schema):
+            raise InvalidOption(
+                f"table {index.config.name!r} has no columns yet that an expression index could be on",
+                hint="Create it when the table has rows.",
+                context={"index": definition.name},
+            )
+        ExpressionIndex.of(definition, index.schema)
 
     def is_comparable(self, partition: str, table: StoredTable) -> bool:
         return partition in table.shared(_StoredExpressions).indexes

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakebed.config.settings import WriteSettings
+from lakebed.errors import InvalidOption
 from lakebed.metadata.keys import ALL_PARTITIONS, partition_identifier, partition_of
 from lakebed.metadata.kinds import files
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.updates import NewFile, file_records
-from lakebed.metadata.layout import GroupSizing
+from lakebed.metadata.layout import FILES, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
 from lakebed.model import path_in
 from lakebed.slices.listing import list_table
+from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import comparable
 from lakebed.upkeep.grouping import grouped
@@ -46,6 +48,12 @@ class FilesUpkeep(KindUpkeep):
             if build.snapshot.is_visible(f.instant)
         ]
         return grouped(name.partition, file_records(there, build.form, partitions=listing.partitions)), None
+
+    def check_drop(self, storage: Storage, config: TableConfig) -> None:
+        raise InvalidOption(
+            f"{FILES} is what the metadata table of {config.name!r} stands on",
+            hint="The other indexes can be dropped one by one.",
+        )
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
         stored = table.shared(StoredFiles)

@@ -7,7 +7,7 @@ read once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
-from lakebed.errors import CorruptFile
+from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.kind import MetadataKind
@@ -27,6 +27,7 @@ from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.creation import GroupRecords
 from lakebed.model import CommitMetadata
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -77,6 +78,42 @@ class FirstBuild(_TableView):
 @dataclass(frozen=True, eq=False)
 class StoredTable(_TableView):
     """What the data says. `snapshot` does not use the metadata table; everything is read when asked for."""
+
+
+@dataclass(frozen=True)
+class NewIndex:
+    """An index that a table is to have.
+
+    `schema` has the table's columns, none where it has none yet; `partitions` are those of the metadata table that are
+    there or come with it. `write_index` names the index that writes use; with `has_unique_keys` a key has one place in
+    the whole table under it, otherwise one in each partition path.
+    """
+
+    name: IndexName
+    config: TableConfig
+    schema: pa.Schema
+    partitions: Collection[str]
+    write_index: str
+    has_unique_keys: bool
+
+    def require_stored_keys(self, what: str) -> None:
+        """Raise `InvalidOption` for a table without record keys in its files."""
+        if not self.config.populate_meta_fields or not self.config.key_fields:
+            raise InvalidOption(
+                f"{what} needs record keys that are stored, and table {self.config.name!r} has none",
+                hint="Make the table with key fields and with meta fields.",
+            )
+
+    def require_one_place(self, why: str) -> None:
+        """Raise `InvalidOption` for a table where a key may have several places."""
+        if self.config.partition_fields and not self.has_unique_keys:
+            raise InvalidOption(
+                f"with the index {self.write_index!r} a key of table {self.config.name!r} may stand in each partition"
+                f" path, and {why}",
+                hint="Make the table with index='record' or 'global_simple', or a record index for each partition"
+                " path.",
+                context={"index": self.write_index},
+            )
 
 
 class KindUpkeep:
@@ -130,7 +167,13 @@ class KindUpkeep:
         """The records that take extra or wrong `rows` off."""
         return Records.deletes(rows["key"].combine_chunks())
 
-    # which tables have it
+    # which tables have it, and may have it
+
+    def check_new(self, index: NewIndex) -> None:
+        """Raise `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for an index that the table cannot have."""
+
+    def check_drop(self, storage: Storage, config: TableConfig) -> None:
+        """Raise `InvalidOption` for an index that the table cannot do without."""
 
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
         """The name under which a partition that there is is built again."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakebed.config.settings import WriteSettings
+from lakebed.errors import InvalidOption
 from lakebed.metadata.kinds import partition_stats, stats_records
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.updates import partition_stats_records
@@ -16,7 +17,7 @@ from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.records import Records
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.grouping import grouped
-from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction
+from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewIndex, NewPartition, StoredTable, TableAction
 from lakebed.upkeep.statistics import (
     ActionStatistics,
     FirstStatistics,
@@ -46,6 +47,15 @@ class PartitionStatsUpkeep(KindUpkeep):
             known = snapshot.metadata.column_stats(list(kinds), old, kinds)
         tight = not has_earlier_neighbour(snapshot.timeline, action.instant)
         return partition_stats_records(known, new, live, kinds, action.form, written.index_version, tight=tight)
+
+    def check_new(self, index: NewIndex) -> None:
+        config = index.config
+        has_stats = COLUMN_STATS in index.partitions or config.version >= 9
+        if config.version < 8 or not config.partition_fields or not has_stats:
+            raise InvalidOption(
+                f"table {config.name!r} cannot have partition statistics",
+                hint="They are for partitioned tables from version 8 on that have column_stats.",
+            )
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         first = build.shared(FirstStatistics)

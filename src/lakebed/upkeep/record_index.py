@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import IndexInconsistent
+from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.keys import file_group
 from lakebed.metadata.kinds import record_index
@@ -34,13 +34,14 @@ from lakebed.metadata.store.creation import GroupRecords
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.model import FILE_ID, RECORD_KEY, FileSlice
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.action_keys import ActionKeys, stored_key_indexes
 from lakebed.upkeep.comparison import SCHEMA, joined
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
-from lakebed.upkeep.kind import FirstBuild, NewPartition, StoredTable, TableAction
+from lakebed.upkeep.kind import FirstBuild, NewIndex, NewPartition, StoredTable, TableAction
 from lakebed.upkeep.stored_rows import stored_rows
 
 _OLD_PARTITION = "old_partition"
@@ -61,6 +62,26 @@ class RecordIndexUpkeep(KeyIndexUpkeep):
         places = stored_places(build.snapshot, partitioned=name.partitioned, unique=True)
         groups = _groups(places, build.form, sizing, partitioned=name.partitioned)
         return groups, record_index_definition(build.snapshot.config.version, partitioned=name.partitioned)
+
+    def check_new(self, index: NewIndex) -> None:
+        index.require_stored_keys("a record index")
+        if index.name.partitioned and index.config.version < 9:
+            raise UnsupportedFeature(
+                f"a record index for each partition path on a table of version {index.config.version}",
+                hint="Versions before 9 have a global one only.",
+                context={"feature": "partitioned record index"},
+            )
+        if not index.name.partitioned:
+            index.require_one_place("a global record index has one place for it")
+
+    def check_drop(self, storage: Storage, config: TableConfig) -> None:
+        needing = KeyIndexes.of(storage, config).secondary
+        if needing:
+            raise InvalidOption(
+                f"secondary indexes need the record index: {', '.join(needing)}",
+                hint="Drop them first.",
+                context={"indexes": list(needing)},
+            )
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
         return _comparable(table.shared(_stored), partitioned=table.shared(stored_key_indexes).partitioned)

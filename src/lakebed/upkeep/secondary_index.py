@@ -8,16 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
 from lakebed.metadata.kinds import secondary_index
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.index_names import IndexName
-from lakebed.metadata.kinds.key_changes import secondary_text
+from lakebed.metadata.kinds.key_changes import can_index, secondary_text
 from lakebed.metadata.kinds.key_indexes import KeyIndexes, indexed_field, secondary_index_definition
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.metadata.kinds.secondary_index import entries, indexed_pairs, pairs_of, secondary_index_records
-from lakebed.metadata.layout import GroupSizing
+from lakebed.metadata.layout import RECORD_INDEX, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
@@ -30,7 +31,7 @@ from lakebed.upkeep.action_keys import ActionKeys, stored_key_indexes
 from lakebed.upkeep.comparison import SCHEMA, joined
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
-from lakebed.upkeep.kind import FirstBuild, NewPartition, StoredTable, TableAction, required, under_keys
+from lakebed.upkeep.kind import FirstBuild, NewIndex, NewPartition, StoredTable, TableAction, required, under_keys
 from lakebed.upkeep.stored_rows import stored_rows
 
 
@@ -52,6 +53,31 @@ class SecondaryIndexUpkeep(KeyIndexUpkeep):
         keys, values = entries(stored_pairs(build.snapshot, name.column, definition.version), build.form)
         groups = [(None, n) for n in range(sizing.file_groups(len(keys)))]
         return grouped(name.partition, Records.upserts(keys, values), groups, definition.version), definition
+
+    def check_new(self, index: NewIndex) -> None:
+        column = index.name.column
+        if column is None:
+            return
+        index.require_one_place("a secondary index has one value for it")
+        index.require_stored_keys("a secondary index")
+        if index.config.version < 8:
+            raise UnsupportedFeature(
+                "tables of version 6 have no secondary index",
+                hint="Upgrade the table to version 9.",
+                context={"feature": "secondary index"},
+            )
+        if RECORD_INDEX not in index.partitions:
+            raise InvalidOption(
+                f"a secondary index on {column!r} gives record keys, and the table has no record index to find them",
+                hint="Create 'record_index' first.",
+                context={"column": column},
+            )
+        if len(index.schema) and not can_index(kind := Column(column).type_in(index.schema)):
+            raise UnsupportedFeature(
+                f"a secondary index on column {column!r} of type {kind}",
+                hint="Index a text, an integer, a floating number, a date or a timestamp.",
+                context={"feature": "secondary index", "column": column, "type": str(kind)},
+            )
 
     def is_comparable(self, partition: str, table: StoredTable) -> bool:
         return partition in table.shared(stored_key_indexes).secondary
