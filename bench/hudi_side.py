@@ -96,6 +96,54 @@ class HudiSide:
         self.spark.read.parquet(data).write.format("hudi").options(**options).mode("append").save(table)
         return {"shuffled": shuffled_bytes(self.spark) - before}
 
+    def mor_load(self, table: str, data: str, index: str, buckets: int) -> None:
+        self._merge_on_read(table, data, "bulk_insert", index, buckets, "overwrite")
+
+    def mor_upsert(self, table: str, data: str, index: str, buckets: int) -> None:
+        self._merge_on_read(table, data, "upsert", index, buckets, "append")
+
+    def _merge_on_read(self, table: str, data: str, operation: str, index: str, buckets: int, mode: str) -> None:
+        indexes = {
+            "record": {"hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX"},
+            "bucket": {
+                "hoodie.index.type": "BUCKET",
+                "hoodie.index.bucket.engine": "SIMPLE",
+                "hoodie.bucket.index.num.buckets": str(buckets),
+                "hoodie.bucket.index.hash.field": "id",
+            },
+        }
+        options = {
+            "hoodie.table.name": "trips",
+            _WRITE + "table.type": "MERGE_ON_READ",
+            _WRITE + "operation": operation,
+            _WRITE + "recordkey.field": "id",
+            _WRITE + "precombine.field": "ts",
+            _WRITE + "keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+            **indexes[index],
+            **({} if _METADATA else without_statistics(index)),
+            "hoodie.metadata.global.record.level.index.enable": str(index == "record").lower(),
+            "hoodie.parquet.compression.codec": "zstd",
+            "hoodie.compact.inline": "false",
+            "hoodie.datasource.compaction.async.enable": "false",
+            "hoodie.clean.automatic": "false",
+            "hoodie.archive.automatic": "false",
+            "hoodie.bulkinsert.shuffle.parallelism": str(buckets),
+            "hoodie.upsert.shuffle.parallelism": str(buckets),
+        }
+        self.spark.read.parquet(data).write.format("hudi").options(**options).mode(mode).save(table)
+
+    def mor_read(self, table: str) -> None:
+        """A snapshot of all rows and data columns; they are consumed, nothing is written."""
+        rows = self.spark.read.format("hudi").load(table)
+        data = [name for name in rows.columns if not name.startswith("_hoodie_")]
+        rows.select(data).write.format("noop").mode("overwrite").save()
+
+    def mor_compact(self, table: str) -> None:
+        options = "hoodie.parquet.compression.codec=zstd,hoodie.compact.inline.max.delta.commits=1"
+        call = f"call run_compaction(op => 'scheduleAndExecute', path => '{table}', options => '{options}')"
+        if not self.spark.sql(call).collect():
+            raise RuntimeError(f"nothing was compacted in {table}")
+
     def point_query(self, table: str, key: str) -> list[Any]:
         """The row of a key through the record index."""
         options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
@@ -107,9 +155,19 @@ class HudiSide:
         return list(rows.selectExpr("count(*)", "sum(ts)", "count(distinct id)").collect()[0])
 
 
+def without_statistics(index: str) -> dict[str, str]:
+    """No metadata table, or nothing in it but what the index is."""
+    return {
+        "hoodie.metadata.enable": str(index == "record").lower(),
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.metadata.index.partition.stats.enable": "false",
+    }
+
+
 def _start() -> Commands:
     side = HudiSide()
     names = ("load", "upsert", "sums", "upsert_by", "point_query")
+    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact")
     return {name: getattr(side, name) for name in names}
 
 

@@ -83,6 +83,34 @@ class LakebedSide:
         done = lakebed.open(table, spark=self.spark).upsert(self.spark.read.parquet(data), options=options)
         return {**done.seconds, "shuffled": shuffled_bytes(self.spark) - before}
 
+    def mor_load(self, table: str, data: str, index: str, buckets: int) -> dict[str, float]:
+        shutil.rmtree(table, ignore_errors=True)
+        rows = self.spark.read.parquet(data)
+        kind = {"index": "bucket", "buckets": buckets} if index == "bucket" else {"index": index}
+        made = lakebed.create(
+            table,
+            rows,
+            key="id",
+            ordering="ts",
+            type="mor",
+            **kind,
+            spark=self.spark,
+            properties={"hoodie.compact.inline": False} | ({} if _METADATA else without_statistics(index)),
+        )
+        return dict(made.bulk_insert(rows).seconds)
+
+    def mor_upsert(self, table: str, data: str, index: str, buckets: int) -> dict[str, float]:
+        return self.upsert(table, data, buckets)
+
+    def mor_read(self, table: str) -> None:
+        _consume(lakebed.open(table, spark=self.spark).scan().to_spark())
+
+    def mor_compact(self, table: str) -> str:
+        done = lakebed.open(table, spark=self.spark).compact()
+        if not done.runs:
+            raise RuntimeError(f"nothing was compacted in {table}: {done}")
+        return str(done)
+
     def count_only(self, table: str, data: str) -> int:
         """The same job up to the writer: rows read, tagged, shuffled, handed to Python and counted; an empty commit."""
         with _counting():
@@ -113,9 +141,15 @@ def _consume(rows: Any) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
+def without_statistics(index: str) -> dict[str, bool]:
+    """No metadata table, or nothing in it but what the index is."""
+    return {"hoodie.metadata.enable": index == "record", "hoodie.metadata.index.column.stats.enable": False}
+
+
 def _start() -> Commands:
     side = LakebedSide()
     names = ("load", "upsert", "sums", "count_only", "spark_write", "scan", "scan_files", "files", "upsert_by")
+    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact")
     return {name: getattr(side, name) for name in names}
 
 

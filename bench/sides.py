@@ -91,11 +91,11 @@ def floor_side(logs: Path) -> Side:
 def hudi_side(logs: Path) -> Side:
     """Real Hudi in the environment that the interop tests use too; fetched where it is not there yet."""
     sys.path.insert(0, str(_HERE.parent / "tests"))
-    from oracle.environment import BUNDLE, oracle_environment
+    from oracle.environment import BUNDLE, RELEASE, oracle_environment
 
     found = oracle_environment()
     if found.bundle is not None:
         place = {"BENCH_HUDI_JAR": str(found.bundle.absolute())}
     else:
-        place = {"BENCH_HUDI_PACKAGE": BUNDLE, "BENCH_HUDI_IVY": str(found.ivy)}
+        place = {"BENCH_HUDI_PACKAGE": BUNDLE.format(release=RELEASE), "BENCH_HUDI_IVY": str(found.ivy)}
     return Side("hudi", "hudi_side.py", logs / "hudi.log", str(found.python), **place)

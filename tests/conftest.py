@@ -29,6 +29,13 @@ def unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
+@pytest.fixture(autouse=True)
+def _no_frame_is_small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The DataFrames of tests are small, and are to run on Spark all the same; those that say otherwise say it."""
+    if request.node.get_closest_marker("small_frames") is None:
+        monkeypatch.setattr("lakebed.operations.job.LOCAL_ROWS", 0)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """One small Spark session for the whole run, UTC, ANSI as the version has it."""
@@ -52,7 +59,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder} -XX:+UseSerialGC")
+        .config(
+            "spark.driver.extraJavaOptions", f"-Dderby.system.home={folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        )
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

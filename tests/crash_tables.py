@@ -40,6 +40,9 @@ OPTIONS = {
     "hoodie.metadata.global.record.level.index.min.filegroup.count": 2,
 }
 
+MOR = "mor-"
+CDC = "cdc-"
+
 _HOODIE_FILES = re.compile(
     r"^\.hoodie/(hoodie\.properties|\.index_defs/index\.json|\.hoodie\.properties\.[0-9a-f.]*tmp"
     r"|\.locks/(table_lock\.json|\.table_lock\.json\.(guard|[0-9a-f.]*tmp)))$"
@@ -90,6 +93,12 @@ def prepared(index: str, version: int) -> tuple[Mapping[str, bytes], Model]:
 
 
 def create(uri: str, index: str, version: int) -> None:
+    """An empty table; an index after `mor-` is that of a merge-on-read table, one after `cdc-` of one that logs its
+    changes."""
+    logged = index.startswith(CDC)
+    index = index.removeprefix(CDC)
+    kind = "mor" if index.startswith(MOR) else "cow"
+    index = index.removeprefix(MOR)
     buckets = 1 if index == "bucket" else None
     lakebed.create(
         uri,
@@ -97,10 +106,12 @@ def create(uri: str, index: str, version: int) -> None:
         key="id",
         partition_by="city",
         ordering="ts",
+        type=kind,
         index=index,
         indexes=["v"] if index == "record" and version > 6 else None,
         buckets=buckets,
         table_version=version,
+        properties={"hoodie.table.cdc.enabled": True} if logged else None,
     )
 
 
@@ -151,7 +162,8 @@ def leftovers(uri: str) -> list[str]:
     storage = open_storage(uri)
     config = load_table_config(storage)
     timeline = load_timeline(storage, config)
-    named = {s.path for i in timeline.commits for g in timeline.commit_metadata(i).stats.values() for s in g}
+    stats = [s for i in timeline.commits for g in timeline.commit_metadata(i).stats.values() for s in g]
+    named = {path for stat in stats for path in stat.paths}
     found = [f"pending instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
     everything = {info.path for info in storage.list()}
     present = {path for path in everything if not path.startswith(METADATA_FOLDER + "/")}
@@ -204,6 +216,9 @@ def _may_stay(path: str, timeline_path: str, version: int) -> bool:
         return True
     if folder == timeline_path:
         return parse_instant_file(name, version) is not None
+    log = parse_log_file(folder, name, 0) if version < 8 else None
+    if log is not None and log.instant and not path.startswith(".hoodie/"):
+        return True  # rolled back, with a command block behind it
     return parse_base_file(folder, name, 0) is None and bool(_PARTITION_METADATA.match(name))
 
 

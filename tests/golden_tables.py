@@ -150,6 +150,10 @@ def golden_cow_tables() -> Sequence[GoldenTable]:
     return golden_tables(lambda table: table.type == "cow")
 
 
+def golden_mor_tables() -> Sequence[GoldenTable]:
+    return golden_tables(lambda table: table.type == "mor")
+
+
 @cache
 def hudi_rs_tables() -> Sequence[HudiRsTable]:
     """The sample tables of hudi-rs; none in the subset that travels with the checkout."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -14,6 +14,9 @@ from rich.table import Table
 from lakebed import WriteResult
 from year_of_flights.check import Check
 from year_of_flights.year import Step
+
+if TYPE_CHECKING:
+    from year_of_flights.hourly import Day
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,15 @@ class Reporter:
         self._out.print()
         self._out.print(table)
         self._out.print()
+
+    def week(self, days: Sequence[Day]) -> None:
+        """What was written day by day, as log files, and how often the table compacted itself meanwhile."""
+        table = Table(box=None, padding=(0, 1, 0, 2))
+        table.add_column("", vertical="bottom", no_wrap=True)
+        for name in ("writes", "rows in", "log\nfiles", "log KB", "compac-\ntions", "time", "a write"):
+            table.add_column(name, justify="right", vertical="bottom")
+        for day in days:
+            counts = (day.writes, day.rows, day.log_files, day.log_bytes // 1024, day.compactions)
+            each = f"{1000 * day.seconds / day.writes:,.0f} ms"
+            table.add_row(day.name, *(f"{n:,}" for n in counts), f"{day.seconds:.1f} s", each)
+        self._out.print(table)

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 import lakebed
+from year_of_flights import hourly
 from year_of_flights.check import Check, Mismatch, compare, compare_counts
 from year_of_flights.flights import KEY, PARTITION, read_flights
 from year_of_flights.model import State, final_state
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _BUCKETS = 2
 _LOOK_BACK_TO = "May, Jun"
+_HOURLY = "-hourly"
 
 
 @dataclass
@@ -40,6 +42,7 @@ class _Play:
     states: list[State] = field(default_factory=list)
     played: list[Played] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    week: hourly.Hourly | None = None
 
     def write(self, step: Step) -> None:
         self.reporter.say(f"{step.name}: {step.story}")
@@ -68,13 +71,13 @@ class _Play:
 
 
 def main(path: str | None = None, output: Literal["text", "json"] = "text") -> int:
-    """Run the demo and leave its table at `path` (default: a new temporary folder). Gives the exit code.
+    """Run the demo and leave its tables at `path` and `path`-hourly (default: in a new temporary folder).
 
-    Raises `Mismatch` where one value, one row or one count is not what the straight computation says.
+    Gives the exit code. Raises `Mismatch` where a value, a row or a count is not what the straight computation says.
     """
     started = time.perf_counter()
     reporter = Reporter(quiet=output == "json")
-    uri = path or str(Path(tempfile.mkdtemp(prefix="lakebed-demo-")) / "flights")
+    uri = path.rstrip("/") if path else str(Path(tempfile.mkdtemp(prefix="lakebed-demo-")) / "flights")
     scratch = Path(tempfile.mkdtemp(prefix="lakebed-demo-batches-"))
     try:
         flights = read_flights()
@@ -89,17 +92,18 @@ def main(path: str | None = None, output: Literal["text", "json"] = "text") -> i
         print(json.dumps(_report(uri, play, seconds)))
         return 0
     reporter.closing(play.played)
-    reporter.say(f"All equal, in {seconds:.0f} s. The table is at {uri}; look at it with")
+    reporter.say(f"All equal, in {seconds:.0f} s. The tables are at {uri} and {uri}{_HOURLY}; look at them with")
     reporter.say(f"  lakebed table describe {uri}")
-    reporter.say(f"  lakebed timeline show {uri}")
+    reporter.say(f"  lakebed timeline show {uri}{_HOURLY}")
     return 0
 
 
 def _play(uri: str, flights: pl.DataFrame, spark: SparkSession, scratch: Path, reporter: Reporter) -> _Play:
     steps = list(year(flights))
+    schema = steps[0].rows.to_arrow(compat_level=pl.CompatLevel.oldest()).schema
     table = lakebed.create(
         uri,
-        steps[0].rows.to_arrow(compat_level=pl.CompatLevel.oldest()).schema,
+        schema,
         key=KEY,
         partition_by=PARTITION,
         ordering="event_time",
@@ -108,16 +112,20 @@ def _play(uri: str, flights: pl.DataFrame, spark: SparkSession, scratch: Path, r
         spark=spark,
         properties={"hoodie.datasource.write.hive_style_partitioning": True},
     )
+    merged = hourly.make(uri + _HOURLY, schema, spark)
     reporter.say(f"Made {table!r}.\n")
     play = _Play(table, spark, scratch, reporter, State(pl.DataFrame()))
     with reporter.progress as progress:
-        task = progress.add_task("", total=len(steps) + 1)
+        task = progress.add_task("", total=len(steps) + 2)
         for step in steps:
             progress.update(task, description=f"{step.operation} {step.name}")
             play.write(step)
             progress.advance(task)
         progress.update(task, description="reading and comparing")
         _read_back(play, flights)
+        progress.advance(task)
+        progress.update(task, description="the last week by the hour")
+        play.week = hourly.play(merged, flights, spark, scratch, reporter, play.check)
         progress.advance(task)
     return play
 
@@ -176,5 +184,6 @@ def _report(uri: str, play: _Play, seconds: float) -> dict[str, Any]:
         "table": uri,
         "seconds": round(seconds, 2),
         "batches": [one.to_dict() for one in play.played],
+        "hourly": play.week.to_dict() if play.week else None,
         "checks": [asdict(check) for check in play.checks],
     }

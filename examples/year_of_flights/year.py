@@ -34,19 +34,19 @@ class Step:
 
 def year(flights: pl.DataFrame) -> Iterator[Step]:
     """The writes of the year, in order. The same flights give the same batches every time."""
-    marked = _marked(flights)
-    planned = marked.filter(~pl.col("extra"))
+    known = marked(flights)
+    planned = known.filter(~pl.col("extra"))
     yield Step(
         "schedule",
         "bulk_insert",
         f"The schedule is loaded: {planned.height:,} flights, their actual times still empty.",
-        _rows(planned, "scheduled"),
+        rows_at(planned, "scheduled"),
     )
-    feed = _feed(marked)
+    feed = _feed(known)
     for number, months in enumerate(_MONTHS):
         batch = feed.filter(pl.col("batch") == number)
         yield Step(months, "upsert", _story(batch), _shuffled(batch, number))
-        cancelled = marked.filter((pl.col("period") == number) & pl.col("dep_time").is_null())
+        cancelled = known.filter((pl.col("period") == number) & pl.col("dep_time").is_null())
         if number < len(_MONTHS) - 1:
             yield Step(
                 months,
@@ -70,7 +70,7 @@ def year(flights: pl.DataFrame) -> Iterator[Step]:
     )
 
 
-def _marked(flights: pl.DataFrame) -> pl.DataFrame:
+def marked(flights: pl.DataFrame) -> pl.DataFrame:
     """Each flight with its two-month period and what the feed does to it."""
     chance = np.random.default_rng(_SEED).random((6, flights.height))
     return event_times(flights).with_columns(
@@ -84,17 +84,17 @@ def _marked(flights: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _feed(marked: pl.DataFrame) -> pl.DataFrame:
+def _feed(known: pl.DataFrame) -> pl.DataFrame:
     """All reports of the year with the batch they come in with.
 
     Late ones come a batch later than their period, so a departure may follow its own arrival; some come twice in one
     batch, some again in the next.
     """
-    gone = marked.filter(pl.col("dep_time").is_not_null())
+    gone = known.filter(pl.col("dep_time").is_not_null())
     landed = gone.filter(pl.col("landed").is_not_null())
-    extra = _rows(marked.filter("extra"), "scheduled", "period")
-    left = _rows(gone, "departed", pl.col("period") + pl.col("departure_late"))
-    back = _rows(landed, "arrived", pl.col("period") + pl.col("arrival_late"))
+    extra = rows_at(known.filter("extra"), "scheduled", "period")
+    left = rows_at(gone, "departed", pl.col("period") + pl.col("departure_late"))
+    back = rows_at(landed, "arrived", pl.col("period") + pl.col("arrival_late"))
     return pl.concat(
         [
             extra,
@@ -107,7 +107,7 @@ def _feed(marked: pl.DataFrame) -> pl.DataFrame:
     ).filter(pl.col("batch") <= len(_MONTHS))
 
 
-def _rows(
+def rows_at(
     flights: pl.DataFrame,
     status: Literal["scheduled", "departed", "arrived"],
     batch: str | pl.Expr | None = None,

@@ -33,6 +33,7 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakebed.merge.mergers import Merger
     from lakebed.opening import create, open, write  # noqa: A004
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
@@ -53,6 +54,7 @@ __all__ = [
     "KeyText",
     "LakebedError",
     "LockTimeout",
+    "Merger",
     "SchemaConflict",
     "StorageError",
     "Table",
@@ -73,6 +75,7 @@ _LAZY = {
     "open": "lakebed.opening",
     "write": "lakebed.opening",
     "KeyText": "lakebed.read.lookup",
+    "Merger": "lakebed.merge.mergers",
     "Table": "lakebed.table",
     "WriteResult": "lakebed.operations.result",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 
@@ -19,6 +20,9 @@ IS_DELETED_COLUMN = "_hoodie_is_deleted"
 DERIVED = "_lakebed_"
 FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant", "delete"))
 """Columns that an index adds to rows: where their key is, and whether it leaves there."""
+POSITION = f"{DERIVED}position"
+"""The number (int64) of a stored row in the base file of its slice, null for one that stands in log files alone. Who
+reads stored rows may ask for it, and an index that did gives it on with the place of a key."""
 HOODIE = ".hoodie"
 # In the metadata of every commit that lakebed wrote.
 WRITER_ID = "lakebed.writer"
@@ -155,6 +159,13 @@ class WriteStat:
     log_files: tuple[str, ...] | None = None
     log_version: int | None = None
     log_offset: int | None = None
+    # Of a base file: the change logs that were written with it, by path, with their sizes.
+    cdc_stats: Mapping[str, int] | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files that were written: the file itself and its change logs."""
+        return (self.path, *(self.cdc_stats or ()))
 
 
 _WITH_SCHEMA_OF_FILES = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}

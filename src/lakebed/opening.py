@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebed.config.options import Options, resolve_options, split_partition_types
+from lakebed.config.options import Options, compaction_properties, resolve_options, split_partition_types
 from lakebed.config.settings import TableSettings
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
+from lakebed.merge.mergers import Merger
 from lakebed.operations import job
 from lakebed.operations.create import create as create_table
 from lakebed.operations.job import Mode, choose_engine
+from lakebed.operations.merge_settings import merge_settings
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
 from lakebed.operations.table_profile import profile_of, schema_given
+from lakebed.services.after_write import run_due_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
@@ -39,7 +42,7 @@ def create(
     buckets: int | None = None,
     hash_fields: Names = None,
     indexes: Names = None,
-    merge: str | None = None,
+    merge: str | Merger | type[Merger] | None = None,
     sort: Literal["key", "none"] | None = None,
     table_version: int = 9,
     spark: SparkSession | None = None,
@@ -49,16 +52,17 @@ def create(
     """Make an empty table at a path or URL, and give it.
 
     `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record
-    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s),
-    as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide which of two
-    rows with one key is newer. `merge` is `event_time` (the default with an ordering column) or `commit_time`. `index`
-    is "bucket", "simple", "global_simple", "record", an index object, or "auto": a bucket index where data is given
-    that fills more than a base file or two, else a simple one (`t.indexes` says why); `buckets` and `hash_fields`
-    belong to the bucket index. `indexes` are further indexes that the first write makes in the metadata table (see
-    `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `sort="key"` keeps the rows
-    of each base file in the order of their record keys, which makes lookups by key cheaper. `properties` are Hudi's
-    own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
-    `hoodie.metadata.enable=false` for a table that is to have no metadata table.
+    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s), as
+    `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide which of two rows
+    with one key is newer. `merge` is `event_time` (the default with an ordering column), `commit_time`, the name of one
+    of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a `lakebed.Merger` of your own. `index` is "bucket",
+    "simple", "global_simple", "record", an index object, or "auto": a bucket index where data is given that fills more
+    than a base file or two, else a simple one (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket
+    index. `indexes` are further indexes that the first write makes in the metadata table (see `t.indexes.create`):
+    "record_index", "bloom_filters", or a column for a secondary index. `sort="key"` keeps the rows of each base file in
+    the order of their record keys, which makes lookups by key cheaper. `properties` are Hudi's own keys for everything
+    else, such as `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that
+    is to have no metadata table.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 
@@ -76,7 +80,7 @@ def create(
         key_fields=_names(key),
         partition_fields=_names(partition_by),
         ordering_fields=_names(ordering),
-        merge_mode=merge,
+        **merge_settings(merge),
         sort=sort,
     )
     named = options.index
@@ -95,7 +99,10 @@ def create(
         hash_fields=_names(hash_fields) or named.fields or (),
         update_partition_path=named.update_partition,
         indexes=_names(indexes),
-        properties={METADATA_OPTION: "false"} if options.write.metadata is False else {},
+        properties={
+            **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
+            **compaction_properties(options.given),
+        },
         profile=lambda: profile_of(schema, settings, named, engine, rows),
     )
     return Table(storage, config, spark, worker_tuning=options.spark.worker_tuning)
@@ -142,7 +149,7 @@ def write(
     alone; insert_overwrite_table replaces the rows in one commit of the table as it is. Unknown options raise
     `InvalidOption` with the nearest name, those lakebed does not do `UnsupportedFeature`.
     """
-    return job.write(df, uri, options, mode, storage_options=storage_options)
+    return job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
 
 
 def _open_options(options: Mapping[str, Any] | None) -> Options:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,10 +21,15 @@ from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import explain_upsert, insert, upsert
 from lakebed.read import lookup
+from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
+from lakebed.services.after_write import engine_for, run_due_services
+from lakebed.services.compaction import compact
+from lakebed.services.compaction_result import CompactionResult
+from lakebed.services.log_compaction import compact_logs
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
@@ -98,9 +104,7 @@ class Table:
     @property
     def features(self) -> tuple[Feature, ...]:
         """What this table has of the read and write matrix, each with what lakebed does about it."""
-        snapshot = self._snapshot()
-        log_files = any(s.log_files for s in snapshot.file_slices())
-        return features_of(self._config.properties, table_features(snapshot, log_files=log_files))
+        return features_of(self._config.properties, table_features(self._snapshot()))
 
     @property
     def indexes(self) -> IndexesView:
@@ -110,20 +114,24 @@ class Table:
 
     # -- writing
 
-    def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Insert rows with new keys, and replace rows of known keys by the table's merge mode."""
-        return upsert(self._context(data, options, "upsert"), data)
+    def upsert(self, data: Any, *, partial: bool = False, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Insert rows with new keys, and replace rows of known keys by the table's merge mode.
+
+        With `partial` the rows may have some of the columns: key, partition and ordering columns and those to be
+        changed. Known keys keep what is stored in the others, new keys have nulls there.
+        """
+        return self._write(upsert, data, _partial(partial, options), "upsert")
 
     def insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Add rows without looking for their keys.
 
         With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` known keys are left out.
         """
-        return insert(self._context(data, options, "insert"), data)
+        return self._write(insert, data, options, "insert")
 
     def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Load many rows into new file groups, without looking for keys and without filling small files."""
-        return bulk_insert(self._context(data, options, "bulk_insert"), data)
+        return self._write(bulk_insert, data, options, "bulk_insert")
 
     def delete(self, keys_or_predicate: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete rows by key or by a SQL predicate.
@@ -131,7 +139,7 @@ class Table:
         Keys: a list of values of a single key field, of tuples, `lakebed.KeyText([...])`, or a table with the key
         columns (and partition columns, where known). Keys without their partition are looked for in all partitions.
         """
-        return delete(self._context(keys_or_predicate, options, "delete"), keys_or_predicate)
+        return self._write(delete, keys_or_predicate, options, "delete")
 
     def insert_overwrite(
         self,
@@ -142,14 +150,38 @@ class Table:
     ) -> WriteResult:
         """Replace all rows of the partitions that the data falls into, or of the whole table."""
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
-        return insert_overwrite(self._context(data, options, verb), data, scope)
+        return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb)
 
     def delete_partitions(
         self, partitions: str | Sequence[str], *, options: Mapping[str, Any] | None = None
     ) -> WriteResult:
         """Drop all rows of these partition paths (or of one); `*` in a path stands for any text."""
         paths = [partitions] if isinstance(partitions, str) else partitions
-        return delete_partitions(self._context(None, options, "delete_partition"), paths)
+        return self._write(lambda context, _: delete_partitions(context, paths), None, options, "delete_partition")
+
+    # -- table services
+
+    def compact(
+        self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
+    ) -> CompactionResult:
+        """Merge the log files of a merge-on-read table into new base files: run the plans that are pending, then
+        everything else that has log files. Writes go on beside it.
+
+        `plan_only` makes the plan and leaves it to another process to run; `when_due` makes one only where the table's
+        trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by themselves as they are written.
+        """
+        context = self._context(None, options, "compact")
+        context = replace(context, engine=engine_for(context.opened, context.engine, self._spark))
+        return compact(context, plan_only=plan_only, when_due=when_due)
+
+    def compact_logs(
+        self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
+    ) -> CompactionResult:
+        """Merge the log blocks of file slices that have many (`hoodie.log.compaction.blocks.threshold`) into few,
+        without touching base files: cheaper than `compact`, and reads get by with less."""
+        context = self._context(None, options, "compact")
+        context = replace(context, engine=engine_for(context.opened, context.engine, self._spark))
+        return compact_logs(context, plan_only=plan_only, when_due=when_due)
 
     # -- reading
 
@@ -203,6 +235,23 @@ class Table:
             reads=self._reads,
         )
 
+    def cdc(
+        self,
+        start: When,
+        end: When | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        images: Images = "rows",
+    ) -> ChangeLog:
+        """Every insert, update and delete of the commits in (start, end], with the row before and after it.
+
+        `start` and `end` are those of `changes`; `.end` is the checkpoint to go on from. The result has the columns
+        `op` (`i`, `u`, `d`), `ts_ms` (the commit's instant), `before` and `after`: structs of the table's columns (of
+        `columns` alone, if given), null where there is no such row; with `images="json"` texts as real Hudi gives them.
+        The table must keep a change log (`hoodie.table.cdc.enabled`).
+        """
+        return ChangeLog(self._snapshot(), start, end, columns, images, self._spark)
+
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, found by the index, without a Spark job."""
         return lookup.get(self._snapshot(), keys, columns)
@@ -219,9 +268,9 @@ class Table:
         """Rows of the table, from the file footers."""
         return self.scan().count()
 
-    def explain(self, *, upsert: Any, options: Mapping[str, Any] | None = None) -> WritePlan:
+    def explain(self, *, upsert: Any, partial: bool = False, options: Mapping[str, Any] | None = None) -> WritePlan:
         """What `upsert(data)` would do: index, file groups, bytes rewritten. Counts the rows, writes nothing."""
-        return explain_upsert(self._context(upsert, options, "upsert"), upsert)
+        return explain_upsert(self._context(upsert, _partial(partial, options), "upsert"), upsert)
 
     # -- inside
 
@@ -235,12 +284,25 @@ class Table:
             del self._views[next(iter(self._views))]
         return view
 
+    def _write(
+        self,
+        verb: Callable[[WriteContext, Any], WriteResult],
+        data: Any,
+        options: Mapping[str, Any] | None,
+        name: str,
+    ) -> WriteResult:
+        """A write, and what the table's settings make due after it."""
+        context = self._context(data, options, name)
+        return run_due_services(context, verb(context, data), self._spark)
+
     def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         self._config = load_table_config(self._storage)
         resolved = resolve_options(options)
         check_verb(resolved, verb)
         tuning = self._worker_tuning and resolved.spark.worker_tuning
-        engine = choose_engine(data, self._spark, resolved.write.tasks, worker_tuning=tuning)
+        engine = choose_engine(
+            data, self._spark, resolved.write.tasks, worker_tuning=tuning, local_rows=resolved.spark.local_rows
+        )
         return write_context(self._storage, self._config, engine, resolved)
 
     def __repr__(self) -> str:
@@ -253,3 +315,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         return table_html(self._snapshot())
+
+
+def _partial(partial: bool, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return {**(options or {}), "lakebed.write.partial": True} if partial else options

@@ -9,9 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.index.registry import index_of
-from lakebed.model import FileSlice, Instant
+from lakebed.model import Action, FileSlice, Instant
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
+
+# Services whose pending plans are shown, with the file slices that they merge.
+_PLANNED = {Action.COMPACTION: "compact", Action.LOGCOMPACTION: "log_compact"}
 
 
 class View:
@@ -61,6 +64,10 @@ class TimelineView(View):
                 "state": instant.state.name.lower(),
                 "completion_time": instant.completion_time,
             }
+            planned = _PLANNED.get(instant.action)
+            if planned is not None and not instant.is_completed:
+                operations = self._timeline.plan(instant).get("operations") or ()
+                row |= {"operation": planned, "files": len(operations)}
             if instant.time in commits and instant.is_completed and commits[instant.time] is instant:
                 meta = self._timeline.commit_metadata(instant)
                 stats = [s for group in meta.stats.values() for s in group]

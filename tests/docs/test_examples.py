@@ -36,7 +36,17 @@ def _examples(page: Path) -> list[Example]:
     return list(Sybil(parsers=[parser], path=str(page.parent), pattern=page.name).parse(page).examples())
 
 
-@pytest.mark.parametrize(("page", "least"), [("README.md", 11), ("docs/indexes.md", 6)])
+_PAGES = [
+    ("README.md", 13),
+    ("docs/indexes.md", 6),
+    ("docs/merging.md", 8),
+    ("docs/compaction.md", 9),
+    ("docs/changes.md", 6),
+    ("docs/cow_or_mor.md", 4),
+]
+
+
+@pytest.mark.parametrize(("page", "least"), _PAGES)
 def test_examples_of_a_page_give_what_they_say(page: str, least: int):
     examples = _examples(ROOT / page)
     assert len(examples) >= least

@@ -18,10 +18,9 @@ from lakebed.errors import CommitStateUnknown, LakebedError
 from lakebed.storage import open_storage
 from lakebed.timeline.locks.lock import LOCK_FILE, default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
-from sampling import CRASH, whole
+from sampling import CRASH, todays
 
 VERBS = ("fsync", "close", "link", "rename", "unlink", "pwrite", "utime")
-ALL = whole(CRASH)
 INSERT = {**OPTIONS, "hoodie.merge.allow.duplicate.on.inserts": True}
 OURS = [(100, "c0", "ours", 1), (101, "c1", "ours", 1)]
 
@@ -67,7 +66,7 @@ def test_an_insert_is_there_once_or_not_at_all(verb: str, version: int, caplog: 
         insert(uri)
     assert calls
     new = put(old, *OURS)
-    for at in range(1, len(calls) + 1) if ALL else range(len(calls), 0, -(1 + len(calls) // 3)):
+    for at in todays(range(1, len(calls) + 1), 1 + len(calls) // 3, CRASH):
         with copied("local", files) as uri:
             with failing(verb, lambda number, _given, at=at: number == at) as calls:
                 try:

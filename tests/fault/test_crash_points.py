@@ -1,7 +1,8 @@
 """Every storage mutation of a write as the place where it fails, dies, is torn, or gets no answer.
 
-By default each operation meets every fault at each of its mutations on one of the ten kinds of table, in turn; with
-`LAKEBED_CRASH=all` on all of them. A failure prints how to run that very crash again.
+By default each operation meets every fault on one of the ten kinds of table, in turn, at some of its mutations, within
+a week at each; with `LAKEBED_CRASH=all` at each of them on all kinds. A failure prints how to run that very crash
+again.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from lakebed.storage.base import Storage
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode, Mutation, crash_at
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.opening import wrapping
+from sampling import CRASH, is_todays
 
 KINDS = (*product(("bucket", "simple"), (9, 6), ("memory", "local")), ("record", 9, "local"), ("record", 6, "memory"))
+MOR_KINDS = (("mor-bucket", 9), ("mor-bucket", 8), ("mor-bucket", 6), ("mor-record", 9), ("mor-simple", 6))
 # Dead before mutation k is what dead after k-1 leaves, so `unacknowledged` stands for `kill` from the second one on.
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "torn", "fail", "doubtful", "lost")
 _ASKED = os.environ.get("LAKEBED_CRASH", "")
@@ -45,6 +48,15 @@ def _cases() -> Iterator[tuple[str, str, int, str, Mode]]:
         # a put on memory or an object store is whole or not there
         kinds = [kind for kind in KINDS if mode != "torn" or kind[2] == "local"]
         for index, version, storage in kinds if _ASKED == "all" else [kinds[at % len(kinds)]]:
+            yield operation, index, version, storage, mode
+
+
+def _cases_of_appends() -> Iterator[tuple[str, str, int, str, Mode]]:
+    """Log files are written by these on a table of each version."""
+    for at, (operation, mode) in enumerate(product(("upsert", "delete", "insert_overwrite"), FAULTS)):
+        storage = "local" if mode == "torn" else ("memory", "local")[at % 2]
+        kinds = MOR_KINDS if _ASKED == "all" else [MOR_KINDS[at % len(MOR_KINDS)], MOR_KINDS[(at + 2) % len(MOR_KINDS)]]
+        for index, version in kinds:
             yield operation, index, version, storage, mode
 
 
@@ -99,12 +111,12 @@ def crash(operation: str, index: str, version: int, storage: str, mode: Mode, at
     return True
 
 
-@pytest.mark.parametrize(("operation", "index", "version", "storage", "mode"), list(_cases()))
+@pytest.mark.parametrize(("operation", "index", "version", "storage", "mode"), [*_cases(), *_cases_of_appends()])
 def test_a_write_is_old_or_new_and_leaves_nothing(
     operation: str, index: str, version: int, storage: str, mode: Mode
 ) -> None:
     points = 0
-    for at in count(1):
+    for at in (n for n in count(1) if is_todays(n, 5, CRASH, operation, index, version, mode)):
         if not crash(operation, index, version, storage, mode, at):
             break
         points = at
@@ -121,7 +133,7 @@ def _commits(mutation: Mutation) -> bool:
     """Whether this puts the completed instant of the table itself. Which one it is differs from run to run: indexes of
     a few files write to as many file groups as the files' random names spread over."""
     place, _, name = mutation.path.rpartition("/")
-    completes = name.endswith((".commit", ".replacecommit")) and mutation.verb == "put_if_absent"
+    completes = name.endswith((".commit", ".deltacommit", ".replacecommit")) and mutation.verb == "put_if_absent"
     return completes and place in (".hoodie", ".hoodie/timeline")
 
 
@@ -139,11 +151,14 @@ def _commit_point(operation: str, index: str, version: int) -> int:
         ("bucket", 9, "memory", "unacknowledged"),
         ("simple", 6, "local", "unacknowledged"),
         ("simple", 9, "memory", "fail"),
+        ("mor-bucket", 9, "memory", "unacknowledged"),
+        ("mor-bucket", 6, "local", "unacknowledged"),
+        ("mor-simple", 6, "memory", "fail"),
     ],
 )
 def test_the_writer_that_rolls_back_is_struck_as_well(index: str, version: int, storage: str, mode: Mode) -> None:
     files, old = prepared(index, version)
-    for at in count(1):
+    for at in (n for n in count(1) if is_todays(n, 5, CRASH, index, version, mode)):
         with copied(storage, files) as uri:
             with crash_at(_commits, "kill"):
                 assert run(OPERATIONS["upsert"], uri, old)[0] == old

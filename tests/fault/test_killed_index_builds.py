@@ -17,9 +17,10 @@ from lakebed.storage.folder import FolderStorage
 from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
+from sampling import CRASH, is_todays
 
 SERVICES = {**OPTIONS, "hoodie.metadata.compact.max.delta.commits": 2}
-_STEP = 4
+_PARTS = 4
 
 
 def metadata_timeline(uri: str) -> Timeline:
@@ -59,7 +60,7 @@ def test_the_next_write_undoes_a_killed_index_build(
 ) -> None:
     files, old = prepared(index, version)
     struck = 0
-    for at in count(1, _STEP):
+    for at in (n for n in count(1) if is_todays(n, _PARTS, CRASH, operation.__name__, index, version)):
         with copied("memory", files) as uri:
             with crash_at(at, "kill") as crash:
                 try:

@@ -14,7 +14,7 @@ from lakebed.storage.base import Storage
 from lakebed.storage.faulty import FaultyStorage
 from lakebed.storage.opening import wrapping
 from lakebed.timeline.markers import delete_markers, write_marker
-from write_tables import SCHEMA, content, files, rows
+from write_tables import SCHEMA, content, files, last_commit, rows
 
 When = Literal["before the commit", "during it"]
 
@@ -85,7 +85,7 @@ def test_an_attempt_that_ends_after_its_write_removes_its_own_file() -> None:
     assert open_storage(table.uri).list_folders(".hoodie/.temp") == []
 
 
-def made(name: str, index: str) -> lakebed.Table:
+def made(name: str, index: str, **words: Any) -> lakebed.Table:
     table = lakebed.create(
         f"memory://lost-attempts/{name}",
         SCHEMA,
@@ -93,6 +93,47 @@ def made(name: str, index: str) -> lakebed.Table:
         ordering="ts",
         index=index,
         buckets=1 if index == "bucket" else None,
+        **words,
     )
     table.upsert(rows((1, "oslo", "a", 1)))
     return table
+
+
+class TwoLogs(FaultyStorage):
+    """Each log file of the data was written by an attempt before, whose status nobody took."""
+
+    made = 0
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        done = super().put_if_absent(path, data)
+        if ".log." in path and not path.startswith(".hoodie") and done:
+            other = f"{path}7"  # the same version with another token
+            (marker,) = [m.path for m in self._inner.list(".hoodie/.temp") if path in m.path]
+            self._inner.write(marker.replace(path, other), b"")
+            self._inner.write(other, data)
+            self.made += 1
+        return done
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_a_log_file_of_a_lost_attempt_is_gone_or_says_the_same_again(version: int) -> None:
+    table = made(f"lost-log-{version}", "bucket", type="mor", table_version=version)
+    seen: list[TwoLogs] = []
+
+    def wrap(inner: Storage) -> Storage:
+        seen.append(TwoLogs(inner))
+        return seen[-1]
+
+    with wrapping(wrap):
+        result = lakebed.open(table.uri).upsert(rows((1, "oslo", "b", 2)))
+    assert sum(s.made for s in seen) == 1
+    logs = [p for p in files(table.uri) if ".log." in p and ".hoodie" not in p]
+    # before version 8 the name does not say whose it is: it stays, and the commit names it
+    assert len(logs) == (2 if version == 6 else 1)
+    stats = [s for group in last_commit(table).stats.values() for s in group]
+    assert sorted(s.path for s in stats) == sorted(logs)
+    assert [s.num_updates for s in stats if s.path in result.files] == [1]
+    assert sum(s.num_updates for s in stats) == 1
+    assert content(table) == [(1, "oslo", "b", 2)]
+    assert table.indexes.verify().ok
+    assert not [p for p in files(table.uri) if ".temp" in p]

@@ -1,7 +1,8 @@
 """Every storage mutation of the metadata table's own commits as the place where the writer dies or is refused.
 
 Whatever happens, readers see the content before or after, and the next writer goes on. By default each piece of work
-meets every fault on one version, in turn; with `LAKEBED_CRASH=all` on all of them.
+meets every fault on one version, in turn, at some mutations, within a week at each; with `LAKEBED_CRASH=all` at each of
+them on all versions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lakebed.metadata.store.writer import MetadataSettings, Records
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.storage.memory import MemoryStorage
 from metadata_models import Change, Content, Maintained, Random, new_table
-from sampling import CRASH, whole
+from sampling import CRASH, is_todays, whole
 
 VERSIONS = [9, 8, 6]
 # Dead before mutation k is what dead after k-1 leaves, so `unacknowledged` stands for `kill` from the second one on.
@@ -137,15 +138,13 @@ def go_on(table: Maintained, content: Content, changes: list[Change]) -> None:
                 assert instant in known, f"{name} is left of a writer that died"
 
 
-def each_point(strike: Callable[[int], Crash], least: int) -> None:
-    """Strike at every mutation that a whole run has. Of the many deletes in a row that services end with, some."""
+def each_point(strike: Callable[[int], Crash], least: int, *case: object) -> None:
+    """Strike at today's of the mutations that a whole run has."""
     mutations = strike(0).mutations
     assert len(mutations) >= least
-    deletes = [False, *(mutation.verb == "delete" for mutation in mutations), False]
     for at in range(1, len(mutations) + 1):
-        if not ALL and deletes[at - 1] and deletes[at] and deletes[at + 1] and at % 9:
-            continue
-        assert strike(at).fired
+        if is_todays(at, 7, CRASH, *case):
+            assert strike(at).fired
 
 
 @contextmanager
@@ -183,7 +182,7 @@ def test_a_crash_in_a_delta_commit_leaves_old_or_new_records(version: int, mode:
                     go_on(table, content, given.changes)
         return crash
 
-    each_point(strike, 7)
+    each_point(strike, 7, version, mode)
 
 
 @every_case
@@ -205,7 +204,7 @@ def test_a_crash_in_a_rollback_is_made_good_by_the_next_writer(version: int, mod
                 go_on(table, given.content, given.changes)
         return crash
 
-    each_point(strike, 6)
+    each_point(strike, 6, version, mode)
 
 
 @every_case
@@ -220,7 +219,7 @@ def test_a_crash_in_compaction_changes_no_record(version: int, mode: Mode) -> No
                 go_on(table, given.content, given.changes)
         return crash
 
-    each_point(strike, 12)
+    each_point(strike, 12, version, mode)
 
 
 @every_case
@@ -235,7 +234,7 @@ def test_killed_cleaning_and_archival_lose_no_record(version: int, mode: Mode) -
                 go_on(table, given.content, given.changes)
         return crash
 
-    each_point(strike, 30)
+    each_point(strike, 30, version, mode)
 
 
 @every_case
@@ -250,7 +249,7 @@ def test_a_crash_in_resharding_changes_no_record(version: int, mode: Mode) -> No
                 go_on(table, given.content, given.changes)
         return crash
 
-    each_point(strike, 8)
+    each_point(strike, 8, version, mode)
 
 
 @every_case
@@ -272,7 +271,7 @@ def test_resharding_of_an_index_that_has_grown(version: int, mode: Mode) -> None
                 assert len(table.opened().slices.file_slices("record_index")) in ({shards} if shards > 1 else {1, 8})
         return crash
 
-    each_point(strike, 15)
+    each_point(strike, 15, version, mode)
 
 
 @every_case
@@ -303,7 +302,7 @@ def test_killed_builds_and_drops_of_partitions_can_be_done_again(version: int, m
             assert table.content() == seen(table, content)
         return crash
 
-    each_point(strike, 25)
+    each_point(strike, 25, version, mode)
 
 
 def rebuild(table: Maintained, content: Content) -> None:

@@ -9,16 +9,13 @@ asked: no raw error, no hang, no memory beyond bounds.
 from __future__ import annotations
 
 import resource
-import signal
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import date
-from typing import Any
 
 from lakebed.errors import CorruptFile, LakebedError
 from mutated_tables import ASKED, CASES_A_TABLE, IN_PLACE, QUESTIONS, TABLES, Case, case, placed
 from sampling import FUZZ, whole
+from time_limit import Hangs, limited
 
 CASES = 3000
 ALL = whole(FUZZ)
@@ -63,29 +60,11 @@ def unseen(case: Case) -> str:
             return ""
 
 
-class Hangs(BaseException):
-    """Not an `Exception`: nobody on the way takes it for an answer."""
-
-
-@contextmanager
-def limited() -> Generator[None]:
-    def ring(*_: Any) -> None:
-        raise Hangs
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS_A_QUESTION)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def outcome(case: Case, uri: str, question: str) -> str:
     """`right`, `refused`, or what is wrong."""
     expected = case.sample.answers[question]
     try:
-        with limited():
+        with limited(SECONDS_A_QUESTION):
             found = QUESTIONS[question](uri, case.sample.answers)
     except LakebedError as error:
         return "refused" if is_named(case, error) else f"{type(error).__name__} without the file's name: {error}"

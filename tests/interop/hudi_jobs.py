@@ -39,6 +39,7 @@ def hudi_job(table: Table) -> dict[str, str]:
     options = {
         **LEAVE_AS_IS,
         "hoodie.write.table.version": str(config.version),
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ" if config.table_type == "mor" else "COPY_ON_WRITE",
         "hoodie.datasource.write.keygenerator.class": f"org.apache.hudi.keygen.{CLASSES[config.key_generator]}",
         "hoodie.datasource.write.partitionpath.urlencode": str(config.url_encode).lower(),
         "hoodie.write.complex.keygen.validation.enable": "false",
@@ -47,7 +48,10 @@ def hudi_job(table: Table) -> dict[str, str]:
     if config.partition_types:
         pairs = zip(config.partition_fields, config.partition_types, strict=True)
         options["hoodie.datasource.write.partitionpath.field"] = ",".join(f"{f}:{kind}" for f, kind in pairs)
-    return options | index_job(config.index_settings)
+    options |= index_job(config.index_settings)
+    if config.version < 9 and config.index_settings["type"] == "record":
+        options["hoodie.index.type"] = "RECORD_INDEX"  # the name that releases before 1.1 know
+    return options
 
 
 def index_job(settings: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from interop.test_metadata_skipping import SKIPPING, found_by_filter
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.crossing import Model, Writer, held_writers, table_of, upsert
+from sampling import INTEROP, todays
 
 SMALL_FILES = {"hoodie.parquet.small.file.limit": 0}
 
@@ -59,7 +60,7 @@ FILTERS = (
 )
 
 
-@pytest.mark.parametrize("version", [9, 8])
+@pytest.mark.parametrize("version", todays([9, 8], 2, INTEROP))
 def test_rows_of_both_writers_are_found_by_filters(version: int, tmp_path: Path, oracle: HudiOracle) -> None:
     table = table_with_rows(tmp_path, version)
     errors = crossed(

@@ -32,6 +32,7 @@ from lakebed.upkeep.expression_records import first_records
 from oracle.client import HudiOracle
 from property.model import DictTable
 from same_rows import assert_same_rows
+from sampling import INTEROP, todays
 
 PLAIN = {"hoodie.metadata.enable": "false"}
 SKIPPING = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
@@ -42,7 +43,7 @@ def test_lakebed_builds_what_real_hudi_builds(partitioned: bool, tmp_path: Path,
     table = make(str(tmp_path / "same"), partitioned=partitioned)
     for seed in (3, 4):
         table.upsert(data_of(rows(random.Random(seed))))
-    for index in STATS + FILTERS if partitioned else STATS[::6] + FILTERS[:1]:
+    for index in todays(STATS + FILTERS, 3, INTEROP) if partitioned else STATS[::6] + FILTERS[:1]:
         build_by_hudi(oracle, table, index)
         snapshot = open_snapshot(open_storage(table.uri))
         assert snapshot.metadata is not None
@@ -92,7 +93,7 @@ TURNS = ("upsert", "upsert", "insert", "delete", "insert_overwrite", "upsert", "
     "delete_partition", "upsert")  # fmt: skip
 
 
-@pytest.mark.parametrize("partitioned", [True, False], ids=["by-city", "flat"])
+@pytest.mark.parametrize("partitioned", todays([True, False], 2, INTEROP), ids="partitioned={}".format)
 def test_both_writers_in_turn_keep_expression_indexes_right(
     partitioned: bool, tmp_path: Path, oracle: HudiOracle
 ) -> None:

@@ -24,17 +24,22 @@ from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from oracle.client import HudiOracle
 from same_rows import assert_same_rows
+from sampling import INTEROP, todays
 
 # What a write refuses by name, and words that the refusal has to hold.
 REFUSED = {
-    "cdc": "logs its changes",
     "evolve_read": "schema history",
     "bucket_partition_level": "another bucket count in each partition",
+    "bucket_consistent": "consistent-hashing buckets",
 }
-# A column that real Hudi shows as its path says; lakebed as it is stored.
-FROM_PATH = {"v9_cow_global_no_move": ("region",)}
+# Columns that real Hudi 1.2.0 shows otherwise: as the path says, lakebed as it is stored; and the marker of a value
+# that did not come along, where 1.0.2 and lakebed fill in the older value.
+SHOWN_OTHERWISE = {"v9_cow_global_no_move": ("region",), "v8_mor_debezium_postgres": ("name",)}
 # Real Hudi 1.2.0 checks the text in such a path against the column's type, and gives up.
 READ_CONF = {"spark.sql.sources.validatePartitionColumns": "false"}
+# Real Hudi cannot read its own table otherwise: a field of a struct got a wider type.
+EVOLVED = "v9_mor_evolve_write"
+PLAIN_READER = {"spark.sql.parquet.enableVectorizedReader": "false"}
 # A table's own jobs name these on every write: no table stores them.
 JOB_OPTIONS = (
     "hoodie.bucket.index.num.buckets",
@@ -45,6 +50,7 @@ TIMEBASED = "hoodie.keygen.timebased."
 # Tables whose schema has text where their own key generator takes numbers only: real Hudi fails on a write as well.
 TEXT_FOR_A_NUMBER = ("timebasedkeygen_epochmillis", "timebasedkeygen_unixtimestamp")
 CLUSTERED = "v9_cow_clustering_pending"
+HELD = (CLUSTERED, "v9_mor_clustering_pending")
 
 
 def refusal(table: GoldenTable) -> str | None:
@@ -60,7 +66,7 @@ def config_of(folder: Path) -> TableConfig:
 
 
 def is_refused(table: GoldenTable) -> bool:
-    return table.type != "cow" or refusal(table) is not None
+    return refusal(table) is not None
 
 
 @pytest.mark.parametrize("table", golden_tables(is_refused), ids=str)
@@ -87,20 +93,28 @@ def test_a_feature_is_refused_by_name(table: GoldenTable, tmp_path: Path):
     assert bytes_of(folder) == before
 
 
-@pytest.mark.parametrize("table", [t for t in golden_cow_tables() if not refusal(t) and t.name != CLUSTERED], ids=str)
+WRITTEN = [*golden_tables(lambda t: not is_refused(t) and t.name not in HELD)]
+
+
+@pytest.mark.parametrize("table", todays(WRITTEN, 6, INTEROP), ids=str)
 def test_real_hudi_reads_what_lakebed_wrote_into_its_table(table: GoldenTable, tmp_path: Path, oracle: HudiOracle):
     kept = set(table.entry["metadata_partitions"])
     keeps = bool(kept) and not is_refused(table)
     folder = table.unpack(tmp_path) if keeps else table.unpack_without_metadata_table(tmp_path)
     after = write_on(folder, job_options(table))
     options = {"hoodie.metadata.enable": str(keeps).lower(), **(table.entry.get("read_options") or {})}
-    assert_read_alike(oracle, folder, after, without=FROM_PATH.get(table.name, ()), option=options)
+    conf = READ_CONF | (PLAIN_READER if table.name == EVOLVED else {})
+    assert_read_alike(oracle, folder, after, without=SHOWN_OTHERWISE.get(table.name, ()), option=options, conf=conf)
     if keeps:
         assert {*config_of(folder).metadata_partitions} == kept
-        assert oracle.problems(folder, conf=READ_CONF) == []
+        found = oracle.problems(folder, conf=READ_CONF)
+        if found:  # real Hudi compares bytes in logs as signed: what it left there is not ours
+            own = oracle.problems(table.unpack(tmp_path / "untouched"), conf=READ_CONF)
+            found = [problem for problem in found if problem not in own]
+        assert found == []
 
 
-@pytest.mark.parametrize("table", [t for t in hudi_rs_tables() if "/cow/" in t.name], ids=str)
+@pytest.mark.parametrize("table", todays([t for t in hudi_rs_tables() if "/cow/" in t.name], 2, INTEROP), ids=str)
 def test_the_same_of_tables_of_hudi_rs(table: HudiRsTable, tmp_path: Path, oracle: HudiOracle):
     folder = table.unpack(tmp_path)
     strip_metadata_table(folder)
@@ -145,8 +159,9 @@ def assert_read_alike(
     after: pa.Table,
     without: tuple[str, ...] = (),
     option: dict[str, str] | None = None,
+    conf: dict[str, str] = READ_CONF,
 ) -> None:
-    found = oracle.read(folder, option=option or {}, conf=READ_CONF)
+    found = oracle.read(folder, option=option or {}, conf=conf)
     for field in after.schema:
         # the partition column of a timestamp-based key generator comes back as text
         at = found.schema.get_field_index(field.name)

@@ -14,10 +14,21 @@ from interop.hudi_jobs import hudi_job
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable, as_tuple
+from sampling import INTEROP, todays
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 CITIES = ("oslo", "rome", "são paulo")
 ROUNDS = 10
+TABLES = [
+    (9, "bucket", True, True),
+    (9, "simple", True, False),
+    (9, "global_simple", True, True),
+    (9, "bucket", False, True),
+    (8, "bucket", True, True),
+    (8, "simple", False, True),
+    (6, "bucket", False, True),
+    (6, "simple", True, True),
+]
 
 
 def batch(chance: random.Random) -> list[dict[str, Any]]:
@@ -28,19 +39,7 @@ def batch(chance: random.Random) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("version", "index", "partitioned", "event_time"),
-    [
-        (9, "bucket", True, True),
-        (9, "simple", True, False),
-        (9, "global_simple", True, True),
-        (9, "bucket", False, True),
-        (8, "bucket", True, True),
-        (8, "simple", False, True),
-        (6, "bucket", False, True),
-        (6, "simple", True, True),
-    ],
-)
+@pytest.mark.parametrize(("version", "index", "partitioned", "event_time"), todays(TABLES, 2, INTEROP))
 def test_both_writers_in_turn_see_each_others_rows(
     version: int, index: str, partitioned: bool, event_time: bool, tmp_path: Path, oracle: HudiOracle
 ) -> None:

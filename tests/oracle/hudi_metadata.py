@@ -362,11 +362,13 @@ def outside(value, told) -> bool:
     value = plain(value)
     if isinstance(value, decimal.Decimal):
         return False
+    if same(told[0], value) or same(told[1], value):
+        return False
     if isinstance(value, bytes):
         told = [bound.encode("latin-1") for bound in told]
     if isinstance(value, float):
         told = [float(bound) for bound in told]
-    return not (told[0] <= value <= told[1] or same(told[0], value) or same(told[1], value))
+    return not told[0] <= value <= told[1]
 
 
 def shown(value, kind):

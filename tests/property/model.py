@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +94,88 @@ class DictTable:
 
     def state(self) -> list[tuple[Any, ...]]:
         return sorted(as_tuple(r) for r in self.rows.values())
+
+
+@dataclass
+class LoggedTable(DictTable):
+    """A merge-on-read table under a bucket index: what each key has in its base file, and what its log records come to.
+
+    A base row that lost against a log record is not gone until the two are compacted: it is there again when a row that
+    loses against it takes the log record's place.
+    """
+
+    bucket_of: Callable[[int], int] = lambda _: 0
+    base: dict[Place, Row] = field(default_factory=dict)
+    logs: dict[Place, Row] = field(default_factory=dict)
+    groups: set[Place] = field(default_factory=set)
+
+    def upsert(self, batch: list[Row]) -> None:
+        self._write(self.combined(batch))
+
+    def insert_new(self, batch: list[Row]) -> None:
+        self._write(row for row in self.combined(batch) if self.find(row) is None)
+
+    def delete_ids(self, ids: list[int]) -> None:
+        self._drop(place for place in self.rows if place[1] in ids)
+
+    def delete_where(self, low: int) -> None:
+        self._drop(place for place, row in self.rows.items() if row["v"] >= low)
+
+    def overwrite(self, batch: list[Row], whole: bool) -> None:
+        for city in {place[0] for place in self.groups} if whole else {self.place(row)[0] for row in batch}:
+            self._forget(city)
+        self._write(batch)
+
+    def drop_partition(self, city: str) -> None:
+        self._forget(city)
+        self._merge()
+
+    def compact(self) -> None:
+        """Base files with what the table shows, and no log records."""
+        self.base, self.logs = dict(self.rows), {}
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        there = set(self.groups)
+        for row in rows:
+            place = self.place(row)
+            group = (place[0], self.bucket_of(place[1]))
+            if group in there:
+                self._append(place, row)
+            elif not row.get("_hoodie_is_deleted"):
+                self.base[place] = row
+                self.groups.add(group)
+        self._merge()
+
+    def _drop(self, places: Iterable[Place]) -> None:
+        for place in list(places):
+            self.logs[place] = {"_hoodie_is_deleted": True, "ts": None}
+        self._merge()
+
+    def _append(self, place: Place, row: Row) -> None:
+        known = self.logs.get(place)
+        if self.event_time and known is not None and not self._replaces(row, known):
+            return
+        self.logs[place] = row
+
+    def _replaces(self, row: Row, known: Row) -> bool:
+        """Whether a log record takes the place of the one before; a delete without `ts` wins over all but inserts."""
+        return not row.get("_hoodie_is_deleted") if known["ts"] is None else row["ts"] >= known["ts"]
+
+    def _forget(self, city: str) -> None:
+        for held in (self.base, self.logs):
+            for place in [place for place in held if place[0] == city]:
+                del held[place]
+        self.groups = {group for group in self.groups if group[0] != city}
+
+    def _merge(self) -> None:
+        self.rows = dict(self.base)
+        for place, row in self.logs.items():
+            under = self.base.get(place)
+            if self.event_time and under is not None and row["ts"] is not None and row["ts"] < under["ts"]:
+                continue
+            self.rows.pop(place, None)
+            if not row.get("_hoodie_is_deleted"):
+                self.rows[place] = row
 
 
 def as_tuple(row: Row) -> tuple[Any, ...]:

@@ -17,12 +17,13 @@ from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from property.crossing import CITIES, COLUMNS, Draw, Model, Row, Writer, held_writers, table_of, upsert
+from sampling import HISTORIES, todays
 
 KINDS = [
     *((index, version) for index in ("bucket", "simple", "global_simple", "record") for version in (9, 8, 6)),
     ("record_level_index", 9),
 ]
-HISTORIES = range(300)
+SEEDS = range(300)
 SHARDS = 12
 # Replays one history: LAKEBED_CROSSING=17 pytest tests/property/test_crossing_writers.py
 ONLY = os.environ.get("LAKEBED_CROSSING")
@@ -206,10 +207,10 @@ def run(seed: int) -> list[str]:
     return history.log
 
 
-@pytest.mark.parametrize("shard", [0] if ONLY else range(SHARDS))
+@pytest.mark.parametrize("shard", [0] if ONLY else todays(range(SHARDS), 6, HISTORIES))
 def test_crossing_writers_leave_what_each_of_them_said(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakebed.read.skipping._FEW_SLICES", 0)  # small tables are skipped by everything, too
-    seeds = [int(ONLY)] if ONLY else HISTORIES[shard::SHARDS]
+    seeds = [int(ONLY)] if ONLY else SEEDS[shard::SHARDS]
     with held_writers():
         for seed in seeds:
             run(seed)

@@ -16,7 +16,7 @@ from lakebed.engine.spark import SparkEngine
 from lakebed.index.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from tagged_rows import tagged_rows
@@ -118,6 +118,42 @@ def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: Any, rules: M
     assert found[0] == found[1]
     assert any(row[3] is None for row in found[0])
     assert any(row[3] is not None for row in found[0])
+
+
+@pytest.mark.parametrize("index", [SimpleIndex(), GlobalSimpleIndex(), GlobalSimpleIndex(False)])
+@pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
+def test_both_engines_number_the_rows_of_base_files_alike(
+    spark: Any, tmp_path: Path, index: Any, rules: MergeRules
+) -> None:
+    """Of a sorted table, whose files have several row groups; the slices of one partition path have log files."""
+    rows = 20_000
+    stored = pa.table({"id": [f"k{i:05}" for i in range(rows)], "region": ["eu", "us"] * (rows // 2), "ts": [1] * rows})
+    table = lakebed.create(
+        str(tmp_path / "t"), stored.schema, key="id", partition_by="region", ordering="ts", type="mor", sort="key"
+    )
+    table.upsert(stored)
+    table.delete(stored.slice(3).slice(0, 1))
+    chosen = [1, 5, 9_001, 19_999, 4, 18_000, 3]
+    incoming = pa.table(
+        {
+            RECORD_KEY: [f"k{i:05}" for i in chosen] + ["new"],
+            PARTITION_PATH: ["us", "us", "us", "us", "us", "eu", "us", "eu"],
+            "ts": [2] * 8,
+        }
+    )
+    snapshot = open_snapshot(open_storage(str(tmp_path / "t")))
+    assert sum(bool(s.log_files) for s in snapshot.file_slices()) == 1
+    found: list[list[tuple[Any, ...]]] = []
+    for engine in (LocalEngine(), SparkEngine(spark)):
+        tagged = engine.collect(tagged_rows(index, incoming, snapshot, engine, rules))
+        names = [RECORD_KEY, PARTITION_PATH, FILE_ID, POSITION]
+        assert tagged.schema.field(POSITION).type == pa.int64()
+        found.append(sorted(zip(*(tagged.column(n).to_pylist() for n in names), strict=True), key=repr))
+    assert found[0] == found[1]
+    known = {(row[0], row[3]) for row in found[0] if row[3] is not None}
+    places = {(f"k{i:05}", i // 2) for i in chosen if i != 3}
+    assert known == (places if index.is_global else places - {("k00004", 2)})
+    assert all((row[3] is None) == (row[2] is None) for row in found[0])
 
 
 def _both(spark: Any, table: pa.Table, expressions: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -22,7 +22,7 @@ from lakebed.services import indexing as index_building
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.upkeep import expression_records, key_jobs
-from tagged_rows import tagged_rows
+from tagged_rows import tagged_rows, with_rules
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 
@@ -46,16 +46,11 @@ def made(tmp_path: Path, index: str, spark: Any = None, **words: Any) -> lakebed
     )
 
 
-@pytest.mark.parametrize("in_tasks", [False, True], ids=["looked up here", "by tasks"])
 @pytest.mark.parametrize(
     "index", [RecordIndex(), RecordIndex(True), RecordIndex(partitioned=True)], ids=["stay", "move", "partitioned"]
 )
 @pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
-def test_both_engines_tag_alike(
-    spark: Any, tmp_path: Path, index: RecordIndex, rules: MergeRules, in_tasks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if in_tasks:
-        monkeypatch.setattr(record_lookup, "IN_PROCESS_ROWS", 0)
+def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: RecordIndex, rules: MergeRules) -> None:
     table = made(tmp_path, "record_level_index" if index.partitioned else "record")
     table.upsert(rows(0, 300))
     incoming = rows(200, 400, 8, ("eu", "us", "asia")).rename_columns([RECORD_KEY, PARTITION_PATH, "v", "ts"])
@@ -71,9 +66,32 @@ def test_both_engines_tag_alike(
     assert {row[3] is None for row in found[0]} == {True, False}
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_rows_of_a_key_are_made_one_where_it_is_looked_up(spark: Any, tmp_path: Path, moves: bool) -> None:
+    table = made(tmp_path, "record")
+    table.upsert(rows(0, 300))
+    several = pa.concat_tables([rows(200, 400, seed, ("eu", "us", "asia")) for seed in (8, 9, 10)])
+    ordered = several.set_column(3, "ts", pa.array(range(several.num_rows)))
+    incoming = ordered.rename_columns([RECORD_KEY, PARTITION_PATH, "v", "ts"])
+    rules = MergeRules(("ts",))
+    snapshot = with_rules(open_snapshot(open_storage(table.uri)), rules)
+    found: list[list[tuple[Any, ...]]] = []
+    for engine in (LocalEngine(), SparkEngine(spark)):
+        placed = RecordIndex(moves).place_in_one(engine.rows(incoming), rules, snapshot, engine)
+        assert placed is not None
+        with placed.released(engine) as tagged:
+            names = [RECORD_KEY, PARTITION_PATH, "ts", FILE_ID, INSTANT]
+            columns = engine.collect(tagged).select(names).to_pydict()
+            found.append(sorted(zip(*columns.values(), strict=True), key=repr))
+    assert found[0] == found[1]
+    newest = dict(zip(incoming[RECORD_KEY].to_pylist(), incoming["ts"].to_pylist(), strict=True))
+    assert {row[0] for row in found[0]} == set(newest)
+    assert all(row[2] == newest[row[0]] for row in found[0])
+
+
 def test_tasks_open_only_their_shards(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task is given keys of one file group of the index; the others are taken away and nobody misses them."""
-    monkeypatch.setattr(record_lookup, "IN_PROCESS_ROWS", 0)
+    monkeypatch.setattr(record_lookup, "IN_PROCESS_KEYS", 0)
     table = made(tmp_path, "record")
     table.upsert(rows(0, 2000))
     snapshot = open_snapshot(open_storage(table.uri))
@@ -87,7 +105,7 @@ def test_tasks_open_only_their_shards(spark: Any, tmp_path: Path, monkeypatch: p
             (Path(table.uri) / ".hoodie" / "metadata" / log.path).unlink()
     engine = SparkEngine(spark)
     asked = engine.rows(pa.table({RECORD_KEY: wanted, PARTITION_PATH: pa.array(["eu"] * len(wanted))}))
-    places = engine.collect(record_lookup.find_places(asked, metadata, engine).rows)
+    places = engine.collect(record_lookup.find_places(asked, metadata, engine))
     assert sorted(places.column(RECORD_KEY).to_pylist()) == sorted(wanted.to_pylist())
     assert len(record_lookup.to_be_sent(metadata).slices.timeline.files) == 0
     assert isinstance(metadata, MetadataTable)
@@ -102,7 +120,8 @@ def test_the_plan_reads_no_data_file(spark: Any, tmp_path: Path) -> None:
     tagged = tagged_rows(RecordIndex(), incoming, snapshot, engine, MergeRules(("ts",)))
     plan = tagged._jdf.queryExecution().toString()
     assert "parquet" not in plan.lower()
-    assert "Broadcast" in plan
+    assert "Join" not in plan
+    assert plan.count("Exchange") == 1
 
 
 def test_many_keys_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,15 @@ def opened(folder: Path, name: str) -> Snapshot:
         "v8_cow_rich_types",
         "v6_cow_rich_types",
         "v6_cow_evolve_write",
+        "v6_mor_rollback",
+        "v8_mor_partial_update_sql",
+        "v9_mor_debezium_postgres",
+        "v9_mor_delete_blocks",
+        "v9_mor_event_time",
+        "v9_mor_evolve_read",
+        "v9_mor_evolve_write",
+        "v9_mor_rich_types",
+        "v9_mor_small_files",
     ],
 )
 def test_reads_what_hudi_read(name: str, tmp_path: Path, spark: Any) -> None:
@@ -56,6 +65,23 @@ def test_reads_what_hudi_read(name: str, tmp_path: Path, spark: Any) -> None:
     assert frame.columns == scan.schema.names
     assert_same_rows(frame.toArrow(), golden(name).expected)
     assert_same_rows(frame.toArrow(), scan.to_arrow())
+
+
+def test_slices_with_log_files_are_filtered_counted_and_read_as_of_on_spark(tmp_path: Path, spark: Any) -> None:
+    snapshot = opened(tmp_path, "v9_mor_small_files")
+    merged = [bool(s.log_files) for s in snapshot.file_slices()]
+    assert any(merged)
+    for filter in ("qty > 100", "region = 'eu' and id < 'k0030'"):
+        scan = Scan(snapshot, columns=["id", "qty"], filter=filter, spark=spark)
+        assert_same_rows(scan.to_spark().toArrow(), scan.to_arrow())
+    scan = Scan(snapshot, columns=["id"], spark=spark)
+    assert scan.to_spark().count() == scan.count()
+    assert "through Python where log files are merged" in scan.explain()
+    for instant in snapshot.commits:
+        cut = Scan(snapshot.at(instant.time), spark=spark, meta=True)
+        assert_same_rows(cut.to_spark().toArrow(), cut.to_arrow())
+        changes = Changes(snapshot, instant.time, spark=spark, meta=True)
+        assert_same_rows(changes.to_spark().toArrow(), changes.to_arrow())
 
 
 def test_filter_columns_and_files(tmp_path: Path, spark: Any) -> None:
@@ -191,7 +217,7 @@ def test_slices_with_log_files_go_through_the_slice_reader(tmp_path: Path, spark
     assert sorted(r.id for r in frame.collect()) == [1, 2]
     assert [len(f) for f in (plan.slices, plan.files)] == [2, 2]
     mor = spark_scan.scan_frame(plan, spark, reader_of(tmp_path, **{"hoodie.table.type": "MERGE_ON_READ"}))
-    with pytest.raises(Exception, match="has log files, which lakebed does not merge yet"):
+    with pytest.raises(Exception, match="is missing, and the table lists it"):
         mor.collect()
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import indexes, inspect, options, rows, tables
+from lakebed.cli import compact, indexes, inspect, options, rows, tables
 from lakebed.errors import LakebedError
 
 app = typer.Typer(
@@ -43,8 +43,13 @@ app.add_typer(inspect.timeline_app, name="timeline")
 app.add_typer(inspect.files_app, name="files")
 app.add_typer(indexes.app, name="index")
 app.add_typer(options.app, name="options")
-for command in (rows.scan, rows.count, rows.get, rows.changes, rows.upsert, rows.insert, rows.delete, rows.explain):
+_ROWS = (
+    *(rows.scan, rows.count, rows.get, rows.changes, rows.cdc),
+    *(rows.upsert, rows.insert, rows.delete, rows.explain),
+)
+for command in _ROWS:
     app.command()(command)
+app.command()(compact.compact)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:

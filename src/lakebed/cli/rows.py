@@ -26,7 +26,7 @@ from lakebed.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from lakebed.read.scan import Scan
+    from lakebed.read.results import Results
 
 
 class QueryType(StrEnum):
@@ -55,7 +55,7 @@ def _names(columns: str | None) -> list[str] | None:
     return [part.strip() for part in columns.split(",")] if columns else None
 
 
-def _first(scan: Scan, limit: int) -> tuple[pa.Table, bool]:
+def _first(scan: Results, limit: int) -> tuple[pa.Table, bool]:
     """The first rows of a scan, and whether there are more; no more batches are read than needed."""
     if not limit:
         return scan.to_arrow(), False
@@ -69,7 +69,7 @@ def _first(scan: Scan, limit: int) -> tuple[pa.Table, bool]:
     return pa.Table.from_batches(batches, scan.schema).slice(0, limit), missing <= 0
 
 
-def _show_some(found: Scan, limit: int | None, output: Form) -> bool:
+def _show_some(found: Results, limit: int | None, output: Form) -> bool:
     """Print the rows, all or the first, and say on standard error where there are more."""
     most = shown_rows(limit, output)
     with working("reading"):
@@ -140,6 +140,23 @@ def changes(
     found = _open(uri, storage_option).changes(start, end, columns=_names(columns), filter=filter_by)
     cut = _show_some(found, limit, output)
     # a checkpoint stands for all rows before it: where some were not shown, the next read begins where this one did
+    typer.echo(f"next --start {start if cut else found.end}", err=True)
+
+
+def cdc(
+    uri: Uri,
+    start: Annotated[str, typer.Option(help="A checkpoint or instant (exclusive); 000: from the beginning.")] = "000",
+    end: Annotated[str | None, typer.Option(help="A checkpoint or instant (inclusive).")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns of the images, separated by commas.")] = None,
+    limit: Limit = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Inserts, updates and deletes since a checkpoint, with the rows before and after; the next checkpoint goes to
+    standard error (this one where changes are left)."""
+    images = "rows" if output is Form.JSON else "json"
+    found = _open(uri, storage_option).cdc(start, end, columns=_names(columns), images=images)
+    cut = _show_some(found, limit, output)
     typer.echo(f"next --start {start if cut else found.end}", err=True)
 
 

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from lakebed.config.settings import IndexSettings, TableSettings
-from lakebed.config.values import MERGE_MODES, PAYLOADS, TABLE_TYPES, key_generator, simple_name
+from lakebed.config.values import (
+    MERGE_MODES,
+    PAYLOAD_STRATEGY,
+    PAYLOADS,
+    PLAIN_PAYLOADS,
+    STRATEGIES,
+    TABLE_TYPES,
+    key_generator,
+    simple_name,
+)
 from lakebed.errors import InvalidOption
 
 _FLAGS = {
@@ -15,6 +24,8 @@ _FLAGS = {
     "slash_dates": "hoodie.datasource.write.slash.separated.date.partitioning",
     "drop_partition_columns": "hoodie.datasource.write.drop.partition.columns",
 }
+LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
+OLD_STRATEGY = "hoodie.compaction.record.merger.strategy"
 _RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_index")
 
 
@@ -65,17 +76,36 @@ def _table_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterato
     generator = get("hoodie.table.keygenerator.type") or get("hoodie.table.keygenerator.class")
     stored_generator = key_generator(generator) or generator if generator else None
     yield "hoodie.table.keygenerator.type", named.key_generator, stored_generator
-    yield "hoodie.record.merge.mode", named.merge_mode, stored_merge_mode(properties)
+    yield from _merge_pairs(named, properties)
     for field, key in _FLAGS.items():
         yield key, getattr(named, field), get(key, "false").lower() == "true"
     meta = get("hoodie.populate.meta.fields", "true").lower() == "true"
     yield "hoodie.populate.meta.fields", named.populate_meta_fields, meta
+    logged = get("hoodie.table.cdc.enabled", "false").lower() == "true"
+    yield "hoodie.table.cdc.enabled", named.cdc, logged
+    mode = get("hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER").upper()
+    yield "hoodie.table.cdc.supplemental.logging.mode", named.cdc_mode, mode if logged else None
     yield "hoodie.table.timeline.timezone", named.timezone, get("hoodie.table.timeline.timezone", "LOCAL").upper()
     yield "lakebed.sort", named.sort, get("lakebed.sort", "none")
     for field, key in (("delete_field", "field"), ("delete_marker", "marker")):
         name = f"hoodie.payload.delete.{key}"
         stored = get(f"hoodie.record.merge.property.{name}", get(name))
         yield name, getattr(named, field), stored
+
+
+def _merge_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
+    mode, stored = named.merge_mode, stored_merge_mode(properties)
+    if named.payload:
+        payload = properties.get("hoodie.compaction.payload.class") or properties.get(LEGACY_PAYLOAD)
+        if payload:
+            yield "hoodie.datasource.write.payload.class", simple_name(named.payload), simple_name(payload)
+        else:
+            mode = PAYLOADS[simple_name(named.payload)]
+    yield "hoodie.record.merge.mode", mode, stored
+    strategy = properties.get("hoodie.record.merge.strategy.id", properties.get(OLD_STRATEGY))
+    yield "hoodie.record.merge.strategy.id", named.merge_strategy, strategy
+    partial = properties.get("hoodie.table.partial.update.mode", "")
+    yield "hoodie.table.partial.update.mode", named.partial_update_mode, partial
 
 
 def stored_merge_mode(properties: Mapping[str, str]) -> str | None:
@@ -87,8 +117,11 @@ def stored_merge_mode(properties: Mapping[str, str]) -> str | None:
     mode = properties.get("hoodie.record.merge.mode")
     if mode:
         return MERGE_MODES.get(mode.upper(), "custom")
-    payload = properties.get("hoodie.compaction.payload.class")
-    return PAYLOADS.get(simple_name(payload), "custom") if payload else None
+    strategy = properties.get("hoodie.record.merge.strategy.id", properties.get(OLD_STRATEGY))
+    if strategy not in (None, "", PAYLOAD_STRATEGY, *STRATEGIES):
+        return "custom"
+    payload = simple_name(properties.get("hoodie.compaction.payload.class", ""))
+    return (PAYLOADS[payload] if payload in PLAIN_PAYLOADS else "custom") if payload else None
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakebed.config.conflicts import stored_merge_mode
-from lakebed.config.values import key_generator, simple_name
+from lakebed.config.values import PAYLOAD_STRATEGY, PAYLOADS, STRATEGIES, key_generator, simple_name
 from lakebed.errors import UnsupportedFeature
 
 Properties = Mapping[str, str]
@@ -34,7 +34,6 @@ class TableFacts:
     schema_history: bool = False
     partition_buckets: bool = False
     consistent_buckets: bool = False
-    log_files: bool = False
     pending_restore: str = ""
     updated_in_clustering: str = ""
 
@@ -112,6 +111,13 @@ def _nested_ordering(p: Properties, _: TableFacts) -> bool:
     return "." in fields and stored_merge_mode(p) == "event_time"
 
 
+def _own_payload(p: Properties, _: TableFacts) -> bool:
+    """A Java class of the user's; a merger is named by its strategy id."""
+    payload, strategy = p.get("hoodie.compaction.payload.class", ""), p.get("hoodie.record.merge.strategy.id", "")
+    known = simple_name(payload) in PAYLOADS or strategy not in ("", PAYLOAD_STRATEGY, *STRATEGIES)
+    return stored_merge_mode(p) == "custom" and bool(payload) and not known
+
+
 _READ_ONLY = "write to it with the engine that made it; lakebed reads it"
 
 FEATURES: tuple[Feature, ...] = (
@@ -157,9 +163,7 @@ FEATURES: tuple[Feature, ...] = (
         "change logging (CDC)",
         _is("hoodie.table.cdc.enabled", "true"),
         "yes",
-        "no",
-        "logs its changes (hoodie.table.cdc.enabled=true), and lakebed writes no change log",
-        _READ_ONLY,
+        "yes",
     ),
     Feature(
         "schema history (schema on read)",
@@ -173,42 +177,41 @@ FEATURES: tuple[Feature, ...] = (
         "bucket counts by partition",
         lambda _, f: f.partition_buckets,
         "yes",
-        "no",
+        "some",
         "has another bucket count in each partition",
         _READ_ONLY,
+        writes=("compact",),
     ),
     Feature(
         "consistent-hashing buckets",
         lambda _, f: f.consistent_buckets,
         "yes",
-        "no",
+        "some",
         "has consistent-hashing buckets",
         _READ_ONLY,
+        writes=("compact",),
     ),
     Feature(
         "partial updates",
         _given("hoodie.table.partial.update.mode"),
         "yes",
-        "no",
-        "merges partial updates (hoodie.table.partial.update.mode)",
-        _READ_ONLY,
+        "yes",
     ),
     Feature(
         "custom merge mode or payload",
-        lambda p, _: stored_merge_mode(p) == "custom",
+        lambda p, f: stored_merge_mode(p) == "custom" and not _own_payload(p, f),
+        "yes",
+        "yes",
+    ),
+    Feature(
+        "payload class of the user's own",
+        _own_payload,
         "yes",
         "no",
         "merges rows by a Java class of its own",
         _READ_ONLY,
     ),
-    Feature(
-        "ordering by a field inside a struct",
-        _nested_ordering,
-        "yes",
-        "no",
-        "orders rows by a field inside a struct",
-        "order by a column of its own that holds the field's value, or write to it with the engine that made it",
-    ),
+    Feature("ordering by a field inside a struct", _nested_ordering, "yes", "yes"),
     Feature(
         "key generator of another kind",
         _own_key_generator,
@@ -234,21 +237,10 @@ FEATURES: tuple[Feature, ...] = (
         "let real Hudi finish or roll back the clustering, then write again",
     ),
     Feature(
-        "merge-on-read with log files",
-        lambda p, f: _merge_on_read(p, f) and f.log_files,
-        "some",
-        "no",
-        "has log files, which lakebed does not merge yet",
-        "read it with query='read_optimized' (base files only), or compact it with real Hudi first",
-        reads=("read_optimized",),
-    ),
-    Feature(
         "merge-on-read",
         _merge_on_read,
         "yes",
-        "no",
-        "is a merge-on-read table, which lakebed does not write yet",
-        _READ_ONLY,
+        "yes",
     ),
     Feature(
         "no meta fields",
@@ -301,7 +293,7 @@ def _refusal(feature: Feature, properties: Properties, facts: TableFacts, what: 
     name = properties.get("hoodie.table.name", "")
     detail = {
         "another table version": properties.get("hoodie.table.version", ""),
-        "custom merge mode or payload": simple_name(properties.get("hoodie.compaction.payload.class", "")),
+        "payload class of the user's own": simple_name(properties.get("hoodie.compaction.payload.class", "")),
         "metadata table": properties.get("hoodie.table.metadata.partitions", ""),
         "unfinished restore": facts.pending_restore,
         "update of a file group in pending clustering": facts.updated_in_clustering,

@@ -8,14 +8,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 from lakebed.config.conflicts import check_index, check_table
 from lakebed.config.option_table import Option, canonical, nearest, options
-from lakebed.config.settings import IndexSettings, ReadSettings, SparkSettings, TableSettings, WriteSettings
+from lakebed.config.settings import (
+    CompactionSettings,
+    IndexSettings,
+    ReadSettings,
+    SparkSettings,
+    TableSettings,
+    WriteSettings,
+)
 from lakebed.config.values import (
+    CONCURRENCY_MODES,
     MERGE_MODES,
+    PAYLOAD_STRATEGY,
     PAYLOADS,
+    STRATEGIES,
     TABLE_TYPES,
     asks_for_nothing,
     parse_value,
@@ -25,12 +36,15 @@ from lakebed.config.values import (
 from lakebed.errors import InvalidOption
 
 __all__ = [
+    "CompactionSettings",
     "IndexSettings",
     "Options",
     "ReadSettings",
     "SparkSettings",
     "TableSettings",
     "WriteSettings",
+    "compaction_properties",
+    "compaction_settings",
     "conflicts_with_table",
     "resolve_options",
 ]
@@ -39,6 +53,7 @@ _log = logging.getLogger("lakebed.options")
 _logged: set[str] = set()
 
 _METADATA = "hoodie.metadata.enable"
+_INLINE = ("hoodie.compact.inline", "hoodie.compact.schedule.inline")
 _MISSING_DROP = "missing.drop"
 _MISSING_NULL = "missing.null"
 
@@ -56,6 +71,7 @@ class Options:
     write: WriteSettings = field(default_factory=WriteSettings)
     read: ReadSettings = field(default_factory=ReadSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
 
 
 def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
@@ -93,6 +109,39 @@ def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> Non
     both values. What the options do not say is not looked at."""
     check_table(options.table, properties)
     check_index(options.index, properties)
+
+
+def compaction_properties(known: Mapping[str, str]) -> dict[str, str]:
+    """Those of a job's options (`Options.given`) that say how logs are compacted, as a new table remembers them: under
+    names of lakebed's, since real Hudi refuses a job that says otherwise than a property of its own.
+
+    >>> compaction_properties({"hoodie.compact.inline": "true", "hoodie.table.name": "trips"})
+    {'lakebed.compact.inline': 'true'}
+    """
+    keys = _compaction_keys()
+    return {keys[key]: text for key, text in known.items() if key in keys}
+
+
+@cache
+def _compaction_keys() -> dict[str, str]:
+    """The options of compaction, each with the name under which a table of lakebed remembers it."""
+    found = (key for key, option in options().items() if option.setting.startswith("compaction."))
+    return {key: key.replace("hoodie.", "lakebed.", 1) for key in found}
+
+
+def compaction_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> CompactionSettings:
+    """How a table's logs are compacted: as a job's options say (`Options.given`), else as the table does.
+
+    >>> compaction_settings({}, {"lakebed.compact.inline.max.delta.commits": "3"}).delta_commits
+    3
+    """
+    texts = {key: properties.get(own, properties.get(key)) for key, own in _compaction_keys().items()}
+    stored = {key: text for key, text in texts.items() if text is not None}
+    asked = {key: text for key, text in given.items() if key in _compaction_keys()}
+    if asked.keys() & set(_INLINE):
+        # to compact within the write and to leave it to another job are two answers to one question
+        stored = {key: text for key, text in stored.items() if key not in _INLINE}
+    return resolve_options({**stored, **asked}).compaction
 
 
 def _text(value: Any) -> str:
@@ -184,9 +233,19 @@ class _Settings:
             index=IndexSettings(**self._group("index")),
             write=WriteSettings(**write),
             spark=SparkSettings(**self._group("spark")),
+            compaction=self._compaction(),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )
+
+    def _compaction(self) -> CompactionSettings:
+        settings = CompactionSettings(**self._group("compaction"))
+        if settings.inline and settings.schedule_inline:
+            raise InvalidOption(
+                "hoodie.compact.inline and hoodie.compact.schedule.inline are both true",
+                hint="inline compacts within the write, schedule.inline leaves the plan to another job: choose one",
+            )
+        return settings
 
     def _value(self, setting: str) -> Any:
         return self._values.get(setting, (None, ""))[0]
@@ -197,18 +256,36 @@ class _Settings:
 
     def _table(self) -> dict[str, Any]:
         table = self._group("table")
-        if table.get("payload"):
-            implied = PAYLOADS[simple_name(table["payload"])]
-            if table.setdefault("merge_mode", implied) != implied:
-                raise InvalidOption(
-                    f"the payload {table['payload']} merges by {implied}, the merge mode given is"
-                    f" {table['merge_mode']}",
-                    hint="give one of them",
-                )
+        _align_merge(table)
         if any(":" in field for field in table.get("partition_fields", ())):
             table["partition_fields"], table["partition_types"] = split_partition_types(table["partition_fields"])
         table["timestamp"] = dict(self._timestamp)
         return table
+
+
+def _align_merge(table: dict[str, Any]) -> None:
+    """Mode, strategy id and payload say one thing in three ways. Afterwards the mode is there unless a payload stands
+    for it, and the strategy where it is that of the user's own merger."""
+    payload, strategy, mode = table.get("payload"), table.pop("merge_strategy", None), table.get("merge_mode")
+    implied = STRATEGIES.get(strategy)
+    if strategy not in (None, PAYLOAD_STRATEGY) and implied is None:
+        implied, table["merge_strategy"] = "custom", strategy
+    if payload:
+        implied, mode = PAYLOADS[simple_name(payload)], None if mode == "custom" else mode
+        table["merge_mode"] = mode
+    if implied and mode not in (None, implied):
+        what = f"the payload {payload}" if payload else f"the merge strategy {strategy}"
+        raise InvalidOption(
+            f"{what} merges by {implied}, the merge mode given is {mode}",
+            hint="give one of them",
+        )
+    if implied and not payload:
+        table["merge_mode"] = implied
+    if table.get("merge_mode") == "custom" and "merge_strategy" not in table:
+        raise InvalidOption(
+            "the merge mode CUSTOM does not say by what rows are merged",
+            hint="name it: hoodie.record.merge.strategy.id of a merger, or hoodie.datasource.write.payload.class",
+        )
 
 
 def split_partition_types(fields: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -227,6 +304,8 @@ def _converted(option: Option, value: Any) -> Any:
         return TABLE_TYPES[value]
     if option.setting == "table.merge_mode":
         return MERGE_MODES.get(value, value)
+    if option.setting == "write.concurrency":
+        return CONCURRENCY_MODES[value]
     if option.setting == "index.type":
         return value.lower()
     if option.setting == "write.compression_codec":

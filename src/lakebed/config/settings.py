@@ -30,7 +30,13 @@ class WriteSettings:
     those that `record_index`, `partitioned_record_index` and `bloom_filters_index` ask for. `max_filegroup_size` is the
     mean size of the file groups of a record or secondary index beyond which they are doubled, 0 for never; how many a
     new one gets the `index_` and `partitioned_` settings say. `column_stats` None means: from version 9 on.
-    The `metadata_` numbers are delta commits and log blocks after which its own services run.
+    In a merge-on-read table `merge_candidates` small files a partition path are written anew for inserts,
+    `log_file_bytes` closes a log file and `log_block_bytes` a block; `log_block_format` None means the table's, else
+    Avro; with `record_positions` blocks say for which rows of the base file they are, where the index has seen those.
+    Under `concurrency` "non_blocking" writers of a merge-on-read bucket table all commit; otherwise of two that
+    touch a file group one does. The columns that the rows of a `partial` upsert lack keep what is stored in them. The
+    `metadata_` numbers are delta commits and log blocks after which its own services
+    run.
     """
 
     small_file_limit: int = 100 * MIB
@@ -54,6 +60,14 @@ class WriteSettings:
     dup_policy: DupPolicy = "none"
     sort_mode: SortMode = "NONE"
     missing_columns: MissingColumns = "error"
+    partial: bool = False
+    merge_candidates: int = 1
+    log_file_bytes: int = 1024 * MIB
+    log_block_bytes: int = 256 * MIB
+    log_block_format: Literal["avro", "parquet"] | None = None
+    record_positions: bool = True
+    copy_row_groups: bool = True
+    concurrency: Literal["single", "optimistic", "non_blocking"] = "single"
     memory: int = 512 * MIB
     tasks: int | None = None
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
@@ -85,8 +99,9 @@ class WriteSettings:
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
     """What a read job's options say: which query, and between which instants, None where nothing was said; whether
-    files come from the metadata table, whether filters prune files by it, and whether scans check the checksums of
-    pages, where a base file has some."""
+    files come from the metadata table, whether filters prune files by it, whether scans check the checksums of pages,
+    where a base file has some, and whether an incremental read merges only what was written in its range, and
+    what it gives: rows in their latest state, or their changes."""
 
     query_type: QueryType = "snapshot"
     as_of: str | None = None
@@ -95,13 +110,43 @@ class ReadSettings:
     use_metadata: bool = True
     data_skipping: bool = True
     page_checksums: bool = True
+    filter_before_merge: bool = False
+    incremental_format: Literal["latest_state", "cdc"] = "latest_state"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """When and how logs are compacted. `inline` None where neither the job nor the table says; `schedule_inline` only
+    makes the plan; without `services` writes do neither. `trigger`, `delta_commits` and `delta_seconds` say when a
+    compaction is due, `strategy` and what follows which file slices it takes, by the names of `policies.compaction`.
+    With `incremental` only partition paths that were written since the last compaction are looked at. The `log_`
+    settings are those of log compaction."""
+
+    services: bool = True
+    inline: bool | None = None
+    schedule_inline: bool = False
+    trigger: str = "NUM_COMMITS"
+    delta_commits: int = 5
+    delta_seconds: int = 3600
+    strategy: str = "LogFileSizeBasedCompactionStrategy"
+    least_log_bytes: int = 0
+    least_log_files: int = 0
+    target_megabytes: int = 512_000
+    days: int = 10
+    partition_regex: str = ""
+    incremental: bool = True
+    log_compaction: bool = False
+    log_compaction_inline: bool = False
+    log_blocks: int = 5
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """How Spark is used. `worker_tuning`: whether Spark's Python workers are made faster for the tasks to come."""
+    """How Spark is used. `worker_tuning`: whether Spark's Python workers are made faster for the tasks to come.
+    `local_rows`: DataFrames known to have no more rows are written without a job; None for lakebed's own bound."""
 
     worker_tuning: bool = True
+    local_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +169,11 @@ class IndexSettings:
 class TableSettings:
     """What a job says about the table itself; None where it says nothing.
 
-    `type` is `cow` or `mor`, `merge_mode` `event_time` or `commit_time`, `key_generator` one of SIMPLE,
-    COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM. `partition_types` goes with CUSTOM, one of SIMPLE and TIMESTAMP
-    for each partition field. `timestamp` holds `hoodie.keygen.timebased.*` keys as they are stored. `sort` is `key`
-    where the rows of each base file are to be in the order of their keys, else `none`.
+    `type` is `cow` or `mor`, `merge_mode` `event_time`, `commit_time` or `custom`, the last with a `payload` or the
+    `merge_strategy` of a merger; `key_generator` one of SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.
+    `partition_types` goes with CUSTOM, one of SIMPLE and TIMESTAMP for each partition field. `timestamp` holds
+    `hoodie.keygen.timebased.*` keys as they are stored. `sort` is `key` where the rows of each base file are to be in
+    the order of their keys, else `none`. `cdc` asks for a change log, `cdc_mode` says what it holds.
     """
 
     name: str | None = None
@@ -139,7 +185,9 @@ class TableSettings:
     partition_types: tuple[str, ...] | None = None
     ordering_fields: tuple[str, ...] | None = None
     key_generator: str | None = None
-    merge_mode: Literal["event_time", "commit_time"] | None = None
+    merge_mode: Literal["event_time", "commit_time", "custom"] | None = None
+    merge_strategy: str | None = None
+    partial_update_mode: str | None = None
     payload: str | None = None
     hive_style: bool | None = None
     url_encode: bool | None = None
@@ -152,3 +200,5 @@ class TableSettings:
     delete_marker: str | None = None
     timestamp: Mapping[str, str] = field(default_factory=_no_text)
     sort: Literal["key", "none"] | None = None
+    cdc: bool | None = None
+    cdc_mode: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +12,27 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 
-MERGE_MODES = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time"}
+MERGE_MODES = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time", "CUSTOM": "custom"}
+PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
 STRATEGIES = {EVENT_TIME_STRATEGY: "event_time", COMMIT_TIME_STRATEGY: "commit_time"}
+CONCURRENCY_MODES = {
+    "SINGLE_WRITER": "single",
+    "OPTIMISTIC_CONCURRENCY_CONTROL": "optimistic",
+    "NON_BLOCKING_CONCURRENCY_CONTROL": "non_blocking",
+}
 TABLE_TYPES = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}
 PAYLOADS = {
     "DefaultHoodieRecordPayload": "event_time",
     "EventTimeAvroPayload": "event_time",
     "OverwriteWithLatestAvroPayload": "commit_time",
+    "OverwriteNonDefaultsWithLatestAvroPayload": "commit_time",
+    "PartialUpdateAvroPayload": "event_time",
+    "AWSDmsAvroPayload": "commit_time",
+    "MySqlDebeziumAvroPayload": "event_time",
+    "PostgresDebeziumAvroPayload": "event_time",
 }
+# Below version 9 all others stand for a merge of their own.
+PLAIN_PAYLOADS = ("DefaultHoodieRecordPayload", "EventTimeAvroPayload", "OverwriteWithLatestAvroPayload")
 KEY_GENERATORS = {
     "SimpleKeyGenerator": "SIMPLE",
     "ComplexKeyGenerator": "COMPLEX",
@@ -85,10 +99,18 @@ def _payload(text: str) -> str | None:
     return text if simple_name(text) in PAYLOADS else None
 
 
+def _strategy(text: str) -> str | None:
+    """The id of a merge strategy: a built-in one's, or that of a merger of the user's."""
+    try:
+        return str(uuid.UUID(text.strip()))
+    except ValueError:
+        return None
+
+
 _MAPPED: dict[str, Callable[[str], Any]] = {
     "keygen": key_generator,
     "payload": _payload,
-    "strategy": STRATEGIES.get,
+    "strategy": _strategy,
     "version": lambda text: VERSIONS.get(text.upper()),
 }
 
@@ -148,7 +170,7 @@ def refusal(option: Option, text: str) -> UnsupportedFeature:
     accepted = {
         "keygen": ", ".join(KEY_GENERATORS),
         "payload": ", ".join(PAYLOADS),
-        "strategy": ", ".join(STRATEGIES),
+        "strategy": "a UUID",
         "version": "6, 8, 9",
     }.get(option.values, ", ".join(words))
     hint = option.note if not accepted else f"{option.note}; accepted: {accepted}" if option.note else accepted

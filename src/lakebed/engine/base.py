@@ -6,7 +6,8 @@ they hand over take Arrow and give Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -40,7 +41,9 @@ class Task:
 class SliceReader(Protocol):
     """Reads file slices. It pickles: tasks of other processes read with it."""
 
-    def read(self, file_slice: FileSlice, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]: ...
+    def read_placed(
+        self, file_slice: FileSlice, columns: Sequence[str], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]: ...
 
 
 class SliceSource(Protocol):
@@ -67,6 +70,9 @@ class Engine(Protocol):
 
     name: Literal["local", "spark"]
     """For people: plans and results show it."""
+
+    note: str
+    """Why it is this engine, where people may wonder; else empty."""
 
     is_distributed: bool
     """Whether functions run in tasks of other processes, and asking for rows is a job."""
@@ -120,7 +126,8 @@ class Engine(Protocol):
         ...
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> Rows:
-        """Some columns of many file slices, as rows: for indexes that look at stored keys. No shuffle."""
+        """Some columns of many file slices, as rows: for indexes that look at stored keys. No shuffle. `POSITION` among
+        them gives each row's number in its base file."""
         ...
 
     def route(self, rows: Rows, updates: pa.Table, inserts: pa.Table) -> Rows:
@@ -155,3 +162,13 @@ class Engine(Protocol):
     def persist(self, rows: Rows) -> Rows: ...
 
     def release(self, rows: Rows) -> None: ...
+
+
+@contextmanager
+def persisted(engine: Engine, rows: Rows) -> Generator[Rows]:
+    """The rows, evaluated once and held until the end of the block."""
+    held = engine.persist(rows)
+    try:
+        yield held
+    finally:
+        engine.release(held)

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 from lakebed.engine.base import GroupFunction, MapFunction, SliceSource, Task
 from lakebed.engine.groups import GROUP
 from lakebed.engine.routing import choose_group, insert_share
+from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
-from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, FileSlice
+from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, POSITION, FileSlice
 from lakebed.schema.arrow import normalise, normalise_batch
 from lakebed.storage.parallel import parallel_map
 
@@ -38,8 +39,9 @@ class LocalEngine:
     name: Literal["local", "spark"] = "local"
     is_distributed = False
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, *, note: str = "") -> None:
         self._threads = threads or min(8, os.cpu_count() or 1)
+        self.note = note
 
     def rows(self, data: Any) -> LocalRows:
         return LocalRows(to_arrow_table(data))
@@ -104,12 +106,12 @@ class LocalEngine:
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> LocalRows:
         def run(file_slice: FileSlice) -> list[pa.RecordBatch]:
-            return list(snapshot.reader.read(file_slice, columns))
+            return list(snapshot.reader.read_placed(file_slice, columns, snapshot.schema_of(file_slice)))
 
         batches = [b for part in parallel_map(run, list(slices), self._threads) for b in part]
         if not batches:
             newest = snapshot.schema_of(max(slices, key=lambda s: s.instant)) if slices else pa.schema([])
-            types = {f.name: f.type for f in newest}
+            types = {f.name: f.type for f in newest} | {POSITION: pa.int64()}
             return LocalRows(pa.table({c: pa.array([], types.get(c, pa.string())) for c in columns}))
         plain = [normalise_batch(b, batches[0].schema) for b in batches]
         return LocalRows(pa.Table.from_batches(plain).unify_dictionaries())
@@ -205,6 +207,10 @@ def _given_table(data: Any) -> pa.Table:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
+    if (session := session_of(data)) is not None:
+        from lakebed.engine.spark import SparkEngine
+
+        return SparkEngine(session).collect_normalised(data)
     if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
         # an index without a name is row numbers or what a filter left of them: no column of the table
         return pa.Table.from_pandas(data, preserve_index=None if any(data.index.names) else False)

@@ -20,8 +20,8 @@ from lakebed.engine.spark_worker import tune_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.expressions.partition_paths import PartitionPath
-from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
-from lakebed.schema.arrow import normalise_batch
+from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
+from lakebed.schema.arrow import normalise, normalise_batch
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class SparkEngine:
     """Runs the pipeline's verbs on a Spark session, with native expressions where Spark has them."""
 
     name: Literal["local", "spark"] = "spark"
+    note = ""
     is_distributed = True
 
     def __init__(self, spark: SparkSession, *, worker_tuning: bool = True) -> None:
@@ -65,8 +66,6 @@ class SparkEngine:
         return self.from_arrow(to_arrow_table(data))
 
     def from_arrow(self, table: pa.Table) -> DataFrame:
-        from lakebed.schema.arrow import normalise
-
         plain = normalise(table.schema)
         batches = [normalise_batch(b, plain) for b in table.to_batches()]
         return self.spark.createDataFrame(  # pyright: ignore[reportCallIssue]
@@ -149,14 +148,16 @@ class SparkEngine:
         ddl = arrow_to_spark_ddl(fields)
         if not slices:
             return self.spark.createDataFrame([], schema=ddl)
-        from lakebed.engine.spark_files import can_open, read_parquet
+        from lakebed.engine.spark_files import can_open, numbered, read_parquet
 
         native = can_open(self.spark, snapshot.storage.url())
         files = [s.base_file for s in slices if native and s.base_file is not None and not s.log_files]
         others = [s for s in slices if not native or s.base_file is None or s.log_files]
         parts: list[DataFrame] = []
         if files:
-            parts.append(read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], ddl))
+            stored = arrow_to_spark_ddl(pa.schema([f for f in fields if f.name != POSITION]))
+            rows = read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], stored)
+            parts.append(numbered(rows, POSITION) if POSITION in columns else rows)
         if others:
             sent = self.from_arrow(pa.table({"slice": pa.array(map(pickle.dumps, others), pa.binary())}))
             spread = sent.repartition(min(len(others), parallelism(self.spark) * _TASKS_PER_CORE))
@@ -214,6 +215,11 @@ class SparkEngine:
     def collect(self, rows: DataFrame) -> pa.Table:
         with self._settings():
             return rows.toArrow()
+
+    def collect_normalised(self, rows: DataFrame) -> pa.Table:
+        """All rows, in the types that a table has for the DataFrame's."""
+        found, plain = self.collect(rows), normalise(self.schema(rows))
+        return pa.Table.from_batches([normalise_batch(batch, plain) for batch in found.to_batches()], plain)
 
     def persist(self, rows: DataFrame) -> DataFrame:
         return rows.persist()
@@ -285,12 +291,12 @@ def _run_read(
         tune_worker()
     for sent in batches:
         for file_slice in sent.column(0).to_pylist():
-            for batch in reader.read(pickle.loads(file_slice), columns):
+            for batch in reader.read_placed(pickle.loads(file_slice), columns, schema):
                 yield normalise_batch(batch, schema)
 
 
 def _stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Schema:
     """Types of stored columns: meta columns are strings, others as the newest slice has them."""
-    newest = source.schema_of(max(slices, key=lambda s: s.instant)) if slices else pa.schema([])
-    types = {f.name: f.type for f in newest}
+    newest = source.schema_of(max(slices, key=lambda s: (bool(s.log_files), s.instant))) if slices else pa.schema([])
+    types = {f.name: f.type for f in newest} | {POSITION: pa.int64()}
     return pa.schema([(c, types.get(c, pa.string())) for c in columns])

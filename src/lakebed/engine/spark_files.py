@@ -48,3 +48,10 @@ def read_parquet(spark: SparkSession, urls: Sequence[str], ddl: str, *, page_che
     checks = {"parquet.page.verify-checksum.enabled": str(page_checksums).lower()}
     reader = spark.read.schema(ddl).options(**_OPTIONS, **checks)
     return reader.parquet(*[_GLOB.sub(r"\\\1", url) for url in urls])
+
+
+def numbered(rows: DataFrame, name: str) -> DataFrame:
+    """Rows of files with a column more: the number of each in its file."""
+    from pyspark.sql import functions as F
+
+    return rows.select("*", F.col("_metadata.row_index").alias(name))

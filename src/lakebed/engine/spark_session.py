@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
 MINIMUM = (4, 1)
 # Where it knows nothing the optimizer takes the largest number there is, and multiplies those of joined rows.
 _NO_IDEA_BYTES = 1 << 60
+# Plans of more nodes are not looked through: each is some calls to the JVM.
+_MOST_NODES = 64
+# Nodes whose statistics bound their rows, and leaves with how many times smaller than their rows they may be.
+_NODES = frozenset(
+    ("Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Aggregate", "Distinct", "Union", "Repartition")
+) | {"RepartitionByExpression", "SubqueryAlias", "Window", "Join"}
+_LEAVES = {"LocalRelation": 1, "OneRowRelation": 1, "Range": 1, "InMemoryRelation": 2, "LogicalRelation": 20}
 
 
 @cache
@@ -63,6 +71,42 @@ def estimated_bytes(rows: DataFrame) -> int | None:
     except Exception:  # a plan that fails is its reader's trouble, not that of a guess
         return None
     return size if size < _NO_IDEA_BYTES else None
+
+
+def known_rows(data: DataFrame) -> int | None:
+    """At most about how many rows the optimizer knows the DataFrame to have, without running a job; None where it does
+    not know, and on Connect.
+
+    It counts rows, or tells bytes, which stand for rows of the columns' usual widths: exactly so for rows that the
+    driver holds, while those of files are compressed. Only nodes that do not make more rows of few are looked through.
+    """
+    frame = getattr(data, "_jdf", None)
+    if frame is None:
+        return None
+    try:
+        plan = frame.queryExecution().optimizedPlan()
+        compression = _compression(plan, [0])
+        stats = plan.stats()
+        if compression is None:
+            return None
+        if stats.rowCount().isDefined():
+            return int(str(stats.rowCount().get()))
+        width = 8 + int(frame.schema().defaultSize())
+        return math.ceil(int(str(stats.sizeInBytes())) * compression / width)
+    except Exception:  # a plan that fails is its reader's trouble, not that of a guess
+        return None
+
+
+def _compression(plan: Any, seen: list[int]) -> int | None:
+    """How many times smaller than its rows the bytes of a plan's leaves may be; None where rows cannot be told."""
+    seen[0] += 1
+    name = plan.getClass().getSimpleName()
+    if seen[0] > _MOST_NODES or name not in _LEAVES.keys() | _NODES:
+        return None
+    children = plan.children()
+    found = [_LEAVES.get(name, 1), *(_compression(children.apply(n), seen) for n in range(children.size()))]
+    known = [factor for factor in found if factor is not None]
+    return max(known) if len(known) == len(found) else None
 
 
 def session_of(data: Any) -> SparkSession | None:

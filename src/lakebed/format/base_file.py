@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.json_text import parse_json_object
-from lakebed.format.parquet_footer import read_metadata
+from lakebed.format.parquet_footer import parse_footer, read_encoded, read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.storage.failure import from_os_error
 
@@ -58,7 +58,8 @@ def base_file_footer(
 
 @dataclass(frozen=True)
 class Footer:
-    """What a base file says of itself. `schema` is its Arrow schema in file types, `row_groups` their number."""
+    """What a base file says of itself. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded`
+    the footer's bytes (none where they were not asked for)."""
 
     path: str
     schema: pa.Schema
@@ -66,6 +67,7 @@ class Footer:
     rows: int
     row_groups: int
     metadata: Any
+    encoded: bytes = field(default=b"", repr=False)
 
     @cached_property
     def avro_schema(self) -> dict[str, Any] | None:
@@ -93,17 +95,20 @@ class Footer:
         return None if low is None or high is None else (low, high)
 
 
-def read_footer(storage: Storage, path: str, size: int | None = None) -> Footer:
-    """Schema, key-values and counts of a base file; one or two small reads. `CorruptFile` if it is no Parquet file."""
+def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded: bool = False) -> Footer:
+    """Schema, key-values and counts of a base file, and where asked the footer's bytes; one or two small reads.
+    `CorruptFile` if it is no Parquet file."""
     with naming_damage(path), storage.open_input(path, size) as source:
         _check_size(source, size)
-        metadata = read_metadata(source)
+        data = read_encoded(source)
+        metadata = parse_footer(data)
         options: dict[str, Any] = {
             "metadata": metadata,
             "pre_buffer": False,
             "coerce_int96_timestamp_unit": "us",
         }
-        return _footer_of(pq.ParquetFile(source, **options), path)
+        found = _footer_of(pq.ParquetFile(source, **options), path)
+        return replace(found, encoded=data) if encoded else found
 
 
 def _footer_of(file: pq.ParquetFile, path: str) -> Footer:

@@ -6,7 +6,7 @@ are written. Where nobody saw them, a row group without a range makes the column
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -45,9 +45,28 @@ class ColumnRanges:
         self._seen: dict[str, list[list[pa.StructScalar]]] = {}
         self._nan: set[str] = set()
 
+    def unseen(self, group: Any, columns: Sequence[str], leaves: Mapping[str, int]) -> list[str]:
+        """Which columns of a stored row group `see` has to see, by Parquet's metadata of it: those whose statistics do
+        not say all. `leaves` are all columns of the file with the number of their leaves."""
+        found: list[str] = []
+        at = 0
+        for name, count in leaves.items():
+            chunks, at = [group.column(number) for number in range(at, at + count)], at + count
+            if name in columns and any(c.path_in_schema in self._watched and self._is_silent(c) for c in chunks):
+                found.append(name)
+        return found
+
+    def _is_silent(self, chunk: Any) -> bool:
+        if pt.is_floating(self._types[chunk.path_in_schema]):
+            return chunk.path_in_schema not in self._nan
+        statistics = chunk.statistics if chunk.is_stats_set else None
+        return statistics is None or not (statistics.has_min_max or _is_all_null(statistics))
+
     def see(self, group: pa.Table) -> None:
-        """Note what the statistics of this row group will not say."""
+        """Note what the statistics of this row group, or of some columns of it, will not say."""
         for top in self._tops:
+            if top not in group.column_names:
+                continue
             texts: dict[str, list[pa.Array]] = {}
             for chunk in group[top].chunks:
                 for path, values in leaves(top, chunk):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +15,28 @@ import pyarrow.compute as pc
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.columns import AvroCursors, encode_binaries, encode_nullable, join_pieces
 from lakebed.format.avro.encoder import decode_long, encode_long
-from lakebed.format.avro.wrappers import BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT, INT, STRING, Wrapped, read_wrapped
+from lakebed.format.avro.ordering import ARRAY, COMMIT_TIME, encode_ordering
+from lakebed.format.avro.wrappers import (
+    BOOLEAN,
+    BYTES,
+    DECIMAL,
+    DOUBLE,
+    FLOAT,
+    NULL,
+    STRING,
+    WRAPPED_TYPES,
+    Wrapped,
+    read_wrapped,
+)
 from lakebed.format.hashes import plain_strings
+from lakebed.format.java_deletes import read_java_deletes
 
 _VERSION = 3
-# The Java objects of format versions 1 and 2, an array without elements: what creates a file group.
-_OLD_AND_EMPTY = {
-    version: b"\x01\x00[Lorg.apache.hudi.common.model." + name + b"\xbb\x01\x01"
-    for version, name in ((1, b"HoodieKey"), (2, b"DeleteRecord"))
-}
 _HEAD = struct.Struct(">ii")
 _BRANCHES = 13
-# In place of a local date, a list of wrapped values: several ordering fields.
-ARRAY = 12
 _ARRAY_BRANCHES = 13
 _FIXED_WIDTHS = {BOOLEAN: 1, FLOAT: 4, DOUBLE: 8}
 _WHAT = "delete records"
-_COMMIT_TIME = bytes([2 * INT, 0])
 # Runs shorter than this are not worth telling; after one so many records go by before the next look.
 _SHORT_RUN = 16
 _WAIT = 256
@@ -56,25 +62,23 @@ class Deletes:
         return len(self.keys)
 
 
-def decode_deletes(content: bytes | memoryview, path: str = "") -> Deletes:
-    """The deletes in a block's content. Raises `CorruptFile`, and `UnsupportedFeature` for the Java objects that
-    releases before 0.14 wrote (format versions 1 and 2), but for empty lists."""
+def decode_deletes(content: bytes | memoryview, path: str = "", offset: int = 0) -> Deletes:
+    """The deletes in the content of the block at `offset`. Raises `CorruptFile` with path and offset, and
+    `UnsupportedFeature` for Java objects of releases before 0.14 (format versions 1 and 2) that cannot be known."""
+    where = f"{path or 'log file'}: the delete block at offset {offset}"
+    context = {"path": path, "offset": offset}
     data = bytes(content)
-    where = path or "a delete block"
-    if len(data) < _HEAD.size:
-        raise CorruptFile(f"{where}: a delete block of {len(data)} bytes", context={"path": path})
-    version, length = _HEAD.unpack_from(data)
-    if version in _OLD_AND_EMPTY:
-        if data[_HEAD.size : _HEAD.size + length] == _OLD_AND_EMPTY[version]:
-            return _decode(b"\x00", where)
-        raise UnsupportedFeature(
-            f"{where}: a delete block of format version {version}",
-            hint="Compact the table with the release of Hudi that wrote it.",
-            context={"feature": "delete block", "path": path},
-        )
-    if version != _VERSION or not 0 < length <= len(data) - _HEAD.size:
-        raise CorruptFile(f"{where}: no delete block of version {version} has {length} bytes", context={"path": path})
-    return _decode(data[_HEAD.size : _HEAD.size + length], where)
+    try:
+        if len(data) < _HEAD.size:
+            raise CorruptFile(f"a content of {len(data)} bytes")
+        version, length = _HEAD.unpack_from(data)
+        if not 0 < version <= _VERSION or not 0 < length == len(data) - _HEAD.size:
+            raise CorruptFile(f"none of version {version} has {length} bytes")
+        body = data[_HEAD.size : _HEAD.size + length]
+        return _decode(body) if version == _VERSION else _decode_java(body, version)
+    except (CorruptFile, UnsupportedFeature) as error:
+        what = f"{where} cannot be decoded: {error.message}"
+        raise type(error)(what, hint=error.hint, context={**error.context, **context}) from error
 
 
 def encode_deletes(keys: Any, partitions: Any = "") -> bytes:
@@ -86,13 +90,27 @@ def encode_deletes(keys: Any, partitions: Any = "") -> bytes:
     """
     if keys is None or not len(keys):
         return _framed(b"\x00")
+    return framed_deletes(plain_strings(keys), _partition_paths(partitions), COMMIT_TIME)
+
+
+def encode_ordered_deletes(keys: Any, partitions: Any, ordering: Sequence[pa.Array], forced: Any = False) -> bytes:
+    """A block's content that deletes these record keys where no stored row has a greater ordering value.
+
+    `ordering` is one column for each of the table's ordering fields; without any, and in the rows that `forced` marks
+    (all of them, or a mask), deletes win whatever the stored value is. A null in a single field counts as that, too; in
+    one of several it raises `InvalidRecord`. `partitions` is one path for all or a column of them.
+    """
     names = plain_strings(keys)
-    if isinstance(partitions, str):
-        path = partitions.encode()
-        where: Any = b"\x02" + encode_long(len(path)) + path
-    else:
-        where = encode_nullable(encode_binaries(plain_strings(partitions)))
-    return framed_deletes(names, where, _COMMIT_TIME)
+    if not len(names):
+        return _framed(b"\x00")
+    return framed_deletes(names, _partition_paths(partitions), encode_ordering(ordering, forced, len(names)))
+
+
+def _partition_paths(partitions: Any) -> pa.BinaryArray | bytes:
+    if not isinstance(partitions, str):
+        return encode_nullable(encode_binaries(plain_strings(partitions)))
+    path = partitions.encode()
+    return b"\x02" + encode_long(len(path)) + path
 
 
 def framed_deletes(keys: pa.StringArray, partitions: pa.BinaryArray | bytes, ordering: pa.BinaryArray | bytes) -> bytes:
@@ -110,30 +128,40 @@ def _framed(body: bytes) -> bytes:
     return _HEAD.pack(_VERSION, len(body)) + body
 
 
-def _decode(data: bytes, where: str) -> Deletes:
+def _decode_java(data: bytes, version: int) -> Deletes:
+    found = read_java_deletes(data, version)
+    branch = np.array(found.branches, np.int64)
+    values: dict[int, tuple[Int64s, pa.Array]] = {}
+    for kind in sorted(set(found.branches) - {NULL}):
+        rows = np.flatnonzero(branch == kind)
+        values[kind] = rows, pa.array([found.values[row] for row in rows.tolist()], WRAPPED_TYPES[kind])
+    return Deletes(pa.array(found.keys, pa.string()), pa.array(found.partitions, pa.string()), Wrapped(branch, values))
+
+
+def _decode(data: bytes) -> Deletes:
     try:
         starts, ends = _places(data)
     except IndexError:
-        raise CorruptFile(f"{where}: a list of deletes is cut off") from None
-    cursors = AvroCursors(pa.py_buffer(data), np.frombuffer(data, np.uint8), starts, ends, where)
+        raise CorruptFile("a list of deletes is cut off") from None
+    cursors = AvroCursors(pa.py_buffer(data), np.frombuffer(data, np.uint8), starts, ends, _WHAT)
     keys = cursors.nullable_texts()
     partitions = cursors.nullable_texts()
     if keys.null_count:
-        raise CorruptFile(f"{where}: a delete without a record key")
+        raise CorruptFile("a delete without a record key")
     ordering = read_wrapped(cursors, _BRANCHES, _WHAT, leave=ARRAY)
     rows = np.flatnonzero(ordering.branch == ARRAY)
-    fields = _fields(cursors.part(rows), where) if len(rows) else ()
+    fields = _fields(cursors.part(rows)) if len(rows) else ()
     return Deletes(keys, partitions, ordering, fields)
 
 
-def _fields(cursors: AvroCursors, where: str) -> tuple[Wrapped, ...]:
+def _fields(cursors: AvroCursors) -> tuple[Wrapped, ...]:
     """The ordering fields of records that have several."""
     counts = cursors.longs() if cursors.present().all() else np.zeros(len(cursors), np.int64)
     if (counts != counts[0]).any() or not 0 < counts[0] <= len(cursors.rest(0)):
-        raise CorruptFile(f"{where}: delete records with different numbers of ordering fields")
+        raise CorruptFile("delete records with different numbers of ordering fields")
     found = tuple(read_wrapped(cursors, _ARRAY_BRANCHES, _WHAT) for _ in range(int(counts[0])))
     if cursors.longs().any():
-        raise CorruptFile(f"{where}: delete records with different numbers of ordering fields")
+        raise CorruptFile("delete records with different numbers of ordering fields")
     return found
 
 
@@ -163,6 +191,8 @@ def _places(data: bytes) -> tuple[Int64s, Int64s]:
             ends += range(end, end + run * size, size)
             at, count = at + run * size, count - run
         count, at = decode_long(data, at)
+    if at != len(data):
+        raise CorruptFile("bytes are left over behind its list of deletes")
     return np.array(starts, np.int64), np.array(ends, np.int64)
 
 

@@ -9,6 +9,7 @@ import uuid
 from lakebed.model import BaseFile, LogFile
 
 _BASE_FILE = re.compile(r"([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.([a-zA-Z0-9]+)")
+CHANGE_LOG_SUFFIX = ".cdc"
 _LOG_FILE = re.compile(r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 BUCKET_ID = "[0-9]{8}(?:-|$)"
 """How the file id of a bucket starts (a regular expression)."""
@@ -46,7 +47,7 @@ def log_file_name(file_id: str, instant: str, version: int, write_token: str, *,
     >>> log_file_name("a-0", "20240102030405006", 1, "0-1-2")
     '.a-0_20240102030405006.log.1_0-1-2'
     """
-    return f".{file_id}_{instant}.log.{version}_{write_token}{'.cdc' if cdc else ''}"
+    return f".{file_id}_{instant}.log.{version}_{write_token}{CHANGE_LOG_SUFFIX if cdc else ''}"
 
 
 def parse_log_file(partition: str, name: str, size: int) -> LogFile | None:
@@ -90,6 +91,15 @@ def new_file_id(instant: str, partition: str, group: int, *, bucket: int | None 
     elif _BUCKET.match(text):
         text = f"{'abcdef'[int(text[0]) % 6]}{text[1:]}"
     return f"{text}-{n}"
+
+
+def fixed_file_id(bucket: int) -> str:
+    """Id of a bucket's file group where several writers may begin it at once, as Hudi's non-blocking writers name it.
+
+    >>> fixed_file_id(3)
+    '00000003-0000-0000-0000-000000000000-0'
+    """
+    return f"{bucket:08d}-0000-0000-0000-000000000000-0"
 
 
 def bucket_of_file_id(file_id: str) -> int | None:

@@ -95,6 +95,7 @@ class BaseFileWriter:
         ranges: ColumnRanges | None = None,
     ) -> None:
         self._settings = settings or ParquetSettings()
+        self._full_rows = self._settings.row_group_rows
         self._codec = self._settings.codec
         self._encodings = encodings
         self._ranges = ranges
@@ -125,10 +126,15 @@ class BaseFileWriter:
         self._pending_bytes += size
         self._unmeasured.append(held)
         self._unmeasured_bytes += size
-        while self._pending_rows >= self._settings.row_group_rows:
+        while self._pending_rows >= self._full_rows:
             self._flush(self._settings.row_group_rows)
         if self._pending_bytes >= self._settings.row_group_bytes:
             self._flush(self._pending_rows)
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows that belong to no row group yet."""
+        return self._pending_rows
 
     @property
     def rows(self) -> int:
@@ -138,7 +144,7 @@ class BaseFileWriter:
     @property
     def most_bytes(self) -> int:
         """What the file has by now at most, without footer: rows take no more bytes in it than in memory."""
-        return self._buffered.tell() + int(self._measured) + self._unmeasured_bytes
+        return self._put_out + int(self._measured) + self._unmeasured_bytes
 
     @property
     def bytes_written(self) -> int:
@@ -147,17 +153,19 @@ class BaseFileWriter:
         if self._unmeasured:
             self._measured += self._encoded_size(pa.concat_tables(self._unmeasured))
             self._unmeasured, self._unmeasured_bytes = [], 0
-        return self._buffered.tell() + int(self._measured)
+        return self._put_out + int(self._measured)
+
+    @property
+    def _put_out(self) -> int:
+        """Bytes of the file that are encoded."""
+        return self._buffered.tell()
 
     def close(self, footer: Mapping[str, str]) -> int:
         """Write what is left and the footer, make the file visible; gives its size in bytes."""
         try:
-            if self._pending_rows or self._writer is None:
+            if self._pending_rows or not self._flushed_rows:
                 self._flush(self._pending_rows)
-            assert self._writer is not None
-            self._writer.add_key_value_metadata({SPARK_VERSION_KEY: SPARK_VERSION, **footer})
-            self._writer.close()
-            self._buffered.flush()
+            self._finish({SPARK_VERSION_KEY: SPARK_VERSION, **footer})
         except BaseException:
             self.abort()
             raise
@@ -181,20 +189,30 @@ class BaseFileWriter:
         self._pending_rows = rest.num_rows
         self._pending_bytes = rest.nbytes
         self._measured, self._unmeasured, self._unmeasured_bytes = 0.0, list(self._pending), rest.nbytes
+        if group.num_rows and self._ranges is not None:
+            self._ranges.see(group)
+        self._put(group)
+        self._flushed_rows += group.num_rows
+
+    def _put(self, group: pa.Table) -> None:
+        """Encode a row group."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._buffered, group.schema, **self._writer_options(group))
         if group.num_rows:
-            if self._ranges is not None:
-                self._ranges.see(group)
-            self._writer.write_table(_small_dictionaries(group), row_group_size=rows)
-        self._flushed_rows += group.num_rows
+            self._writer.write_table(small_dictionaries(group), row_group_size=group.num_rows)
+
+    def _finish(self, footer: Mapping[str, str]) -> None:
+        assert self._writer is not None
+        self._writer.add_key_value_metadata(footer)
+        self._writer.close()
+        self._buffered.flush()
 
     def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
         settings = self._settings
         chosen = choose_encodings(first_rows, self._encodings)
         dictionary = chosen.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
         plain = {path: how for path, how in chosen.encoding.items() if path not in dictionary}
-        paths = dict(leaf_paths(self._schema))
+        paths = dict(leaf_paths(pa.schema([f for f in self._schema if f.name in first_rows.column_names])))
         options: dict[str, Any] = {
             "compression": self._codec,
             "compression_level": settings.level if self._codec in _LEVELLED else None,
@@ -208,9 +226,7 @@ class BaseFileWriter:
             "write_page_checksum": True,
             "metadata_collector": self._metadata,
         }
-        if any(pt.is_time(kind) for kind in paths.values()):
-            options["write_time_adjusted_to_utc"] = True
-        return options
+        return options | _time_options(self._schema)
 
     def _encoded_size(self, rows: pa.Table) -> float:
         """Bytes that rows take in the file, by runs of them where they are many."""
@@ -220,21 +236,33 @@ class BaseFileWriter:
         sink = pa.BufferOutputStream()
         options: dict[str, Any] = self._writer_options(sample) | {"metadata_collector": None}
         with pq.ParquetWriter(sink, sample.schema, **options) as to:
-            to.write_table(_small_dictionaries(sample))
+            to.write_table(small_dictionaries(sample))
             before = sink.tell()
         return before * rows.num_rows / sample.num_rows
 
     def _in_file_types(self, table: pa.Table) -> pa.Table:
-        target = self._written_schema
-        if target is None:
-            target = self._written_schema = _with_dictionaries(self._schema, table.schema)
-        columns = [_to_field(column, field) for column, field in zip(table.columns, target, strict=True)]
-        return pa.Table.from_arrays(columns, schema=target)
+        if self._written_schema is None:
+            self._written_schema = with_dictionaries(self._schema, table.schema)
+        return in_types(table, self._written_schema)
 
 
 def _page_check_rows(rows: pa.Table, page_size: int) -> int:
     """After how many values the writer looks whether a page is full: wide rows would make huge pages otherwise."""
     return max(1, min(_WRITE_BATCH, int(page_size * rows.num_rows / max(1, rows.nbytes))))
+
+
+def written_schema(schema: pa.Schema) -> Any:
+    """Parquet's schema of a file that is written with these columns."""
+    found: list[Any] = []
+    options: dict[str, Any] = {"store_schema": False, "metadata_collector": found}
+    with pq.ParquetWriter(pa.BufferOutputStream(), schema, **options, **_time_options(schema)):
+        pass
+    return found[0].schema
+
+
+def _time_options(schema: pa.Schema) -> dict[str, Any]:
+    times = any(pt.is_time(kind) for _, kind in leaf_paths(schema))
+    return {"write_time_adjusted_to_utc": True} if times else {}
 
 
 class _Sink:
@@ -273,7 +301,7 @@ def _plain_fields(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
 
 
-def _with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
+def with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
     """The file's schema with the columns as dictionaries that the first batch has as such."""
     return pa.schema(
         [
@@ -283,7 +311,7 @@ def _with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
     )
 
 
-def _small_dictionaries(group: pa.Table) -> pa.Table:
+def small_dictionaries(group: pa.Table) -> pa.Table:
     """One dictionary a column, since different ones would make the encoder fall back to plain values.
 
     A large one without the values that only other row groups have: the encoder would put out all of them."""
@@ -299,6 +327,12 @@ def _small_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
     used = column.indices.drop_null().unique()
     codes = pc.index_in(column.indices, value_set=used).cast(column.indices.type)
     return pa.DictionaryArray.from_arrays(codes, column.dictionary.take(used))
+
+
+def in_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns in the types of a schema, that of a file with dictionaries."""
+    columns = [_to_field(column, field) for column, field in zip(table.columns, schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _to_field(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -1,6 +1,6 @@
 """What a handle is: it writes the incoming rows of one file group. Read this file first.
 
-`create.py` writes a new file group, `merge.py` writes the next base file of a slice.
+`create.py` writes a new file group, `merge.py` the next base file of a slice, `append.py` log files of a slice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class GroupWrite:
     """One file group of a write, as its handle gets it.
 
     `on_match` says what happens to a stored row of the same key, `new_partition` that the partition path may not be
-    there yet. `memory` bounds the rows that are held.
+    there yet, `located` that the keys of its rows were looked up: a stored row is there for each. `memory` bounds the
+    rows that are held.
     """
 
     reader: SliceReader
@@ -54,10 +55,19 @@ class GroupWrite:
     number: int
     target: Target
     task: Task
+    located: bool = False
 
     @property
     def storage(self) -> Storage:
         return self.reader.storage
+
+    @property
+    def base_of_positions(self) -> str | None:
+        """The instant of the base file whose rows log blocks name by their numbers; None where they do not."""
+        file_slice = self.target.slice
+        if file_slice is None or file_slice.base_file is None or not self.format.settings.record_positions:
+            return None
+        return file_slice.base_file.instant if self.reader.config.has_record_positions else None
 
     @property
     def fresh_meta(self) -> FreshMeta:

@@ -10,6 +10,7 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
 from lakebed.format.key_range import KeyRange
 from lakebed.handles.base import GroupWrite
+from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.handles.file_writer import FileWriter, write_partition_metadata
 from lakebed.timeline.markers import MarkerKind
 from lakebed.upkeep.write_status import WriteStatus
@@ -40,8 +41,12 @@ class BaseFiles:
         bloom: BloomFilter | None = None,
         keys: KeyRange | None = None,
         encodings: Mapping[str, str] | None = None,
+        log: ChangeLogWriter | None = None,
+        *,
+        copies: bool = False,
     ) -> FileWriter:
-        """A writer of a file; `bloom` and `keys` begin with the keys of the file's previous version."""
+        """A writer of a file; `bloom` and `keys` begin with the keys of the file's previous version. `log` takes its
+        changes. With `copies` stored row groups can be put into it."""
         group = self._group
         return FileWriter(
             group.storage,
@@ -54,6 +59,8 @@ class BaseFiles:
             bloom if bloom is not None else group.format.bloom(),
             keys if keys is not None else KeyRange(),
             encodings,
+            log,
+            copies,
         )
 
     def add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None = None) -> None:
@@ -64,14 +71,12 @@ class BaseFiles:
                 while batch.num_rows:
                     if writer is None:
                         writer = self.open(self._next_file_id(), "CREATE")
-                    fits = writer.room(self.limit, batch) if self._group.target.size_limited else batch.num_rows
-                    if not fits:
+                    before = batch.num_rows
+                    batch = writer.fill(batch, self.limit if self._group.target.size_limited else None)
+                    inserted += before - batch.num_rows
+                    if batch.num_rows == before:
                         self.finish(writer, inserted)
                         writer, inserted = None, 0
-                        continue
-                    part, batch = batch.slice(0, fits), batch.slice(fits)
-                    writer.write(part, new_keys=None)
-                    inserted += part.num_rows
         except BaseException:
             if writer is not None:
                 writer.abort()

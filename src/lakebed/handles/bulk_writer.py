@@ -72,11 +72,9 @@ class _OpenFiles:
         while coming.num_rows:
             writer = self._open.get(partition) or self._new(partition)
             self._open[partition] = writer
-            fits = writer.room(self._to.max_file_size, coming)
-            if fits:
-                writer.write(coming.slice(0, fits), new_keys=None)
-                coming = coming.slice(fits)
-            else:
+            before = coming.num_rows
+            coming = writer.fill(coming, self._to.max_file_size)
+            if coming.num_rows == before:
                 self._finish(partition)
 
     def _new(self, partition: str) -> FileWriter:

@@ -22,6 +22,7 @@ class CreateHandle:
             return [
                 WriteStatus(group.partition, group.target.file_id, rows_in=incoming.received, num_unchanged=unchanged)
             ]
+        incoming.require_whole()
         files, fresh = BaseFiles(group), group.fresh_meta
         files.prepare_partition()
         files.add(fresh.with_meta(keys, data) for keys, data in incoming.alive_batches())

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -15,12 +15,17 @@ from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
 from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
 from lakebed.format.bloom import BloomFilter, all_ones
+from lakebed.format.change_log import LogMode
 from lakebed.format.column_ranges import ColumnRanges, as_stream
 from lakebed.format.file_names import base_file_name
 from lakebed.format.key_range import KeyRange
 from lakebed.format.parquet_writer import ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
 from lakebed.format.properties import dump_properties
+from lakebed.format.row_groups.assembled import AssembledFile, Traffic
+from lakebed.format.row_groups.stored import StoredGroups
+from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.merge.meta_columns import FreshMeta, constant
+from lakebed.merge.row_merge import Merged
 from lakebed.metadata.kinds.key_changes import KeyChanges
 from lakebed.model import FILE_NAME, RECORD_KEY, path_in
 from lakebed.slices.listing import PARTITION_METADATA
@@ -36,10 +41,11 @@ _PART = 20
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How base files of this table are written: columns and Avro schema with meta, Parquet and bloom settings.
+    """How base and log files of this table are written: columns and Avro schema with meta, Parquet and bloom settings.
 
-    `range_columns` are those whose ranges are collected. `change_fields` asks for the keys that are added and removed,
-    with these fields of them (None: nobody asks). `sort` keeps the rows of a file in the order of their keys.
+    `log_blocks` is the format of data blocks. `range_columns` are those whose ranges are collected. `change_fields`
+    asks for the keys that are added and removed, with these fields of them (None: nobody asks). `sort` keeps the rows
+    of a file in the order of their keys. `change_log` is what the changes of a merge are logged with, if they are.
     """
 
     schema: pa.Schema
@@ -49,6 +55,8 @@ class FileFormat:
     range_columns: tuple[str, ...] = ()
     change_fields: tuple[str, ...] | None = None
     sort: bool = False
+    log_blocks: Literal["avro", "parquet"] = "avro"
+    change_log: LogMode | None = None
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
@@ -71,6 +79,16 @@ class FileFormat:
             return None
         return KeyChanges(self.change_fields)
 
+    def changes_log(
+        self, storage: Storage, instant: str, partition: str, file_id: str, task: Task
+    ) -> ChangeLogWriter | None:
+        """What logs the changes of a merge, None where they are not logged."""
+        if self.change_log is None:
+            return None
+        limit = self.settings.log_file_bytes
+        columns = self.schema, self.avro_schema
+        return ChangeLogWriter(storage, self.change_log, *columns, limit, instant, partition, file_id, task)
+
     def fresh_meta(self, instant: str, partition: str, task: Task) -> FreshMeta:
         """The meta columns of rows that a task writes to a partition path."""
         return FreshMeta(self.schema, instant, partition, task, self.populate_meta)
@@ -78,7 +96,10 @@ class FileFormat:
 
 @dataclass(slots=True)
 class FileWriter:
-    """One new base file of a file group. `write` takes batches in the file's schema but for `_hoodie_file_name`."""
+    """One new base file of a file group. `write` takes batches in the file's schema but for `_hoodie_file_name`.
+
+    With `copies` stored row groups can be put among them.
+    """
 
     storage: Storage
     format: FileFormat
@@ -90,6 +111,8 @@ class FileWriter:
     bloom: BloomFilter | None
     keys: KeyRange = field(default_factory=KeyRange)
     encodings: Mapping[str, str] | None = None
+    log: ChangeLogWriter | None = None
+    copies: bool = False
     rows: int = 0
     name: str = ""
     ranges: bytes | None = None
@@ -126,15 +149,57 @@ class FileWriter:
             fits = max(1, min(fits - 1, fits * left // size))
         return fits
 
+    def fill(self, batch: pa.RecordBatch, limit: int | None) -> pa.RecordBatch:
+        """Write as many new rows of a batch as fit below `limit` bytes (None: all) and give the others; where no row
+        was written the file is full."""
+        fits = batch.num_rows if limit is None else self.room(limit, batch)
+        if fits:
+            self.write(batch.slice(0, fits), new_keys=None)
+        return batch.slice(fits)
+
     def open(self) -> None:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
         self.name = base_file_name(self.file_id, self.task.write_token, self.instant)
         write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
         format_ = self.format
         ranges = ColumnRanges(format_.schema, format_.range_columns) if format_.range_columns else None
-        self._writer = BaseFileWriter(
-            self.storage.create(self.path), format_.schema, format_.parquet(), self.encodings, ranges
-        )
+        upload, settings = self.storage.create(self.path), format_.parquet()
+        if self.copies:
+            names = {FILE_NAME: pa.scalar(self.name)} if format_.populate_meta else {}
+            self._writer = AssembledFile(upload, format_.schema, settings, self.encodings, ranges, names)
+        else:
+            self._writer = BaseFileWriter(upload, format_.schema, settings, self.encodings, ranges)
+
+    @property
+    def loose_rows(self) -> int:
+        """Rows that were written since the last row group."""
+        return self._writer.pending_rows if self._writer else 0
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What was copied and encoded, where the file can have stored row groups."""
+        return self._writer.traffic if isinstance(self._writer, AssembledFile) else None
+
+    def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
+        """Put a row group of the file's previous version, with other values in the columns of `fresh`."""
+        if self._writer is None:
+            self.open()
+        assert isinstance(self._writer, AssembledFile)
+        self._writer.copy(source, number, fresh)
+        self.rows += source.groups[number].rows
+
+    def note(self, merged: Merged) -> None:
+        """Note the changes of a merged batch, where somebody asks for them."""
+        changes = self.changes
+        if changes is not None:
+            if merged.removed is not None:
+                changes.removed(merged.removed)
+            if merged.added is not None:
+                changes.added(merged.added)
+            if merged.before is not None and merged.after is not None:
+                changes.updated(merged.before, merged.after)
+        if self.log is not None:
+            self.log.merged(merged)
 
     def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
         """`new_keys` are the record keys that the file's previous version did not hold (None: all of the batch)."""
@@ -149,6 +214,8 @@ class FileWriter:
                     self.bloom.add(added)
         if new_keys is None and self.changes is not None:
             self.changes.added(batch)
+        if new_keys is None and self.log is not None:
+            self.log.added(batch)
         at = self.format.schema.get_field_index(FILE_NAME)
         name = (
             constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
@@ -190,6 +257,7 @@ class FileWriter:
 
     def finish(self, inserted: int) -> WriteStatus:
         """Close the file; its status, with so many new rows in it."""
+        logged = self.log.close() if self.log is not None else ()
         size = self.close()
         changes: dict[str, Any] = {}
         if self.changes is not None:
@@ -203,10 +271,13 @@ class FileWriter:
             file_size=size,
             millis=self.millis,
             ranges=self.ranges,
+            cdc_stats=logged or None,
             **changes,
         )
 
     def abort(self) -> None:
+        if self.log is not None:
+            self.log.abort()
         if self._writer is not None:
             self._writer.abort()
             self._writer = None

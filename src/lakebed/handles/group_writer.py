@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -11,11 +11,12 @@ from lakebed.engine.base import Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.expressions.partition_checks import PathCheck
+from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import GroupWrite, HandleType
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.merge import MergeHandle
-from lakebed.handles.targets import Targets
+from lakebed.handles.targets import Target, Targets
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
 from lakebed.slices.reader import SliceReader
@@ -27,7 +28,8 @@ from lakebed.upkeep.write_status import WriteStatus, to_batch
 class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
-    `on_match` says what happens to a stored row of the same key, `insert_handle` writes the rows of new file groups.
+    `on_match` says what happens to a stored row of the same key, `insert_handle` writes the rows of new file groups,
+    `located` that the keys of rows for others were looked up.
     An error of the rows comes back in the status, so that the driver can raise it as it was.
     """
 
@@ -41,6 +43,7 @@ class GroupWriter:
     known_partitions: frozenset[str]
     path_check: PathCheck
     insert_handle: HandleType = CreateHandle
+    located: bool = False
 
     @property
     def storage(self) -> Storage:
@@ -58,10 +61,17 @@ class GroupWriter:
     def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
         """Collect the group's rows and hand them to its handle."""
         to = self._group(partition, group, task)
-        handle = self.insert_handle(to) if to.target.slice is None else MergeHandle(to)
-        with Spill(self.intake.memory) as spill:
-            incoming = self.intake.collect(batches, spill, task)
+        handle = self._handle_type(to.target)(to)
+        appends = isinstance(handle, AppendHandle)
+        intake = replace(self.intake, numbered=appends and to.base_of_positions is not None)
+        with Spill(intake.memory) as spill:
+            incoming = intake.collect(batches, spill, task)
             return handle.write(incoming.by_key() if self.format.sort else incoming)
+
+    def _handle_type(self, target: Target) -> HandleType:
+        if target.slice is None:
+            return self.insert_handle
+        return AppendHandle if self.reader.config.table_type == "mor" and not target.rewrites else MergeHandle
 
     def _group(self, partition: str, number: int, task: Task) -> GroupWrite:
         return GroupWrite(
@@ -78,4 +88,5 @@ class GroupWriter:
             number=number,
             target=self.targets.of(partition, number),
             task=task,
+            located=self.located,
         )

@@ -34,7 +34,7 @@ def in_key_order(batches: Iterator[pa.RecordBatch], metadata: Any, spill: Spill)
     have to be sorted together."""
     steps = row_group_steps(metadata)
     if steps is None:
-        yield from _sorted_as_a_whole(batches, spill)
+        yield from sorted_as_a_whole(batches, spill)
         return
     for rows, following in steps:
         parts: list[pa.RecordBatch] = []
@@ -71,7 +71,8 @@ def row_group_steps(metadata: Any) -> list[tuple[int, str | None]] | None:
     return [step for step in steps if step[0]]
 
 
-def _sorted_as_a_whole(batches: Iterator[pa.RecordBatch], spill: Spill) -> Iterator[Step]:
+def sorted_as_a_whole(batches: Iterator[pa.RecordBatch], spill: Spill) -> Iterator[Step]:
+    """All rows, held together until the last has come, in the order of their keys."""
     spill.extend(map(_decoded, batches))
     table = spill.table(pa.schema([(RECORD_KEY, pa.string())]))
     if not table.num_rows:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from lakebed.format.file_names import new_file_id
-from lakebed.model import FileSlice
+from lakebed.format.file_names import fixed_file_id, new_file_id
+from lakebed.model import FileGroupId, FileSlice
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A file group to write to; `slice` is its latest file slice, None for a new group. `size_limited`: may grow to the
-    maximum file size only, further rows open another file group."""
+    maximum file size only, further rows open another file group.
+
+    `rewrites`: the base file is written anew, where the rows of a merge-on-read table are else appended. `log_instant`
+    is that of the slice which a pending compaction has begun: before table version 8 its log files are named with it.
+    """
 
     file_id: str
     slice: FileSlice | None
     size_limited: bool
+    rewrites: bool = False
+    log_instant: str | None = None
 
 
 class Targets(Protocol):
@@ -35,12 +42,18 @@ class PlannedTargets:
 
 @dataclass(frozen=True, slots=True)
 class HashedTargets:
-    """One file group per (partition path, number); a number without one gets it from the instant."""
+    """One file group per (partition path, number); a number without one gets it from the instant. With `fixed_ids` its
+    id follows from the number alone: writers that do not know of each other then mean the same file group."""
 
     instant: str
     existing: dict[tuple[str, int], FileSlice]
+    fixed_ids: bool = False
+    log_instants: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
 
     def of(self, partition: str, group: int) -> Target:
         known = self.existing.get((partition, group))
-        file_id = known.file_id if known else new_file_id(self.instant, partition, group, bucket=group)
-        return Target(file_id, known, size_limited=False)
+        if known is not None:
+            at = self.log_instants.get((partition, known.file_id))
+            return Target(known.file_id, known, size_limited=False, log_instant=at)
+        file_id = fixed_file_id(group) if self.fixed_ids else new_file_id(self.instant, partition, group, bucket=group)
+        return Target(file_id, None, size_limited=False)

@@ -8,7 +8,8 @@ of the key (bucket), or the key is looked up among the keys of the stored rows (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
@@ -25,6 +26,7 @@ from lakebed.upkeep.write_status import WriteStatus
 
 if TYPE_CHECKING:
     from lakebed.handles.base import HandleType
+    from lakebed.merge.rules import MergeRules
 
 __all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "Placement", "Tagged"]
 
@@ -47,9 +49,24 @@ class Tagged:
     A global index may have changed `_hoodie_partition_path` to where the key lives, or give two rows for a key that
     moves: one with `DELETE` true for its old place, one without location for the new one. A key that lives in several
     file groups comes back once per place.
+
+    An index that reads base files to find keys may tell the rows that it found there in a third column, `POSITION`:
+    log blocks then say for which rows they are (`TableConfig.has_record_positions`).
+
+    `held` are rows that the index persisted for these: the caller releases them.
     """
 
     rows: Rows
+    held: Rows | None = None
+
+    @contextmanager
+    def released(self, engine: Engine) -> Generator[Rows]:
+        """The rows; what is held for them goes at the end of the block."""
+        try:
+            yield self.rows
+        finally:
+            if self.held is not None:
+                engine.release(self.held)
 
 
 Placement = Hashed | Tagged
@@ -150,6 +167,11 @@ class Index(Protocol):
         The rows may be evaluated several times, then they are persisted: the caller releases what it gave.
         """
         ...
+
+    def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
+        """As `place` for an index that looks keys up where a shuffle by key brings them: in the same task the rows of
+        a key are made one by `rules` (None: all stay). None where it does not: they are made one, then placed."""
+        return None
 
     def without_moves(self) -> Index:
         """The same index for writes that only ask whether a key exists: each row comes back at its key's place."""

@@ -13,8 +13,7 @@ import pyarrow as pa
 from lakebed.errors import IndexInconsistent
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import plain_strings
-from lakebed.model import RECORD_KEY, FileSlice
-from lakebed.slices.reader import base_files_only
+from lakebed.model import RECORD_KEY, FileSlice, path_in
 from lakebed.slices.snapshot import Snapshot
 
 _SAMPLE_SLICES = 32
@@ -40,15 +39,15 @@ class SampledSlice:
 
 
 def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
-    """The first keys of some of the latest file slices, spread over the table; their ids must be bucket numbers. Keys
-    in base files tell enough: log files are left aside."""
-    slices = base_files_only(snapshot.file_slices())
+    """The first keys of some of the latest file slices, spread over the table; their ids must be bucket numbers. Where
+    there is a base file its keys tell enough."""
+    slices = [s if s.base_file is None else s.without_logs() for s in snapshot.file_slices()]
     step = max(1, len(slices) // _SAMPLE_SLICES)
     sampled: list[SampledSlice] = []
     for file_slice in slices[::step][:_SAMPLE_SLICES]:
         parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(_stored_keys(snapshot, file_slice, _SAMPLE_KEYS), 1)]
         keys = parts[0] if parts else pa.array([], pa.string())
-        sampled.append(SampledSlice(file_slice.label, _number(file_slice), keys))
+        sampled.append(SampledSlice(_label(file_slice), _number(file_slice), keys))
     return sampled
 
 
@@ -60,9 +59,9 @@ def check_sample(snapshot: Snapshot, index: Buckets) -> None:
 
 def check_all_keys(snapshot: Snapshot, index: Buckets) -> None:
     """The same for every stored key; only the key column is read."""
-    for file_slice in base_files_only(snapshot.file_slices()):
+    for file_slice in snapshot.file_slices():
         for keys in _stored_keys(snapshot, file_slice):
-            _check_keys(SampledSlice(file_slice.label, _number(file_slice), keys), index)
+            _check_keys(SampledSlice(_label(file_slice), _number(file_slice), keys), index)
 
 
 def _check_keys(sampled: SampledSlice, index: Buckets) -> None:
@@ -85,12 +84,16 @@ def _stored_keys(snapshot: Snapshot, file_slice: FileSlice, batch_rows: int = 1 
         yield plain_strings(batch.column(0))
 
 
+def _label(file_slice: FileSlice) -> str:
+    return file_slice.label if file_slice.base_file else path_in(file_slice.partition, file_slice.file_id)
+
+
 def _number(file_slice: FileSlice) -> int:
     number = bucket_of_file_id(file_slice.file_id)
     if number is None:
         raise IndexInconsistent(
-            f"base file {file_slice.label} does not start with a bucket number of eight digits",
+            f"file group {_label(file_slice)} does not start with a bucket number of eight digits",
             hint="it is not a bucket table's: t.indexes.adopt('simple') looks keys up",
-            context={"path": file_slice.label},
+            context={"path": _label(file_slice)},
         )
     return number

@@ -12,7 +12,8 @@ from lakebed.expressions.base import Column, Constant, RowExpression, columns_of
 from lakebed.expressions.bucket import java_hash_sql
 from lakebed.expressions.key_text import KeyText
 from lakebed.format.hashes import record_index_shard
-from lakebed.merge.rules import MergeRules, compare_ordering
+from lakebed.merge.ordering import compare_ordering
+from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, FILE_NAME, INSTANT, IS_DELETED_COLUMN
 from lakebed.schema.evolution import cast_column, spark_projection
 
@@ -72,6 +73,23 @@ class IsNull:
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         return pc.is_null(batch.column(self.column))
+
+
+@dataclass(frozen=True, slots=True)
+class IsNotNull:
+    """Whether a column has a value."""
+
+    column: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"{Column(self.column).sql(schema)} IS NOT NULL"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pc.is_valid(batch.column(self.column))
 
 
 @dataclass(frozen=True, slots=True)

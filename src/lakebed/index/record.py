@@ -11,9 +11,9 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.index.base import Index, IndexOptions, Tagged
 from lakebed.index.locations import BooleanLiteral, Coalesce, Differ
-from lakebed.index.record_lookup import find_places, find_places_in_partitions
+from lakebed.index.pair_moves import OLD_PARTITION, merges_in_pairs, moved_in_pairs
+from lakebed.index.record_lookup import find_places, with_places
 from lakebed.index.simple import (
-    OLD_PARTITION,
     GlobalSimpleIndex,
     SimpleIndex,
     columns_of_names,
@@ -91,24 +91,37 @@ class RecordIndex(Index):
         return (IndexName(RECORD_INDEX, partitioned=self.partitioned),)
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By the record index; `DELETE` is there if rows may move. They are persisted on Spark."""
+        """By the record index; `DELETE` is there if rows may move."""
         require_stored_keys(snapshot)
         metadata = snapshot.metadata if snapshot.commits else None
         if metadata is None or not metadata.has(RECORD_INDEX):
             if snapshot.commits:
                 _tell_of_fallback(snapshot.storage.url())
             return self._fallback.place(rows, snapshot, engine)
-        own = [n for n in engine.schema(rows).names if n != PARTITION_PATH]
-        rows = engine.persist(rows)
+        found = with_places(rows, None, metadata, engine, in_path=self.partitioned)
+        return self._settled(found, rows, snapshot, engine)
+
+    def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
+        """Where the table has a record index: one shuffle by its file groups, each opened by one task."""
+        metadata = snapshot.metadata if snapshot.commits else None
+        if metadata is None or not metadata.has(RECORD_INDEX):
+            return None
+        require_stored_keys(snapshot)
+        found = with_places(rows, rules, metadata, engine, in_path=self.partitioned)
+        return self._settled(found, rows, snapshot, engine)
+
+    def _settled(self, found: Rows, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """Where `rows` go, whose keys were `found` at these places."""
+        names = engine.schema(rows).names
         if self.partitioned:
-            found = find_places_in_partitions(rows, metadata, engine)
-            return Tagged(engine.join(rows, found.rows, [RECORD_KEY, PARTITION_PATH], "left", small=found.small))
-        found = find_places(rows, metadata, engine)
-        joined = engine.join(rows, found.rows, [RECORD_KEY], "left", small=found.small)
+            return Tagged(engine.derive(found, {}, keep=[*names, FILE_ID, INSTANT]))
+        own = [n for n in names if n != PARTITION_PATH]
         if not (self.update_partition_path and snapshot.config.partition_fields):
             place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
-            return Tagged(engine.derive(joined, place, keep=own))
-        return Tagged(_moved(joined, own, snapshot, engine, MergeRules.of_table(snapshot.config)))
+            return Tagged(engine.derive(found, place, keep=own))
+        found = engine.persist(found)
+        moved = _moved(found, own, snapshot, engine, MergeRules.of_table(snapshot.config))
+        return Tagged(moved, held=found)
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """None where the index cannot tell: it is not there, is partitioned, or speaks of later commits than the
@@ -118,7 +131,7 @@ class RecordIndex(Index):
             return None
         found = find_places(engine.distinct(keys), metadata, engine)
         place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}
-        return engine.derive(found.rows, place, keep=[RECORD_KEY])
+        return engine.derive(found, place, keep=[RECORD_KEY])
 
     @property
     def _fallback(self) -> SimpleIndex | GlobalSimpleIndex:
@@ -136,6 +149,8 @@ def _moved(joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine,
 
     What they have to win over is read from the file groups that such rows come from, and from no other.
     """
+    if merges_in_pairs(rules, own):
+        return moved_in_pairs(joined, own, snapshot, engine, rules)
     ordering = rules.ordering if set(rules.ordering) <= set(own) else ()
     if not ordering:
         return moved(joined, engine, rules, own, 0)

@@ -1,4 +1,4 @@
-"""Finding the places of rows' keys in a record index: here for few keys, else by tasks that open a file group each."""
+"""Finding the places of rows' keys in a record index: in this process, or by tasks that open one file group each."""
 
 from __future__ import annotations
 
@@ -11,94 +11,105 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.engine.groups import GROUP
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.locations import ShardOf
+from lakebed.index.locations import IsNotNull, ShardOf
 from lakebed.index.simple import OLD_PARTITION
+from lakebed.merge.combine import combine
+from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.metadata.read.lookup import keys_by_group
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.store.slices import MetadataSlices
-from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.timeline.timeline import Timeline
 
-# Up to so many rows their keys are looked up in this process.
-IN_PROCESS_ROWS = 50_000
+# Up to so many keys are looked up in this process.
+IN_PROCESS_KEYS = 50_000
+# So many groups of rows at least, however few file groups the index has: each is a task of its own.
+_LEAST_GROUPS = 8
+_BATCH_ROWS = 1 << 16
 _PLACES = pa.schema([(n, pa.string()) for n in (RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT)])
-_PLACES_IN_PATH = pa.schema([(n, pa.string()) for n in (RECORD_KEY, PARTITION_PATH, FILE_ID, INSTANT)])
+# The rows' own partition path, while they stand by file groups of the index.
+_NAMED_PATH = f"{DERIVED}named_path"
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The places of keys as rows; `small` says that they are few enough to be sent to every task."""
-
-    rows: Rows
-    small: bool
-
-
-def find_places(rows: Rows, metadata: MetadataTable, engine: Engine) -> Places:
-    """Record key, old partition path, file id and instant of the rows' keys that a global record index
-    knows."""
-    few = _few(rows, [RECORD_KEY], engine)
-    if few is not None:
-        found = _named(metadata.record_locations(few.column(RECORD_KEY)), _PLACES)
-        return Places(engine.from_arrow(found), small=True)
-    shards = max(1, len(metadata.slices.file_slices(RECORD_INDEX)))
-    routed: dict[str, RowExpression] = {PARTITION_PATH: Constant(""), GROUP: ShardOf(RECORD_KEY, shards)}
-    return Places(_looked_up(rows, routed, metadata, engine, shards, in_path=False), small=False)
+def find_places(keys: Rows, metadata: MetadataTable, engine: Engine) -> Rows:
+    """Record key, old partition path, file id and instant of those keys that a global record index knows."""
+    few = engine.collect(engine.head(keys, IN_PROCESS_KEYS + 1) if engine.is_distributed else keys)
+    if few.num_rows <= IN_PROCESS_KEYS or not engine.is_distributed:
+        return engine.from_arrow(_named(metadata.record_locations(few.column(RECORD_KEY))))
+    placed = with_places(engine.derive(keys, {PARTITION_PATH: Constant("")}), None, metadata, engine)
+    return engine.derive(engine.filter(placed, IsNotNull(FILE_ID)), {}, keep=_PLACES.names)
 
 
-def find_places_in_partitions(rows: Rows, metadata: MetadataTable, engine: Engine) -> Places:
-    """Record key, partition path, file id and instant of the rows' keys that a partitioned
-    record index knows in the rows' own partition paths."""
-    few = _few(rows, [RECORD_KEY, PARTITION_PATH], engine)
-    if few is not None:
-        found = [_named(metadata.record_locations(keys, path), _PLACES_IN_PATH) for path, keys in _by_path(few)]
-        return Places(engine.from_arrow(pa.concat_tables([_PLACES_IN_PATH.empty_table(), *found])), small=True)
-    slices = metadata.slices.file_slices(RECORD_INDEX)
-    most = max(pc.value_counts(pa.array([data_partition_of(s.file_id) for s in slices])).field(1).to_pylist())
-    # a path with fewer file groups than others has each of them opened by several tasks
-    routed: dict[str, RowExpression] = {PARTITION_PATH: Column(PARTITION_PATH), GROUP: ShardOf(RECORD_KEY, most)}
-    return Places(_looked_up(rows, routed, metadata, engine, len(slices), in_path=True), small=False)
+def with_places(
+    rows: Rows, rules: MergeRules | None, metadata: MetadataTable, engine: Engine, *, in_path: bool = False
+) -> Rows:
+    """The rows with file id and instant of their keys and the `OLD_PARTITION` that they live in (the rows' own with
+    `in_path`, where each partition path has an index); null where the index does not know a key.
 
-
-def _few(rows: Rows, columns: list[str], engine: Engine) -> pa.Table | None:
-    """These columns of the rows, if they are few enough to look their keys up in this process."""
-    chosen = engine.derive(rows, {}, keep=columns)
+    With `rules` the rows of a key are made one first: they meet in the task that looks the key up.
+    """
+    schema = engine.schema(rows)
     if not engine.is_distributed:
-        return engine.collect(chosen)
-    table = engine.collect(engine.head(chosen, IN_PROCESS_ROWS + 1))
-    return table if table.num_rows <= IN_PROCESS_ROWS else None
+        return engine.from_arrow(AddPlaces(metadata, rules, schema, in_path).to_table(engine.collect(rows)))
+    add = AddPlaces(to_be_sent(metadata), rules, schema, in_path)
+    slices = metadata.slices.file_slices(RECORD_INDEX)
+    routed: dict[str, RowExpression] = {}
+    if in_path:
+        shards = max(pc.value_counts(pa.array([data_partition_of(s.file_id) for s in slices])).field(1).to_pylist())
+    else:
+        shards = max(1, len(slices))
+        routed = {_NAMED_PATH: Column(PARTITION_PATH), PARTITION_PATH: Constant("")}
+    # a multiple of the file groups' number: a group of rows asks one of them
+    groups = shards * -(-_LEAST_GROUPS // shards)
+    grouped = engine.derive(rows, {**routed, GROUP: ShardOf(RECORD_KEY, groups)})
+    return engine.group_map(
+        grouped, add, add.schema, groups=None if in_path else groups, one_group_per_task=not in_path
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class ShardLookup:
-    """Sent to the tasks: looks the keys of one file group up. Called with all its rows."""
+class AddPlaces:
+    """Sent to the tasks: adds their places to the rows of one group."""
 
     metadata: MetadataTable
+    rules: MergeRules | None
+    rows: pa.Schema
     in_path: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows with their places."""
+        return pa.schema([*self.rows, *list(_PLACES)[1:]])
 
     def __call__(
         self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
-        keys = pa.chunked_array([b.column(RECORD_KEY) for b in batches], pa.string())
-        schema = _PLACES_IN_PATH if self.in_path else _PLACES
-        found = self.metadata.record_locations(keys, partition if self.in_path else None)
-        yield from _named(found, schema).to_batches()
+        table = pa.Table.from_batches(batches)
+        if not self.in_path:
+            table = table.drop_columns([PARTITION_PATH]).rename_columns({_NAMED_PATH: PARTITION_PATH})
+        table = table.select(self.rows.names)
+        yield from self._added(table, partition if self.in_path else None).to_batches(max_chunksize=_BATCH_ROWS)
 
+    def to_table(self, table: pa.Table) -> pa.Table:
+        """All rows of a write."""
+        if not self.in_path:
+            return self._added(table, None)
+        parts = [self._added(some, path) for path, some in _by_path(table)]
+        return pa.concat_tables(parts) if parts else self._placed(table, _PLACES.empty_table())
 
-def _looked_up(
-    rows: Rows,
-    routed: dict[str, RowExpression],
-    metadata: MetadataTable,
-    engine: Engine,
-    shards: int,
-    *,
-    in_path: bool,
-) -> Rows:
-    keyed = engine.derive(rows, routed, keep=[RECORD_KEY])
-    lookup = ShardLookup(to_be_sent(metadata), in_path)
-    schema = _PLACES_IN_PATH if in_path else _PLACES
-    return engine.group_map(keyed, lookup, schema, groups=shards, one_group_per_task=True)
+    def _added(self, table: pa.Table, path: str | None) -> pa.Table:
+        if self.rules is not None:
+            table = combine(table, [RECORD_KEY], self.rules.in_batch)
+        if self.in_path and path is None:
+            return self._placed(table, _PLACES.empty_table())
+        places = self.metadata.record_locations(table.column(RECORD_KEY), path)
+        return self._placed(table, _named(places))
+
+    def _placed(self, table: pa.Table, places: pa.Table) -> pa.Table:
+        at = pc.index_in(table.column(RECORD_KEY), value_set=places.column(RECORD_KEY).combine_chunks())
+        columns = [places.column(name).combine_chunks().take(at) for name in _PLACES.names[1:]]
+        return pa.table([*table.select(self.rows.names).columns, *columns], schema=self.schema)
 
 
 def to_be_sent(metadata: MetadataTable) -> MetadataTable:
@@ -122,15 +133,13 @@ def _bare(timeline: Timeline) -> Timeline:
     return replace(timeline, listed=timeline.listed.without_files())
 
 
-def _named(found: pa.Table, schema: pa.Schema) -> pa.Table:
+def _named(found: pa.Table) -> pa.Table:
     columns = [found[name].cast(pa.string()) for name in ("key", "partition", "file_id", "instant")]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return pa.Table.from_arrays(columns, schema=_PLACES)
 
 
-def _by_path(pairs: pa.Table) -> Iterator[tuple[str, pa.Array]]:
-    """The keys of each partition path; rows without one have none."""
-    pairs = pairs.filter(pairs.column(PARTITION_PATH).is_valid())
-    keys, paths = (pairs.column(name).combine_chunks() for name in (RECORD_KEY, PARTITION_PATH))
-    encoded = paths.dictionary_encode()
-    by_path = keys_by_group(keys, encoded.indices.to_numpy(), len(encoded.dictionary))
-    yield from zip(encoded.dictionary.to_pylist(), by_path, strict=True)
+def _by_path(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
+    """The rows of each partition path; None for those that have none."""
+    codes = rows.column(PARTITION_PATH).combine_chunks().dictionary_encode(null_encoding="encode")
+    for number, path in enumerate(codes.dictionary.to_pylist()):
+        yield path, rows.filter(pc.equal(codes.indices, number))

@@ -22,11 +22,21 @@ from lakebed.index.locations import (
     Promoted,
     delete_columns,
 )
+from lakebed.index.pair_moves import OLD_PARTITION, merges_in_pairs, moved_in_pairs
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import (
+    DELETE,
+    DERIVED,
+    FILE_ID,
+    FILE_NAME,
+    INSTANT,
+    PARTITION_PATH,
+    POSITION,
+    RECORD_KEY,
+    FileSlice,
+)
 from lakebed.slices.snapshot import Snapshot
 
-OLD_PARTITION = f"{DERIVED}old_partition"
 _MOVES = f"{DERIVED}moves"
 _STORED = f"{DERIVED}stored_ordering_"
 
@@ -54,8 +64,9 @@ class SimpleIndex(Index):
         slices = snapshot.file_slices(touched)
         if not slices:
             return engine.derive(rows, NO_LOCATION)
-        stored = engine.read_columns(snapshot, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
-        places = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
+        position = positions_of(snapshot)
+        stored = engine.read_columns(snapshot, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *position])
+        places = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH, *position])
         return engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
 
     def explain(self) -> str:
@@ -109,26 +120,34 @@ class GlobalSimpleIndex(Index):
         if not slices:
             flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
             return engine.derive(rows, {**NO_LOCATION, **flag})
+        position = positions_of(snapshot)
         if not moving:
-            joined = engine.join(rows, _stored_places(snapshot, slices, engine, {}), [RECORD_KEY], "left")
-            place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
+            joined = engine.join(rows, _stored_places(snapshot, slices, engine, {}, position), [RECORD_KEY], "left")
+            found = columns_of_names(FILE_ID, INSTANT, *position)
+            place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **found}
             return engine.derive(joined, place, keep=own)
+        if merges_in_pairs(rules, own):
+            joined = engine.join(rows, _stored_places(snapshot, slices, engine, {}, position), [RECORD_KEY], "left")
+            return moved_in_pairs(joined, own, snapshot, engine, rules, position)
         # a row that carries no ordering value (a delete by key) is not compared
         fields = rules.ordering if set(rules.ordering) <= set(own) else ()
         ordering = {name: schema.field(name).type for name in fields}
         rows = engine.persist(rows)
-        joined = engine.join(rows, _stored_places(snapshot, slices, engine, ordering), [RECORD_KEY], "left")
-        return moved(joined, engine, rules, own, len(ordering))
+        joined = engine.join(rows, _stored_places(snapshot, slices, engine, ordering, position), [RECORD_KEY], "left")
+        return moved(joined, engine, rules, own, len(ordering), position)
 
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"
         return f"global_simple: reads the keys of all base files and joins on them; {where}"
 
 
-def moved(joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], fields: int) -> Rows:
+def moved(
+    joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], fields: int, position: Sequence[str] = ()
+) -> Rows:
     """Every row at its place, and for those that move a delete at the old one.
 
-    `joined` has the rows' `own` columns, the place of their key, and so many stored ordering values.
+    `joined` has the rows' `own` columns, the place of their key (with its `POSITION` where that is named), and so many
+    stored ordering values.
     """
     stored = tuple(f"{_STORED}{i}" for i in range(fields))
     moves = Moves(PARTITION_PATH, OLD_PARTITION, rules, stored, delete_columns(own, rules))
@@ -138,32 +157,42 @@ def moved(joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], f
         PARTITION_PATH: Case(_MOVES, Coalesce((OLD_PARTITION, PARTITION_PATH)), Column(PARTITION_PATH)),
         FILE_ID: Case(_MOVES, Column(FILE_ID)),
         INSTANT: Case(_MOVES, Column(INSTANT)),
+        **{name: Case(_MOVES, Column(name)) for name in position},
         DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
     }
     old_place: dict[str, RowExpression] = {
         PARTITION_PATH: Column(OLD_PARTITION),
-        **columns_of_names(FILE_ID, INSTANT),
+        **columns_of_names(FILE_ID, INSTANT, *position),
         DELETE: BooleanLiteral(True),
     }
     leaving = engine.filter(marked, Column(_MOVES))
     return engine.union([engine.derive(marked, place, keep=kept), engine.derive(leaving, old_place, keep=kept)])
 
 
+def positions_of(snapshot: Snapshot) -> list[str]:
+    """The column that tells a stored row's number in its base file, where log blocks of the table tell it."""
+    return [POSITION] if snapshot.config.has_record_positions else []
+
+
 def _stored_places(
-    snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, ordering: Mapping[str, pa.DataType]
+    snapshot: Snapshot,
+    slices: Sequence[FileSlice],
+    engine: Engine,
+    ordering: Mapping[str, pa.DataType],
+    position: Sequence[str] = (),
 ) -> Rows:
-    """Key, old partition path, file id, instant and ordering values of every stored row.
+    """Key, old partition path, file id, instant (and number in the base file) and ordering values of every stored row.
 
     Slices whose ordering columns were written with another type are read by themselves and cast.
     """
     parts: list[Rows] = []
     for types, alike in _by_types(snapshot, slices, ordering).items():
         present = [name for name, kind in zip(ordering, types, strict=True) if kind is not None]
-        stored = engine.read_columns(snapshot, alike, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *present])
+        stored = engine.read_columns(snapshot, alike, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *present, *position])
         columns: dict[str, RowExpression] = {OLD_PARTITION: Column(PARTITION_PATH), **STORED_LOCATION}
         for i, ((name, wanted), kind) in enumerate(zip(ordering.items(), types, strict=True)):
             columns[f"{_STORED}{i}"] = Column(name) if kind == wanted else Promoted(name, kind, wanted)
-        parts.append(engine.derive(stored, columns, keep=[RECORD_KEY]))
+        parts.append(engine.derive(stored, columns, keep=[RECORD_KEY, *position]))
     return parts[0] if len(parts) == 1 else engine.union(parts)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakebed.engine.base import Engine, Rows, Task
-from lakebed.merge.rules import MergeRules, combine
+from lakebed.merge.combine import combine
+from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
 
 
@@ -19,7 +20,7 @@ class _Combine:
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         held = list(batches)
         if held:
-            yield from combine(pa.Table.from_batches(held), [RECORD_KEY], self.rules).to_batches()
+            yield from combine(pa.Table.from_batches(held), [RECORD_KEY], self.rules.in_batch).to_batches()
 
 
 def combine_by_key(engine: Engine, rows: Rows, rules: MergeRules) -> Rows:

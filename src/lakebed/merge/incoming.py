@@ -12,15 +12,22 @@ import pyarrow.compute as pc
 
 from lakebed.engine.base import Task
 from lakebed.engine.spill import Spill
-from lakebed.errors import InvalidRecord
+from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.format.key_order import key_order
+from lakebed.merge.combine import merged_duplicates, winners
 from lakebed.merge.meta_columns import sequence_numbers
-from lakebed.merge.rules import MergeRules, winners
-from lakebed.model import DELETE, PARTITION_PATH, RECORD_KEY
+from lakebed.merge.ordering import one_array
+from lakebed.merge.pairs import Side
+from lakebed.merge.rules import MergeRules
+from lakebed.model import DELETE, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.schema.kept_values import project_kept
 
 Positions = npt.NDArray[np.int64]
 
+# What rows have beside their data.
+_CARRIED = (RECORD_KEY, DELETE, POSITION)
+# A key that stands in a base file several times is told apart by its rows: each is updated.
+_RECORD = (RECORD_KEY, POSITION)
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 32 << 20
 
@@ -31,6 +38,9 @@ class Incoming:
 
     The data may be a mapped file, so it is never copied as a whole: `take` and `batches` give the rows that are needed.
     `forced` marks deletes that win whatever the ordering value says (the delete operation, a move to another place).
+    `absent` are columns of the table that the rows lack: known keys keep what is stored in them. `required` are columns
+    that the rows may lack and that are not to be null. `positions` are the rows of the group's base file that these are
+    for, -1 where that is not known, as an index told.
     """
 
     keys: pa.Array
@@ -39,6 +49,9 @@ class Incoming:
     received: int
     _data: pa.Table
     _places: Positions | None
+    absent: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    positions: Positions | None = None
 
     @property
     def rows(self) -> int:
@@ -54,26 +67,73 @@ class Incoming:
         return self._data.nbytes
 
     @property
+    def row_bytes(self) -> float:
+        """Mean bytes of a row in memory, in the columns that the rows have."""
+        present = [name for name in self._data.column_names if name not in self.absent]
+        return self._data.select(present).nbytes / max(1, self._data.num_rows)
+
+    @property
     def columns(self) -> list[str]:
         return self._data.column_names
 
     def by_key(self) -> Incoming:
         """The same rows in the order of their keys; the data stays where it is."""
         order = key_order(self.keys)
-        if order is None:
+        return self if order is None else self.at(order)
+
+    def by_position(self) -> Incoming:
+        """The same rows in the order of the base file's rows that they are for; the data stays where it is."""
+        if self.positions is None or (np.diff(self.positions) >= 0).all():
             return self
+        return self.at(np.argsort(self.positions, kind="stable"))
+
+    def with_rows(self, data: pa.Table, deletes: npt.NDArray[np.bool_]) -> Incoming:
+        """Whole rows in place of the same rows, some of them deletes now."""
+        return replace(self, deletes=deletes, _data=data, _places=None, absent=(), required=())
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Incoming:
+        """The rows that a mask marks; the data stays where it is."""
+        return self.at(np.flatnonzero(chosen))
+
+    def at(self, rows: Positions) -> Incoming:
+        """Some rows, in this order; the data stays where it is."""
         return replace(
             self,
-            keys=self.keys.take(pa.array(order)),
-            deletes=self.deletes[order],
-            forced=self.forced[order],
-            _places=order if self._places is None else self._places[order],
+            keys=self.keys.take(pa.array(rows)),
+            deletes=self.deletes[rows],
+            forced=self.forced[rows],
+            positions=None if self.positions is None else self.positions[rows],
+            _places=rows if self._places is None else self._places[rows],
         )
 
     def take(self, rows: Positions, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The data of these rows, in their order."""
         data = self._data if columns is None else self._data.select(list(columns))
         return gather(data, rows if self._places is None else self._places[rows])
+
+    def side(self, rows: Positions, columns: Sequence[str] | None = None) -> Side:
+        """These rows as the newer side of a merge, in some of their columns (None: all)."""
+        none = np.zeros(len(rows), dtype=bool)
+        absent = [name for name in self.absent if columns is None or name in columns]
+        present = dict.fromkeys(absent, none) if self.absent else None
+        return Side(self.take(rows, columns), self.deletes[rows], self.forced[rows], present)
+
+    def require_whole(self, rows: Positions | None = None) -> None:
+        """Raise `SchemaConflict` where these rows (or all but deletes), whose keys are new, lack a column that may not
+        be null."""
+        if not self.required:
+            return
+        rows = np.flatnonzero(~self.deletes) if rows is None else rows
+        data = self.take(rows, self.required)
+        lacking = [name for name in self.required if data.column(name).null_count]
+        if lacking:
+            at = pc.indices_nonzero(data.column(lacking[0]).is_null())[0].as_py()
+            key = self.keys[int(rows[at])].as_py()
+            raise SchemaConflict(
+                f"record key {key!r} is new, and the data lacks {', '.join(lacking)}, which may not be null",
+                hint="give new keys all such columns, or update known keys only",
+                context={"record_key": key, "columns": lacking},
+            )
 
     def batches(self, rows: Positions) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
         """Keys and data of these rows, in batches of bounded size."""
@@ -100,7 +160,11 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """How rows are taken in: the columns to keep, the rules, the memory bound."""
+    """How rows are taken in: the columns to keep, the rules, the memory bound.
+
+    `absent` are columns that the caller's rows lack, where that says that known keys keep what is stored in them. With
+    `numbered` the rows of the base file that an index told are kept.
+    """
 
     schema: pa.Schema
     rules: MergeRules
@@ -108,6 +172,8 @@ class Intake:
     all_deletes: bool
     memory: int
     auto_keys: str | None = None
+    absent: tuple[str, ...] = ()
+    numbered: bool = False
 
     def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """Batches reduced to key, delete flag and the table's columns in the table's types."""
@@ -122,7 +188,8 @@ class Intake:
             if keys.null_count:
                 raise null_key(batch)
             carried = [RECORD_KEY, *([DELETE] if DELETE in batch.schema.names else [])]
-            data = batch if self.all_deletes else project_kept(batch, self.schema)
+            carried += [POSITION] if self.numbered and POSITION in batch.schema.names else []
+            data = batch if self.all_deletes else self._whole(batch)
             names = [] if self.all_deletes else self.schema.names
             if not self.all_deletes:
                 self.rules.check_ordering(
@@ -133,6 +200,14 @@ class Intake:
             yield pa.RecordBatch.from_arrays(
                 [*(batch.column(c) for c in carried), *(data.column(n) for n in names)], names=[*carried, *names]
             )
+
+    def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The table's columns in the table's types; null where absent."""
+        if not self.absent:
+            return project_kept(batch, self.schema)
+        return project_kept(
+            batch, pa.schema([f.with_nullable(f.nullable or f.name in self.absent) for f in self.schema])
+        )
 
     def collect(self, batches: Iterator[pa.RecordBatch], spill: Spill, task: Task) -> Incoming:
         """All rows of the group; beyond the memory bound they lie in a mapped file."""
@@ -150,12 +225,38 @@ class Intake:
         marked = None if self.all_deletes else self.rules.is_delete(table)
         deletes = forced if marked is None else forced | marked.to_numpy(zero_copy_only=False)
         keys = one_array(table.column(RECORD_KEY))
-        data = table.select([n for n in table.column_names if n not in (RECORD_KEY, DELETE)])
-        rules = MergeRules() if self.all_deletes else self.rules
-        places = winners(table, [RECORD_KEY], rules) if self.combine else None
-        if places is not None:
-            keys, deletes, forced = keys.take(pa.array(places)), deletes[places], forced[places]
-        return Incoming(keys, deletes, forced, table.num_rows, data, places)
+        data = table.select([n for n in table.column_names if n not in _CARRIED])
+        required = tuple(name for name in self.absent if not self.schema.field(name).nullable)
+        # where nulls give way to what is stored, a null says it all
+        absent = () if self.rules.partial == "IGNORE_DEFAULTS" else self.absent
+        positions: Positions | None = None
+        if POSITION in table.column_names:
+            positions = pc.fill_null(table.column(POSITION), -1).to_numpy(zero_copy_only=False)
+        incoming = Incoming(keys, deletes, forced, table.num_rows, data, None, absent, required, positions)
+        return self._combined(table, incoming) if self.combine else incoming
+
+    def _combined(self, table: pa.Table, incoming: Incoming) -> Incoming:
+        rules = MergeRules() if self.all_deletes else self.rules.in_batch
+        if rules.picks_winners or incoming.absent:  # rows of the same columns: the winner has all that there is
+            places = winners(table, [RECORD_KEY], rules)
+            if places is not None and incoming.positions is not None:
+                places = winners(table, _RECORD, rules)
+            return incoming if places is None else incoming.at(places)
+        made = merged_duplicates(table, [RECORD_KEY], rules, incoming.forced)
+        if made is not None and incoming.positions is not None:
+            made = merged_duplicates(table, _RECORD, rules, incoming.forced)
+        if made is None:
+            return incoming
+        names = [n for n in table.column_names if n not in _CARRIED]
+        return replace(
+            incoming,
+            keys=incoming.keys.take(pa.array(made.last)),
+            deletes=made.deletes,
+            forced=made.forced,
+            positions=None if incoming.positions is None else incoming.positions[made.last],
+            _data=made.rows.select(names),
+            _places=made.places,
+        )
 
 
 def null_key(batch: pa.RecordBatch) -> InvalidRecord:
@@ -166,10 +267,6 @@ def null_key(batch: pa.RecordBatch) -> InvalidRecord:
         hint="every row needs a value in its key field(s): filter such rows out or fill the key before writing",
         context={"partition": partition},
     )
-
-
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def gather(table: pa.Table, rows: Positions) -> pa.RecordBatch:

@@ -11,6 +11,8 @@ Positions = npt.NDArray[np.int64]
 
 # Texts that are compared first to see whether a column changes.
 _PROBED_TEXTS = 32
+# So many rows, or fewer, are put among texts without a take of all.
+_SPLICED = 64
 
 
 def put(old: pa.Array, at: Positions, places: pa.Array, new: pa.Array) -> pa.Array:
@@ -28,7 +30,19 @@ def put(old: pa.Array, at: Positions, places: pa.Array, new: pa.Array) -> pa.Arr
             return _put_numbers(old, at, new)
         if pa.types.is_string(old.type) and _is_same(old, at, new):
             return old
+    if len(at) <= _SPLICED and pa.types.is_string(old.type):
+        return _spliced(old, at, new)
     return pa.concat_arrays([old, new]).take(places)
+
+
+def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
+    """The same for a few rows: what stands between them is copied as it is."""
+    parts: list[pa.Array] = []
+    start = 0
+    for number, place in enumerate(at.tolist()):
+        parts += [old.slice(start, place - start), new.slice(number, 1)]
+        start = place + 1
+    return pa.concat_arrays([*parts, old.slice(start)])
 
 
 def _put_numbers(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
@@ -64,3 +78,17 @@ def take_of_both(old: pa.Array, new: pa.Array, rows: pa.Array) -> pa.Array:
     both = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
     codes = pa.concat_arrays([chunk.indices for chunk in both.chunks]).take(rows)
     return pa.DictionaryArray.from_arrays(codes, both.chunk(0).dictionary)
+
+
+def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows without dictionaries."""
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def stacked(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of both, one after the other, without dictionaries."""
+    first, second = plain(one), plain(other)
+    names = other.schema.names
+    columns = [pa.concat_arrays([first.column(name), second.column(name)]) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=names)

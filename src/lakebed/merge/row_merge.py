@@ -6,8 +6,8 @@ Arrow batches out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakebed.errors import InvalidRecord
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.meta_columns import FreshMeta
+from lakebed.merge.pairs import Flags, Side, merge_into
 from lakebed.merge.put import Positions, put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
@@ -25,6 +26,19 @@ from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
 OnMatch = Literal["keys", "none", "skip", "fail"]
 """A stored row of the same key is: replaced by the merge rules; not looked for (duplicates stay); kept while the
 incoming row is dropped; an error."""
+
+
+# Incoming keys that are looked at first to see whether any falls among stored ones.
+_PROBED_KEYS = 1_024
+
+
+def refuse_known(key: str, partition: str) -> InvalidRecord:
+    """The error of an insert that must not meet stored keys."""
+    return InvalidRecord(
+        f"record key {key!r} is in the table already (partition {partition!r})",
+        hint="upsert it, or insert with drop_duplicates to leave known keys out",
+        context={"record_key": key, "partition": partition},
+    )
 
 
 @dataclass(slots=True)
@@ -39,19 +53,32 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The rows of a stored batch that incoming rows replace: positions in the batch and in the incoming rows. `lost` is
+    """The rows of a stored batch that incoming rows change: positions in the batch and in the incoming rows, and which
+    of them are gone. `rows` is what the pairs make in the data columns, None where it is the incoming rows. `lost` is
     how many incoming rows lose to the stored one."""
 
     stored: Positions
     incoming: Positions
+    gone: Flags
     lost: int
+    rows: pa.RecordBatch | None = None
+
+    def split(self, incoming: Incoming) -> tuple[Positions, Positions, Positions, pa.RecordBatch]:
+        """Positions in the batch and in the incoming rows of what is updated, those of what is deleted, and the data of
+        the updated rows."""
+        left = ~self.gone
+        at, source, deleted = self.stored[left], self.incoming[left], self.stored[self.gone]
+        if self.rows is None:
+            return at, source, deleted, incoming.take(source)
+        return at, source, deleted, self.rows if left.all() else self.rows.filter(pa.array(left))
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """One stored batch after the merge: its rows, the keys among them that are new, and the changes where they are
     tracked: rows that are gone or new, and those before and after an update, in the same order (not where only the key
-    is tracked, which no update changes)."""
+    is tracked, which no update changes). `updated` are the positions of changed rows where all rows stand where they
+    stood, None where some came or went."""
 
     rows: pa.RecordBatch
     new_keys: pa.Array
@@ -59,6 +86,18 @@ class Merged:
     added: pa.RecordBatch | None = None
     before: pa.RecordBatch | None = None
     after: pa.RecordBatch | None = None
+    updated: Positions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """What incoming rows may do to some stored ones: for each stored row the incoming one with its key (-1: none),
+    whether there are such, and whether rows go or come."""
+
+    positions: Positions
+    matches: bool = False
+    removes: bool = False
+    adds: bool = False
 
 
 @dataclass(slots=True)
@@ -66,7 +105,7 @@ class RowMerge:
     """One group's incoming rows against its stored rows.
 
     `tracked` are columns in which changed rows are given back (None: nobody asks; where the rows lack one it is left
-    out). `following` of `merge` matters to `SortedRowMerge` only.
+    out). `following` matters to `SortedRowMerge` only.
     """
 
     incoming: Incoming
@@ -85,7 +124,7 @@ class RowMerge:
 
         Reads nothing of them when that is certain, otherwise up to the first change.
         """
-        if self.incoming.alive and (self.on_match == "none" or (self.on_match == "keys" and not self.rules.ordering)):
+        if self.changes_for_sure:
             return True
         seen = np.zeros(self.incoming.rows, dtype=bool)
         for batch in stored:
@@ -96,37 +135,86 @@ class RowMerge:
             self._refuse_known(seen)
         return bool((~seen & ~self.incoming.deletes).any())
 
-    def merge(self, batch: pa.RecordBatch, following: str | None = None) -> Merged:
-        """A stored batch with winners in place and deleted rows gone."""
-        match = self._match(batch)
+    @property
+    def changes_for_sure(self) -> bool:
+        """Whether the stored rows will change, whatever they are."""
+        certain = self.on_match == "keys" and (self._in_pairs or not self.rules.ordering)
+        return bool(self.incoming.alive) and (self.on_match == "none" or certain)
+
+    def may_touch(self, low: str, high: str, following: str | None = None) -> bool:
+        """Whether incoming rows may do anything to stored ones with keys between these."""
+        if self.on_match == "none" or not self.incoming.rows:
+            return False
+        keys = self.incoming.keys
+        for some in (keys.slice(0, _PROBED_KEYS), keys):
+            if pc.any(pc.and_(pc.greater_equal(some, low), pc.less_equal(some, high))).as_py():
+                return True
+        return False
+
+    def pass_by(self, following: str | None = None) -> None:
+        """Go on behind stored rows that nothing touches."""
+
+    def touch(self, batch: pa.RecordBatch, following: str | None = None) -> Touch:
+        """What incoming rows may do to stored ones, of which the keys are enough."""
+        if self.on_match == "none":
+            return Touch(np.full(batch.num_rows, -1))
+        return self._touch(self._positions(batch))
+
+    def touched_columns(self, names: Sequence[str]) -> list[str]:
+        """The columns that are needed of stored rows of which none goes, and among which none comes; the others stay as
+        they are."""
+        kept = {PARTITION_PATH, FILE_NAME}
+        if self.rules.merger is None:
+            kept |= set(self.incoming.absent)
+        needed = {*self.rules.ordering_columns, *(self.tracked or ())}
+        return [name for name in names if name not in kept or name in needed]
+
+    @property
+    def new_rows(self) -> int:
+        """How many incoming rows have met no stored row and will be added, as far as stored rows were seen."""
+        return int((~self._seen & ~self.incoming.deletes).sum())
+
+    def refuse_known(self) -> None:
+        """Raise `InvalidRecord` where stored rows must not be met and some were."""
+        self._refuse_known(self._seen)
+
+    def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:
+        """A stored batch with winners in place and deleted rows gone. `touch` saves the search for keys."""
+        match = self._match(batch, touch)
         self.counts.unchanged += match.lost
         no_keys = batch.column(RECORD_KEY).slice(0, 0)
         if not len(match.stored):
-            return Merged(batch, no_keys)
-        gone = self.incoming.deletes[match.incoming]
-        at, source, deleted = match.stored[~gone], match.incoming[~gone], match.stored[gone]
+            return Merged(batch, no_keys, updated=match.stored)
+        at, _, deleted, data = match.split(self.incoming)
         self.counts.updates += len(at)
         self.counts.deletes += len(deleted)
-        updated = self._updated(batch, at, source) if len(at) else batch
+        updated = self._updated(batch, at, data) if len(at) else batch
         rows = updated
         if len(deleted):
             keep = np.ones(batch.num_rows, dtype=bool)
             keep[deleted] = False
             rows = updated.filter(pa.array(keep))
-        if self.tracked is None:
-            return Merged(rows, no_keys)
-        removed = self.tracked_rows(batch, deleted)
-        if len(self.tracked) == 1:
-            return Merged(rows, no_keys, removed)
-        before, after = (self.tracked_rows(side, at) for side in (batch, updated))
-        return Merged(rows, no_keys, removed, before=before, after=after)
+        merged = Merged(rows, no_keys, updated=None if len(deleted) else at)
+        return self._with_changes(merged, batch, updated, at, deleted)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """The incoming rows that no `merge` has placed, in the file's schema, to be added."""
         fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
         self.counts.inserts += len(fresh)
+        self.incoming.require_whole(fresh)
         for keys, data in self.incoming.batches(fresh):
             yield self.fresh.with_meta(keys, data)
+
+    def _with_changes(
+        self, merged: Merged, before: pa.RecordBatch, after: pa.RecordBatch, at: Positions, deleted: Positions
+    ) -> Merged:
+        """With the changes, where they are tracked: rows that stand at the same places before and after."""
+        if self.tracked is None:
+            return merged
+        merged = replace(merged, removed=self.tracked_rows(before, deleted))
+        if len(self.tracked) == 1:
+            return merged
+        return replace(merged, before=self.tracked_rows(before, at), after=self.tracked_rows(after, at))
 
     def tracked_rows(self, batch: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
         """Some rows in the tracked columns."""
@@ -139,48 +227,64 @@ class RowMerge:
         positions = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         return np.where(positions < 0, -1, positions + start) if start else positions
 
-    def _match(self, batch: pa.RecordBatch, start: int = 0, end: int | None = None) -> Match:
+    def _touch(self, positions: Positions) -> Touch:
+        known = positions[positions >= 0]
+        return Touch(positions, bool(len(known)), self.on_match == "keys" and bool(self.incoming.deletes[known].any()))
+
+    def _match(self, batch: pa.RecordBatch, touch: Touch | None, start: int = 0, end: int | None = None) -> Match:
         if self.on_match == "none":
             return _NO_MATCH
-        positions = self._positions(batch, start, end)
+        positions = self._positions(batch, start, end) if touch is None else touch.positions
         if self.on_match == "keys":
             return self._winners(batch, positions)
         known = positions[positions >= 0]
         self._seen[known] = True
-        return Match(_NO_MATCH.stored, _NO_MATCH.incoming, len(known))
+        return replace(_NO_MATCH, lost=len(known))
 
     def _winners(self, batch: pa.RecordBatch, positions: Positions) -> Match:
         stored = np.flatnonzero(positions >= 0)
         incoming = positions[stored]
         self._seen[incoming] = True
-        if not len(stored) or not self.rules.ordering:
-            return Match(stored, incoming, 0)
-        forced = self.incoming.forced[incoming]
-        if forced.all():
-            return Match(stored, incoming, 0)
-        fields = [f for f in self.rules.ordering if f in self.incoming.columns]
+        gone, forced = self.incoming.deletes[incoming], self.incoming.forced[incoming]
+        if not len(stored) or forced.all():
+            return Match(stored, incoming, gone, 0)
+        if self._in_pairs:
+            return self._merged(batch, stored, incoming)
+        if not self.rules.ordering:
+            return Match(stored, incoming, gone, 0)
+        fields = [f for f in self.rules.ordering_columns if f in self.incoming.columns]
         new = self.incoming.take(incoming, fields)
         old = batch.select(fields).take(pa.array(stored))
         wins = self.rules.incoming_wins(new, old)
         assert wins is not None
         kept = wins.to_numpy(zero_copy_only=False) | forced
-        return Match(stored[kept], incoming[kept], int((~kept).sum()))
+        if self.rules.deletes_win:
+            kept |= gone
+        return Match(stored[kept], incoming[kept], gone[kept], int((~kept).sum()))
+
+    @property
+    def _in_pairs(self) -> bool:
+        """Whether a stored row and an incoming one may make a third."""
+        return not self.rules.picks_winners or bool(self.incoming.absent)
+
+    def _merged(self, batch: pa.RecordBatch, stored: Positions, incoming: Positions) -> Match:
+        """What the pairs make; those that leave the stored row as it is are lost."""
+        names = [name for name in self.incoming.columns if name in batch.schema.names]
+        older = Side.of(batch.select(names).take(pa.array(stored)))
+        made, changed = merge_into(self.rules, older, self.incoming.side(incoming, names))
+        lost = int((~changed).sum())
+        if lost:
+            made = made.take(np.flatnonzero(changed))
+        return Match(stored[changed], incoming[changed], made.deletes, lost, made.rows)
 
     def _refuse_known(self, seen: npt.NDArray[np.bool_]) -> None:
         if self.on_match == "fail" and seen.any():
-            key = self.incoming.keys[int(np.argmax(seen))].as_py()
-            partition = self.fresh.partition
-            raise InvalidRecord(
-                f"record key {key!r} is in the table already (partition {partition!r})",
-                hint="upsert it, or insert with drop_duplicates to leave known keys out",
-                context={"record_key": key, "partition": partition},
-            )
+            raise refuse_known(self.incoming.keys[int(np.argmax(seen))].as_py(), self.fresh.partition)
 
-    def _updated(self, batch: pa.RecordBatch, at: Positions, source: Positions) -> pa.RecordBatch:
+    def _updated(self, batch: pa.RecordBatch, at: Positions, rows: pa.RecordBatch) -> pa.RecordBatch:
         order = np.arange(batch.num_rows)
         order[at] = batch.num_rows + np.arange(len(at))
         places = pa.array(order)
-        rows = self.incoming.take(source)
         fresh = self.fresh.commit_columns(len(at))
         columns: list[pa.Array] = []
         for name in batch.schema.names:
@@ -192,4 +296,5 @@ class RowMerge:
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-_NO_MATCH = Match(np.array([], dtype=np.int64), np.array([], dtype=np.int64), 0)
+_NOWHERE = np.array([], dtype=np.int64)
+_NO_MATCH = Match(_NOWHERE, _NOWHERE, np.array([], dtype=bool), 0)

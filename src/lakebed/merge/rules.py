@@ -3,71 +3,152 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidRecord, UnsupportedFeature
-from lakebed.model import IS_DELETED_COLUMN, RECORD_KEY
+from lakebed.merge.mergers import Merger, merger_of
+from lakebed.merge.ordering import comparable, compare_ordering, field_values, file_and_position, one_array
+from lakebed.model import IS_DELETED_COLUMN, OPERATION_COLUMN, RECORD_KEY
 from lakebed.schema.java_text import to_java_text
+from lakebed.timeline.merge_config import PayloadRule
 from lakebed.timeline.table_config import TableConfig
+
+PartialMode = Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"]
+# What `_hoodie_operation` says of a deleted row, and of the state before an update.
+_DELETED = pa.array(["D", "-U"])
 
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
     """The table's merge mode, reduced to what decides between two rows.
 
-    `ordering` names the ordering fields under event-time ordering and is empty under commit-time ordering, where the
-    later row always wins. `delete_field` and `delete_marker` mark a row as a delete besides `_hoodie_is_deleted`.
+    `ordering` names the ordering fields (dotted inside structs) under event-time ordering and is empty under
+    commit-time ordering, where the later row always wins; `file_positions` says that its values are texts
+    `<file>.<position>`. `delete_field` and `delete_marker` mark a row as a delete besides `_hoodie_is_deleted`
+    (`any_case`: whatever the case of the marker), `deletes_win` that deletes win whatever their ordering values,
+    `delete_blocks_win` that those of delete blocks do. With `late_meta` the newer of two rows gives the meta columns,
+    whichever wins.
+
+    `partial` says which fields of the row that wins take the other row's value: IGNORE_DEFAULTS those that are null,
+    FILL_UNAVAILABLE texts that are `unavailable`; empty: none. With `late_fills` only a newer row that wins takes them.
+    `batch_ordering` are the fields by which one of several rows of a batch is picked, as it is, where that is not by
+    the rules themselves. With a `merger` a function of the user's says what becomes of two rows.
     """
 
     ordering: tuple[str, ...] = ()
     delete_field: str | None = None
     delete_marker: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        mode: str,
-        ordering: Sequence[str],
-        delete_field: str | None = None,
-        delete_marker: str | None = None,
-    ) -> MergeRules:
-        if mode == "custom":
-            raise UnsupportedFeature(
-                "the table merges rows by a custom merger or payload class",
-                hint="write to it with the engine that has that class; reading works",
-                context={"feature": "custom merge mode"},
-            )
-        return cls(tuple(ordering) if mode == "event_time" else (), delete_field, delete_marker)
+    partial: PartialMode = ""
+    unavailable: str = ""
+    any_case: bool = False
+    deletes_win: bool = False
+    delete_blocks_win: bool = False
+    late_meta: bool = False
+    late_fills: bool = False
+    file_positions: bool = False
+    batch_ordering: tuple[str, ...] | None = None
+    merger: Merger | None = None
 
     @classmethod
     def of_table(cls, config: TableConfig) -> MergeRules:
-        """The rules that a table's properties name."""
-        return cls.of(config.merge_mode, config.ordering_fields, config.delete_field, config.delete_marker)
+        """The rules that a table's properties name. Raises `UnsupportedFeature` for a merger that is not installed
+        here, and for a Java class of the user's own."""
+        deletes = (config.delete_field or None, config.delete_marker or None)
+        if config.merge_mode == "custom":
+            return cls._custom(config, *deletes)
+        ordering = config.ordering_fields if config.merge_mode == "event_time" else ()
+        return cls(ordering, *deletes)._partial(config.partial_update_mode, config.unavailable_value)
+
+    @classmethod
+    def _custom(cls, config: TableConfig, field: str | None, marker: str | None) -> MergeRules:
+        payload = config.payload_rule
+        if payload is None:
+            return cls((), field, marker, merger=merger_of(config))
+        given = payload.merge_properties
+        rules = cls(
+            _payload_ordering(payload, config),
+            given.get("hoodie.payload.delete.field", field),
+            given.get("hoodie.payload.delete.marker", marker),
+            any_case="hoodie.payload.delete.field" in given,
+            deletes_win=payload.deletes_win,
+            delete_blocks_win=True,
+            late_meta=payload.late_meta,
+            late_fills=payload.late_fills,
+            file_positions=payload.file_positions,
+            batch_ordering=_batch_ordering(payload, config),
+        )
+        return rules._partial(payload.partial_update_mode, config.unavailable_value)
+
+    def _partial(self, mode: str, unavailable: str) -> MergeRules:
+        match mode.upper():
+            case "":
+                return self
+            case "IGNORE_DEFAULTS":
+                return replace(self, partial="IGNORE_DEFAULTS")
+            case "FILL_UNAVAILABLE":
+                return replace(self, partial="FILL_UNAVAILABLE", unavailable=unavailable)
+            case _:
+                raise UnsupportedFeature(
+                    f"the table merges rows in the partial update mode {mode}, which lakebed does not know",
+                    hint="write to it with the engine that made it",
+                    context={"feature": "partial updates"},
+                )
+
+    @property
+    def picks_winners(self) -> bool:
+        """Whether one row of a key always stays as it is, so that keys and ordering values tell which; else rows of a
+        key are merged two at a time: `merge.pairs`."""
+        return not self.partial and self.merger is None
+
+    @property
+    def in_batch(self) -> MergeRules:
+        """The rules among several rows of one batch."""
+        if self.batch_ordering is None:
+            return self
+        return replace(self, ordering=self.batch_ordering, partial="", batch_ordering=None)
+
+    @property
+    def ordering_columns(self) -> list[str]:
+        """The columns that hold the ordering fields."""
+        return list(dict.fromkeys(name.partition(".")[0] for name in self.ordering))
+
+    @property
+    def compares_columns(self) -> bool:
+        """Whether ordering values compare as the columns that hold them."""
+        return not self.file_positions and not any("." in name for name in self.ordering)
 
     def is_delete(self, rows: pa.Table | pa.RecordBatch) -> pa.Array | None:
         """Which rows are deletes (no nulls), or None when the rows have no column that could say so."""
         flags: list[pa.Array] = []
         names = rows.schema.names
         if IS_DELETED_COLUMN in names:
-            flags.append(pc.fill_null(_flat(rows.column(IS_DELETED_COLUMN)).cast(pa.bool_()), False))
+            flags.append(pc.fill_null(one_array(rows.column(IS_DELETED_COLUMN)).cast(pa.bool_()), False))
+        if OPERATION_COLUMN in names:
+            flags.append(pc.is_in(one_array(rows.column(OPERATION_COLUMN)).cast(pa.string()), _DELETED))
         if self.delete_field and self.delete_field in names:
-            text = to_java_text(_flat(rows.column(self.delete_field)))
-            flags.append(pc.fill_null(pc.equal(text, self.delete_marker or ""), False))
+            flags.append(self._is_marked(one_array(rows.column(self.delete_field))))
         if not flags:
             return None
-        return flags[0] if len(flags) == 1 else pc.or_(flags[0], flags[1])
+        first, *others = flags
+        for flag in others:
+            first = pc.or_(first, flag)
+        return first
+
+    def _is_marked(self, values: pa.Array) -> pa.Array:
+        text, marker = to_java_text(values), self.delete_marker or ""
+        if self.any_case:
+            text, marker = pc.utf8_lower(text), marker.lower()
+        return pc.fill_null(pc.equal(text, marker), False)
 
     def check_ordering(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Raise `InvalidRecord` for a null ordering value: real Hudi could not read such a row back."""
-        for name in self.ordering:
-            column = rows.column(name)
+        for name, column in zip(self.ordering, self.ordering_of(rows), strict=True):
             if column.null_count:
-                at = pc.indices_nonzero(pc.is_null(_flat(column)))[0].as_py()
+                at = pc.indices_nonzero(pc.is_null(column))[0].as_py()
                 key = rows.column(RECORD_KEY)[at].as_py()
                 raise InvalidRecord(
                     f"ordering field {name!r} is null in {column.null_count} row(s), first at record key {key!r}",
@@ -79,87 +160,34 @@ class MergeRules:
         """Row by row, whether the incoming one replaces the stored one; None when it always does. Ties: it does."""
         if not self.ordering:
             return None
-        return compare_ordering(
-            [_flat(incoming.column(f)) for f in self.ordering],
-            [_flat(stored.column(f)) for f in self.ordering],
-        )
+        return self.newer_wins(self.ordering_of(stored), self.ordering_of(incoming))
+
+    def ordering_of(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array]:
+        """The values of the ordering fields."""
+        return [field_values(rows, name) for name in self.ordering]
+
+    def newer_wins(self, older: Sequence[pa.Array], newer: Sequence[pa.Array]) -> pa.Array:
+        """Row by row, whether the newer ordering values are not smaller."""
+        return compare_ordering(self._parts(newer), self._parts(older))
+
+    def comparable(self, ordering: Sequence[pa.Array]) -> list[pa.Array]:
+        """Ordering values as columns that sort, nulls first, in the order in which they compare, from left to right."""
+        return [comparable(values) for values in self._parts(ordering)]
+
+    def _parts(self, ordering: Sequence[pa.Array]) -> Sequence[pa.Array]:
+        if not self.file_positions:
+            return ordering
+        return [part for values in ordering for part in file_and_position(values)]
 
 
-def compare_ordering(incoming: Sequence[pa.Array], stored: Sequence[pa.Array]) -> pa.Array:
-    """Lexicographic `incoming >= stored` over several columns; a null is smaller than anything."""
-    result: pa.Array | None = None
-    for new, old in zip(reversed(incoming), reversed(stored), strict=True):
-        new, old = _comparable(new), _comparable(old)
-        greater = pc.fill_null(pc.greater(new, old), pc.and_(pc.is_valid(new), pc.is_null(old)))
-        equal = pc.fill_null(pc.equal(new, old), pc.and_(pc.is_null(new), pc.is_null(old)))
-        result = pc.or_(greater, equal if result is None else pc.and_(equal, result))
-    assert result is not None
-    return result
+def _batch_ordering(payload: PayloadRule, config: TableConfig) -> tuple[str, ...] | None:
+    if payload.mode == "commit_time":
+        return config.ordering_fields
+    return _payload_ordering(payload, config) if payload.late_fills else None
 
 
-def _comparable(values: pa.Array) -> pa.Array:
-    """Booleans as numbers; floating point as integers of the same order, so that NaN is greatest as in Java."""
-    if pa.types.is_boolean(values.type):
-        return values.cast(pa.int8())
-    if not pa.types.is_floating(values.type):
-        return values
-    as_double = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
-    bits = np.where(np.isnan(as_double), np.nan, as_double).view(np.int64)
-    ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
-    return pa.array(ordered, mask=pc.is_null(values).to_numpy(zero_copy_only=False))
-
-
-def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
-    """One row per key, in the order of the rows; see `winners`."""
-    places = winners(rows, keys, rules)
-    return rows if places is None else rows.take(pa.array(places))
-
-
-def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> npt.NDArray[np.int64] | None:
-    """Positions of the one row per key that stays: the greatest ordering value, of equals the later row; without
-    ordering the later row. None when no key comes twice.
-
-    Ordering values are not null (`check_ordering`). Costs a hash of the keys when there are no duplicates.
-    """
-    codes, distinct = key_codes(rows, keys)
-    if distinct == rows.num_rows:
-        return None
-    counts = np.bincount(codes, minlength=distinct)
-    several = np.nonzero(counts[codes] > 1)[0]
-    part = rows.select(list(rules.ordering)).take(pa.array(several))
-    order = pa.table(
-        {
-            "key": codes[several],
-            **{f"o{i}": _comparable(_flat(part.column(f))) for i, f in enumerate(rules.ordering)},
-            "at": several,
-        }
-    )
-    ranked = pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names]).to_numpy()
-    sorted_codes = codes[several][ranked]
-    last = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
-    keep = np.ones(rows.num_rows, dtype=bool)
-    keep[several] = False
-    keep[several[ranked[last]]] = True
-    return np.flatnonzero(keep)
-
-
-def key_codes(rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> tuple[np.ndarray, int]:
-    """Each row's key as a number from 0, and how many different keys there are; nulls are one key."""
-    combined: np.ndarray | None = None
-    distinct = 1
-    for name in keys:
-        encoded = _flat(rows.column(name)).dictionary_encode()
-        size = len(encoded.dictionary)
-        codes = pc.fill_null(encoded.indices.cast(pa.int64()), size).to_numpy(zero_copy_only=False)
-        size += 1 if encoded.null_count or not size else 0
-        combined = codes if combined is None else combined * size + codes
-        distinct *= size
-    assert combined is not None
-    if len(keys) > 1:
-        unique, combined = np.unique(combined, return_inverse=True)
-        distinct = len(unique)
-    return combined, distinct
-
-
-def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def _payload_ordering(payload: PayloadRule, config: TableConfig) -> tuple[str, ...]:
+    """The fields that a payload class compares below version 9: some look at columns of their own."""
+    if payload.mode == "commit_time":
+        return ()
+    return payload.own_ordering or config.ordering_fields

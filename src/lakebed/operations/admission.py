@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 from lakebed.config.features import check_write
+from lakebed.errors import InvalidOption
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import path_in
 from lakebed.operations.context import WriteContext
 from lakebed.operations.plan import WritePlan
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.instants import has_completion_times
 
 
 def admit(context: WriteContext, operation: str) -> None:
     """Raise `UnsupportedFeature` for a table whose features this operation could not keep right."""
     check_write(context.config.properties, table_features(context.opened), operation.lower())
+    _ = context.rules  # a merger that is not installed
+    if context.is_non_blocking:
+        _check_non_blocking(context)
+
+
+def _check_non_blocking(context: WriteContext) -> None:
+    """Writers that do not wait for one another only append, to file groups that follow from the key; which rows are
+    alive is then known to readers alone, not to the writer that an index of keys would be kept by."""
+    config = context.config
+    known = config.table_type == "mor" and has_completion_times(config.version) and context.index.key_hash is not None
+    if not known:
+        raise InvalidOption(
+            f"non-blocking writers need a merge-on-read table of version 8 or later with a bucket index, and table"
+            f" {config.name!r} is none",
+            hint="write with hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL",
+            context={"option": "hoodie.write.concurrency.mode"},
+        )
+    kept = KeyIndexes.of(context.storage, config).partitions
+    if kept:
+        raise InvalidOption(
+            f"non-blocking writers cannot keep {', '.join(kept)} of table {config.name!r} right",
+            hint="write with hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, or drop the index",
+            context={"option": "hoodie.write.concurrency.mode", "partitions": list(kept)},
+        )
 
 
 def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[tuple[str, str]]:

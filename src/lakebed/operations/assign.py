@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.groups import GROUP
 from lakebed.format.file_names import new_file_id
 from lakebed.handles.targets import PlannedTargets, Target
-from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileSlice
+from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileGroupId, FileSlice
 
 UPDATES_SCHEMA = pa.schema([(PARTITION_PATH, pa.string()), (FILE_ID, pa.string()), (GROUP, pa.int32())])
 INSERTS_SCHEMA = pa.schema(
@@ -54,12 +54,18 @@ def assign(
     settings: WriteSettings,
     avoid: Collection[tuple[str, str]] = (),
     fill_small_files: bool = True,
+    appends: bool = False,
+    log_instants: Mapping[FileGroupId, str] | None = None,
 ) -> Assignment:
     """Updates go to their file group; inserts fill small files first, the rest opens new file groups.
 
     `profile` has (`_hoodie_partition_path`, `_file_id`, `rows`), a null file id for inserts. `record_size` is the mean
     encoded bytes of a row. File groups in `avoid` take no inserts. Hudi's rules: a file below the small-file limit
     takes as many rows as fit below the maximum file size; a new group takes as many as fill one file.
+
+    Where the table `appends` its updates, as a merge-on-read table does, only files without log files take inserts in,
+    `merge_candidates` a partition path, the smallest first: their file groups are written anew, updates and all.
+    `log_instants` names the instants of slices that pending compactions have begun.
     """
     latest = {(s.partition, s.file_id): s for s in slices}
     update_rows: dict[tuple[str, str], int] = {}
@@ -69,11 +75,11 @@ def assign(
             insert_rows[row[PARTITION_PATH]] += row["rows"]
         else:
             update_rows[row[PARTITION_PATH], row[FILE_ID]] = row["rows"]
-    plan = _Plan(latest, update_rows, instant)
+    plan = _Plan(latest, update_rows, instant, log_instants or {})
     for key in sorted(update_rows):
         plan.existing(key)
     for partition, rows in sorted(insert_rows.items()):
-        small = _small_files(partition, latest, settings, avoid) if fill_small_files else []
+        small = _small_files(partition, latest, settings, avoid, appends=appends) if fill_small_files else []
         plan.place(partition, rows, small, record_size, settings)
     return plan.assignment()
 
@@ -83,16 +89,26 @@ def _small_files(
     latest: Mapping[tuple[str, str], FileSlice],
     settings: WriteSettings,
     avoid: Collection[tuple[str, str]],
+    *,
+    appends: bool,
 ) -> list[BaseFile]:
-    files = [s.base_file for key, s in latest.items() if s.partition == partition and key not in avoid]
+    slices = [s for key, s in latest.items() if s.partition == partition and key not in avoid]
+    files = [s.base_file for s in slices if not (appends and s.log_files)]
     small = [f for f in files if f is not None and f.size < settings.small_file_limit]
+    if appends:
+        return sorted(small, key=lambda f: (f.size, f.name))[: max(0, settings.merge_candidates)]
     return sorted(small, key=lambda f: f.name)
 
 
 class _Plan:
     def __init__(
-        self, latest: Mapping[tuple[str, str], FileSlice], update_rows: Mapping[tuple[str, str], int], instant: str
+        self,
+        latest: Mapping[tuple[str, str], FileSlice],
+        update_rows: Mapping[tuple[str, str], int],
+        instant: str,
+        log_instants: Mapping[FileGroupId, str],
     ) -> None:
+        self._log_instants = log_instants
         self._latest = latest
         self._update_rows = update_rows
         self._instant = instant
@@ -103,9 +119,8 @@ class _Plan:
 
     def existing(self, key: tuple[str, str]) -> int:
         if key not in self._numbers:
-            self._numbers[key] = self._add(
-                key[0], Target(key[1], self._latest[key], size_limited=True), self._update_rows.get(key, 0)
-            )
+            target = Target(key[1], self._latest[key], size_limited=True, log_instant=self._log_instants.get(key))
+            self._numbers[key] = self._add(key[0], target, self._update_rows.get(key, 0))
         return self._numbers[key]
 
     def _add(self, partition: str, target: Target, updates: int) -> int:
@@ -143,7 +158,7 @@ class _Plan:
 
     def assignment(self) -> Assignment:
         groups = tuple(
-            PlannedGroup(n, partition, target, updates, self._inserted.get(n, 0))
+            PlannedGroup(n, partition, replace(target, rewrites=n in self._inserted), updates, self._inserted.get(n, 0))
             for n, (partition, target, updates) in enumerate(self._groups)
         )
         known = [(key[0], key[1], self._numbers[key]) for key in sorted(self._update_rows)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -27,6 +26,7 @@ from lakebed.schema.spark import spark_type
 from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
+from lakebed.storage.once import once
 from lakebed.timeline.table_config import TableConfig
 
 
@@ -54,16 +54,26 @@ class WriteContext:
     def settings(self) -> WriteSettings:
         return self.options.write
 
-    @cached_property
+    @property
+    def is_non_blocking(self) -> bool:
+        """Whether other writers to the same file groups may commit beside this one."""
+        return self.settings.concurrency == "non_blocking"
+
+    @once
     def keys(self) -> KeyGenerator:
         options = self.options.table
         return table_keys(self.opened, options.timestamp, options.partition_types)
 
-    @cached_property
+    @property
+    def stores_keys(self) -> bool:
+        """Whether the files hold keys by which rows can be told."""
+        return self.config.populate_meta_fields and not self.keys.auto_keys
+
+    @once
     def path_check(self) -> PathCheck:
         return PathCheck(self.keys.partition_path, dropped=self.config.drop_partition_columns)
 
-    @cached_property
+    @once
     def index(self) -> Index:
         """The table's own index; one that the options name has to be the same."""
         recorded = recorded_index(self.config.index_settings)
@@ -76,7 +86,7 @@ class WriteContext:
             check_same_index(index_of(self.opened), named)
         return named
 
-    @cached_property
+    @once
     def rules(self) -> MergeRules:
         return MergeRules.of_table(self.config)
 
@@ -89,12 +99,15 @@ class TableSchema:
     avro: str
 
 
-def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows) -> TableSchema:
-    """The table's schema with the incoming rows' columns taken in. Raises `SchemaConflict`; nothing is written then."""
+def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, partial: bool = False) -> TableSchema:
+    """The table's schema with the incoming rows' columns taken in; `partial` ones may lack some. Raises
+    `SchemaConflict`; nothing is written then."""
     incoming = incoming_schema(context.engine.schema(rows))
     current = snapshot.schema
     if not len(current):
         return table_schema(context, snapshot, incoming)
+    if partial:
+        incoming = pa.schema([*incoming, *(f for f in current if f.name not in incoming.names)])
     merged = reconcile(current, incoming, missing=context.settings.missing_columns)
     refuse_reserved(merged.names)
     _check_names_that_come_back(snapshot, merged)
@@ -112,7 +125,7 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
     if not new:
         return
     for file_slice in {s.instant: s for s in snapshot.file_slices()}.values():
-        stored = snapshot.schema_of(file_slice)
+        stored = snapshot.schema_of(file_slice.without_logs())
         for field in new:
             if field.name not in stored.names:
                 continue

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from lakebed.config.settings import TableSettings
-from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import kind_of
 from lakebed.index.advisor import TableProfile, advise
 from lakebed.index.base import Index
@@ -19,13 +19,15 @@ from lakebed.operations.context import incoming_schema
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.operations.recreate import settle
 from lakebed.schema.avro import arrow_to_avro
-from lakebed.slices.keys import key_generator_spec
+from lakebed.slices.key_spec import key_generator_spec
 from lakebed.storage.base import Storage
 from lakebed.timeline.new_table import new_table_properties
 from lakebed.timeline.properties_file import create_table
 from lakebed.timeline.table_config import INDEX_REASON, SORT, TableConfig
 
 _log = logging.getLogger("lakebed")
+# New merge-on-read tables compact as they are written, when that is due.
+COMPACT_INLINE = "lakebed.compact.inline"
 
 
 def create(
@@ -65,6 +67,8 @@ def create(
         partition_types=settings.partition_types or (),
         merge_mode=settings.merge_mode,
         payload=settings.payload,
+        merge_strategy=settings.merge_strategy or "",
+        partial_update_mode=settings.partial_update_mode or "",
         delete_field=settings.delete_field or "",
         delete_marker=settings.delete_marker or "",
         hive_style=bool(settings.hive_style),
@@ -72,6 +76,7 @@ def create(
         slash_dates=bool(settings.slash_dates),
         drop_partition_columns=bool(settings.drop_partition_columns),
         populate_meta_fields=settings.populate_meta_fields is not False,
+        cdc_mode=(settings.cdc_mode or "DATA_BEFORE_AFTER") if settings.cdc else "",
         database=settings.database or "",
         create_schema=arrow_to_avro(columns, name) if len(columns) else "",
         timezone=settings.timezone or "UTC",
@@ -80,13 +85,15 @@ def create(
             **({INDEX_REASON: why} if why else {}),
             **settings.timestamp,
             **_key_options(settings),
+            **_ordering_of_old(settings),
             **remembered_property(wanted),
             **_sort(settings),
+            **({COMPACT_INLINE: "true"} if settings.type == "mor" else {}),
             **properties,
         },
     )
     config = TableConfig(created)
-    _check_config(config)
+    _check_config(config, columns)
     check_new_indexes(wanted, config, columns, chosen)
     settle(storage)
     return create_table(storage, created)
@@ -116,6 +123,13 @@ def _key_options(settings: TableSettings) -> dict[str, str]:
     return {prefix: "true"} if settings.consistent_logical_timestamp else {}
 
 
+def _ordering_of_old(settings: TableSettings) -> dict[str, str]:
+    """The ordering field by the name that releases before 1.1 know: they merge log files by it."""
+    fields = settings.ordering_fields or ()
+    is_old = settings.type == "mor" and (settings.version or 9) < 9
+    return {"hoodie.table.precombine.field": fields[0]} if is_old and len(fields) == 1 else {}
+
+
 def _sort(settings: TableSettings) -> dict[str, str]:
     """Files can be sorted by stored keys alone."""
     if settings.sort == "key" and (not settings.key_fields or settings.populate_meta_fields is False):
@@ -129,7 +143,7 @@ def _sort(settings: TableSettings) -> dict[str, str]:
 def _check_words(settings: TableSettings, buckets: int | None) -> None:
     for what, given, known in (
         ("type", settings.type, ("cow", "mor")),
-        ("merge", settings.merge_mode, ("event_time", "commit_time")),
+        ("merge", settings.merge_mode, ("event_time", "commit_time", "custom")),
         ("sort", settings.sort, ("key", "none")),
     ):
         if given is not None and given not in known:
@@ -166,27 +180,26 @@ def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
             )
 
 
-def _check_config(config: TableConfig) -> None:
+def _check_config(config: TableConfig, columns: pa.Schema) -> None:
     """What could be created but not written is refused now."""
-    if config.table_type == "mor":
-        raise UnsupportedFeature(
-            "lakebed writes copy-on-write tables",
-            hint='create the table with type="cow"; merge-on-read tables of other engines can be read (read_optimized)',
-            context={"feature": "merge-on-read writing"},
+    if config.table_type == "mor" and not config.populate_meta_fields:
+        raise InvalidOption(
+            "a merge-on-read table needs the meta fields: without stored keys it is neither updated nor compacted",
+            hint="leave hoodie.populate.meta.fields as it is, or take type='cow' for a table of inserts",
+            context={"type": "mor", "option": "hoodie.populate.meta.fields"},
         )
     if config.merge_mode == "event_time" and not config.ordering_fields:
         raise InvalidOption(
             "merge='event_time' needs an ordering column",
             hint="name it: create(..., ordering='updated_at'), or use merge='commit_time'",
         )
-    nested = next((f for f in config.ordering_fields if "." in f), None)
-    if config.merge_mode == "event_time" and nested:
-        raise UnsupportedFeature(
-            f"the ordering column {nested!r} is a field inside a struct, by which lakebed does not order rows",
-            hint="order by a column of its own that holds the field's value",
-            context={"feature": "ordering by a field inside a struct", "column": nested},
-        )
-    MergeRules.of(config.merge_mode, config.ordering_fields)
+    for name in MergeRules.of_table(config).ordering_columns:
+        if len(columns) and name not in columns.names:
+            raise SchemaConflict(
+                f"rows are ordered by the column {name!r}, which is not in the schema",
+                hint=f"the schema has {', '.join(columns.names)}",
+                context={"column": name, "role": "ordering"},
+            )
     key_generator_spec(config)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from lakebed.engine.base import Rows
+from lakebed.engine.base import Rows, persisted
+from lakebed.engine.groups import GROUP
 from lakebed.errors import InvalidOption
 from lakebed.index.locations import STORED_LOCATION, BooleanLiteral
-from lakebed.model import DELETE, FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakebed.index.simple import positions_of
+from lakebed.model import DELETE, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.operations.admission import admit
 from lakebed.operations.context import (
     TableSchema,
@@ -28,6 +30,7 @@ from lakebed.operations.placement import Placed, RowMatch, TaggedRows, Write
 from lakebed.operations.prepare import derive_keys
 from lakebed.operations.result import WriteResult
 from lakebed.read.lookup_keys import is_keys, wanted_keys
+from lakebed.read.pruning import buckets_of_slices
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 
@@ -56,7 +59,9 @@ def _verb(context: WriteContext, what: Any) -> Verb:
         texts = wanted_keys(snapshot, what).texts
         if texts.null_count:
             raise InvalidOption("a key to delete is null", hint="leave null keys out")
-        return DeleteKeys(keys=engine.from_arrow(pa.table({RECORD_KEY: texts})))
+        if context.index.key_hash is not None and not context.keys.partition_fields:
+            return DeleteHashed(keys=texts)
+        return DeleteKeys(keys=engine.from_arrow(pa.table({RECORD_KEY: texts})), texts=texts)
     rows = engine.rows(what)
     present = engine.schema(rows)
     check_key_types(context, snapshot.schema, incoming_schema(present))
@@ -93,35 +98,57 @@ class DeleteRows(_Delete):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeleteHashed(_Delete):
+    """Keys of a table with one partition path whose index hashes them: nothing is looked up."""
+
+    keys: pa.Array | pa.ChunkedArray
+
+    def prepare(self, write: Write) -> Rows:
+        key_hash = write.context.index.key_hash
+        assert key_hash is not None
+        path = pa.repeat(pa.scalar(""), len(self.keys))
+        columns = {RECORD_KEY: self.keys, PARTITION_PATH: path, GROUP: key_hash.groups_of(self.keys)}
+        return write.context.engine.from_arrow(pa.table(columns))
+
+
+@dataclass(frozen=True, kw_only=True)
 class _DeleteLocated(_Delete):
     """Stored rows, with their place: nothing is asked of the index any more."""
 
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
-        engine = write.context.engine
-        held = engine.persist(prepared)
-        try:
+        with persisted(write.context.engine, prepared) as held:
             yield TaggedRows(write, held)
-        finally:
-            engine.release(held)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteKeys(_DeleteLocated):
-    """Keys, wherever they are."""
+    """Keys, wherever they are; `texts` are the same where they are at hand."""
 
     keys: Rows
+    texts: pa.Array | pa.ChunkedArray | None = None
 
     def prepare(self, write: Write) -> Rows:
-        """Every place of these keys over all partition paths: from the index, or from the key column of all base files,
-        joined."""
+        """Every place of these keys over all partition paths: from the index, or from the key column of all base files
+        (of those that the keys hash to), joined."""
         engine, snapshot = write.context.engine, write.snapshot
         located = write.context.index.locate(self.keys, snapshot, engine)
         if located is not None:
             return located
-        stored = engine.read_columns(snapshot, snapshot.file_slices(), [RECORD_KEY, PARTITION_PATH, FILE_NAME])
-        places = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
+        names = [RECORD_KEY, PARTITION_PATH, *positions_of(snapshot)]
+        stored = engine.read_columns(snapshot, self._slices(write), [*names, FILE_NAME])
+        places = engine.derive(stored, STORED_LOCATION, keep=names)
         return engine.join(places, engine.distinct(self.keys), [RECORD_KEY], "inner")
+
+    def _slices(self, write: Write) -> Sequence[FileSlice]:
+        key_hash, engine = write.context.index.key_hash, write.context.engine
+        slices = write.snapshot.file_slices()
+        texts = self.texts
+        if texts is None and not engine.is_distributed:
+            texts = engine.collect(self.keys).column(RECORD_KEY)
+        if key_hash is None or texts is None:
+            return slices
+        return buckets_of_slices(slices, set(key_hash.groups_of(texts).to_pylist()))
 
 
 @dataclass(frozen=True, kw_only=True)

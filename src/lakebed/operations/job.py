@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from lakebed.config.options import Options, conflicts_with_table, resolve_options
+from lakebed.config.options import Options, compaction_properties, conflicts_with_table, resolve_options
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine, to_arrow_table
-from lakebed.engine.spark_session import session_of
+from lakebed.engine.spark_session import known_rows, session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
 from lakebed.index.registry import job_index
 from lakebed.operations.bulk_insert import bulk_insert
@@ -38,15 +38,33 @@ _CALLS = {
     "insert_overwrite": "t.insert_overwrite(rows)",
     "insert_overwrite_table": 't.insert_overwrite(rows, "table")',
 }
+# DataFrames of no more rows are written in this process.
+LOCAL_ROWS = 20_000
 # Arrow data up to this size is written in this process even where there is a Spark session.
 IN_PROCESS_BYTES = 128 << 20
 
 
-def choose_engine(data: Any, spark: Any | None, tasks: int | None = None, *, worker_tuning: bool = True) -> Engine:
-    """Spark for DataFrames and for big Arrow data where there is a session, else this process with `tasks` threads."""
+def choose_engine(
+    data: Any,
+    spark: Any | None,
+    tasks: int | None = None,
+    *,
+    worker_tuning: bool = True,
+    local_rows: int | None = None,
+) -> Engine:
+    """Spark for DataFrames and for big Arrow data where there is a session, else this process with `tasks` threads.
+
+    A DataFrame that the optimizer knows to have no more than `local_rows` rows (None: `LOCAL_ROWS`) is written in this
+    process, too: asking for its rows collects it. Nothing is evaluated here.
+    """
     session = session_of(data) or spark
     if session is None:
         return LocalEngine(tasks)
+    most = LOCAL_ROWS if local_rows is None else local_rows
+    if session_of(data) is not None and most > 0:
+        rows = None if getattr(data, "isStreaming", False) else known_rows(data)
+        if rows is not None and rows <= most:
+            return LocalEngine(tasks, note=f"the DataFrame has about {rows:,} rows: it is collected and written here")
     size = getattr(data, "nbytes", None)
     if session_of(data) is None and (size is None or size <= IN_PROCESS_BYTES):
         return LocalEngine(tasks)
@@ -88,8 +106,9 @@ def write(
     mode: Mode = "append",
     *,
     storage_options: Mapping[str, str] | None = None,
+    after: Callable[[WriteContext, WriteResult], WriteResult] = lambda _, result: result,
 ) -> WriteResult | None:
-    """Run an existing Hudi job's write. See `lakebed.write`."""
+    """Run an existing Hudi job's write, and `after` it what the table's settings make due. See `lakebed.write`."""
     if mode not in ("append", "overwrite", "errorifexists", "ignore"):
         raise InvalidOption(f"there is no save mode {mode!r}", hint="use append, overwrite, errorifexists or ignore")
     job = resolve_options(options)
@@ -117,19 +136,22 @@ def write(
         raise TableExists(f"there is a table at {uri}", hint='write with mode="append" or "overwrite"')
     if config is not None and mode == "ignore":
         return None
-    engine = choose_engine(df, None, job.write.tasks, worker_tuning=job.spark.worker_tuning)
+    engine = choose_engine(
+        df, None, job.write.tasks, worker_tuning=job.spark.worker_tuning, local_rows=job.spark.local_rows
+    )
     if config is None:
         return _write_new(storage, engine, df, job)
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
-    return run(write_context(storage, config, engine, job), operation or _default_operation(config), df)
+    context = write_context(storage, config, engine, job)
+    return after(context, run(context, operation or _default_operation(config), df))
 
 
 def _write_new(storage: Storage, engine: Engine, df: Any, job: Options) -> WriteResult:
     """A table with the columns of the data, and the data in it."""
-    if session_of(df) is None:
-        df = to_arrow_table(df)  # a stream can be read once
+    if not engine.is_distributed or session_of(df) is None:
+        df = to_arrow_table(df)  # a stream can be read once, a DataFrame is evaluated once
     config = _create(storage, engine, df, job)
     return run(write_context(storage, config, engine, job), job.operation or _default_operation(config), df)
 
@@ -150,7 +172,7 @@ def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableCon
         buckets=options.buckets,
         hash_fields=options.fields or (),
         update_partition_path=options.update_partition,
-        properties={},
+        properties=compaction_properties(job.given),
         profile=lambda: profile_of(schema, job.table, options, engine, rows),
     )
 

@@ -37,14 +37,23 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None
             found = True
             remove_heartbeat(storage, instant)
     if found or _unfinished_files(storage, HEARTBEAT_FOLDER, pending):
-        folders = [HEARTBEAT_FOLDER, timeline.config.timeline_path]
-        if timeline.config.metadata_partitions:
-            folders.append(f"{METADATA_FOLDER}/{timeline.config.timeline_path}")
-            for path in _unfinished_metadata(storage, timeline):
-                storage.delete(path)
-        for folder in folders:
-            for path in _unfinished_files(storage, folder, pending):
-                storage.delete(path)
+        _remove_unfinished(storage, timeline, pending)
+
+
+def remove_unfinished(storage: Storage, timeline: Timeline, instant: str) -> None:
+    """Remove what a pending service, that is run again, left unfinished when its runner died. Lock held."""
+    _remove_unfinished(storage, timeline, {i.time for i in timeline.pending} - {instant})
+
+
+def _remove_unfinished(storage: Storage, timeline: Timeline, pending: set[str]) -> None:
+    folders = [HEARTBEAT_FOLDER, timeline.config.timeline_path]
+    if timeline.config.metadata_partitions:
+        folders.append(f"{METADATA_FOLDER}/{timeline.config.timeline_path}")
+        for path in _unfinished_metadata(storage, timeline):
+            storage.delete(path)
+    for folder in folders:
+        for path in _unfinished_files(storage, folder, pending):
+            storage.delete(path)
 
 
 def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Iterator[Marker]:
@@ -54,7 +63,8 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Iterator[M
         return
     named: set[str] = set()
     if commit is not None:
-        named = {s.path for group in timeline.commit_metadata(commit).stats.values() for s in group}
+        stats = timeline.commit_metadata(commit).stats.values()
+        named = {path for group in stats for s in group for path in s.paths}
     for marker in list_markers(storage, instant):
         if marker.path not in named and is_written_by(marker.path, [instant]):
             yield marker

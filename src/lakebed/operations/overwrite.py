@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.features import check_write
-from lakebed.engine.base import Rows
-from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.engine.base import Rows, persisted
+from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.index.base import Hashed
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action, path_in
 from lakebed.operations.admission import admit, file_groups_in_clustering
@@ -58,20 +58,13 @@ class InsertOverwrite(RowsVerb):
 
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
-        context = write.context
-        keyed = context.config.populate_meta_fields and not context.keys.auto_keys
-        if not (context.index.is_global and keyed and self.scope == "partitions"):
-            with super().place(write, prepared) as rows:
-                yield rows
-            return
-        engine = context.engine
-        held = engine.persist(prepared)
-        try:
-            _refuse_keys_elsewhere(write, engine.derive(held, {}, keep=[RECORD_KEY, PARTITION_PATH]))
+        context, engine = write.context, write.context.engine
+        is_checked = context.index.is_global and context.stores_keys and self.scope == "partitions"
+        with persisted(engine, prepared) if is_checked else nullcontext(prepared) as held:
+            if is_checked:
+                _refuse_keys_elsewhere(write, engine.derive(held, {}, keep=[RECORD_KEY, PARTITION_PATH]))
             with super().place(write, held) as rows:
                 yield rows
-        finally:
-            engine.release(held)
 
     def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
         written = {s.partition for s in statuses if s.path is not None}
@@ -88,11 +81,8 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
     answer = context.index.without_moves().place(keys, write.snapshot, engine)
     if isinstance(answer, Hashed):
         return
-    tagged = engine.persist(answer.rows)
-    try:
+    with answer.released(engine) as rows, persisted(engine, rows) as tagged:
         places = engine.aggregate(tagged, [PARTITION_PATH, FILE_ID])
-    finally:
-        engine.release(tagged)
     known = places.filter(pc.is_valid(places[FILE_ID]))
     elsewhere = known.filter(pc.invert(pc.is_in(known[PARTITION_PATH], value_set=pa.array(sorted(overwritten)))))
     if elsewhere.num_rows:
@@ -110,6 +100,7 @@ def delete_partitions(context: WriteContext, partitions: Sequence[str]) -> Write
     admit(context, "delete_partition")
     chosen = match_partitions(partitions, context.opened.partitions())
     refuse_replacing_clustered(context.opened, chosen)
+    _refuse_planned(context.opened, chosen)
     return run(context, DeletePartitions(partitions=tuple(chosen)))
 
 
@@ -165,6 +156,20 @@ def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[s
     for file_slice in snapshot.file_slices(None if partitions is None else known):
         ids[file_slice.partition].append(file_slice.file_id)
     return {p: tuple(found) for p, found in ids.items()}
+
+
+def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
+    """A compaction that is planned would bring a partition path back that is deleted before it has run."""
+    timeline = snapshot.timeline
+    planned = {**timeline.pending_log_compaction(), **timeline.pending_compaction()}
+    met = sorted(group for group in planned if group[0] in partitions)
+    if met:
+        instant = planned[met[0]]
+        raise CommitConflict(
+            f"partition {met[0][0]!r} cannot be deleted: {instant.action} {instant.time} is pending in it",
+            hint="Run it first: t.compact().",
+            context={"partition": met[0][0], "instant": instant.time},
+        )
 
 
 def refuse_replacing_clustered(snapshot: Snapshot, partitions: Sequence[str] | None) -> None:

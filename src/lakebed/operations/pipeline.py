@@ -5,19 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakebed.engine.base import Rows
 from lakebed.model import Action
 from lakebed.operations.admission import file_groups_in_clustering, refuse_clustered
 from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
 from lakebed.operations.placement import Placed, RowMatch, Write, placed
-from lakebed.operations.plan import WritePlan
+from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.prepare import prepare
 from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.write_status import WriteStatus
 
 # Stands for the instant of a write that is planned and not run.
@@ -47,6 +48,10 @@ class Verb(ABC):
     def prepare(self, write: Write) -> Rows:
         """The rows with their record key and partition path."""
 
+    def absent(self, context: WriteContext, schema: TableSchema) -> tuple[str, ...]:
+        """Columns that the rows lack, which known keys keep as they are stored."""
+        return ()
+
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
         """The rows at their places."""
         return placed(write, prepared)
@@ -58,12 +63,17 @@ class Verb(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsVerb(Verb):
-    """A write of the caller's rows with all the table's columns."""
+    """A write of the caller's rows: with all the table's columns, or `partial` ones, that leave the others alone."""
 
     rows: Rows
+    partial: bool = False
 
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
-        return schema_for_write(context, snapshot, self.rows)
+        return schema_for_write(context, snapshot, self.rows, partial=self.partial)
+
+    def absent(self, context: WriteContext, schema: TableSchema) -> tuple[str, ...]:
+        given = set(context.engine.schema(self.rows).names) if self.partial else set(schema.data.names)
+        return tuple(name for name in schema.data.names if name not in given)
 
     def prepare(self, write: Write) -> Rows:
         return prepare(write.context, self.rows, write.schema)
@@ -106,7 +116,7 @@ def explain(context: WriteContext, verb: Verb) -> WritePlan:
     """What the write would do, counted by a job of its own; nothing is written."""
     write = _write(context, verb, context.opened, _NO_INSTANT)
     with verb.place(write, verb.prepare(write)) as rows:
-        return rows.assign().plan()
+        return replace(rows.assign().plan(), waiting=waiting_services(context.opened.timeline))
 
 
 def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
@@ -116,20 +126,26 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
         refuse_clustered(context.opened, explain(context, verb))
 
 
+def action_of(config: TableConfig, verb: Verb) -> Action:
+    """What the verb is on the table's timeline: writes of a merge-on-read table are delta commits."""
+    return Action.DELTACOMMIT if verb.action is Action.COMMIT and config.table_type == "mor" else verb.action
+
+
 def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) -> Write:
     schema = verb.schema(context, snapshot)
-    return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.anew)
+    absent = verb.absent(context, schema)
+    return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.anew, absent)
 
 
 def _transaction(context: WriteContext, verb: Verb) -> Transaction:
-    has_keys = context.config.populate_meta_fields and not context.keys.auto_keys
     return Transaction(
         context.storage,
         context.config,
-        verb.action,
+        action_of(context.config, verb),
         verb.operation,
         context.settings,
         engine=context.engine,
         index=context.index,
-        unique=uniqueness_of(context.index) if verb.unique and has_keys else "nowhere",
+        unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
+        non_blocking=context.is_non_blocking and not verb.anew,
     )

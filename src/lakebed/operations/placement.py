@@ -14,26 +14,28 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakebed.engine.base import Rows
+from lakebed.engine.base import Rows, persisted
 from lakebed.engine.groups import distinct_values
 from lakebed.errors import LakebedError
+from lakebed.handles.append import AppendHandle
+from lakebed.handles.base import HandleType
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.handles.targets import HashedTargets, PlannedTargets, Targets
 from lakebed.index.base import Hashed, Tagged
-from lakebed.index.locations import NO_LOCATION, IsNull
+from lakebed.index.locations import NO_LOCATION, BooleanLiteral, IsNull
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.operations.admission import file_groups_in_clustering
 from lakebed.operations.assign import Assignment, assign
 from lakebed.operations.context import TableSchema, WriteContext
-from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_hashed, plan_of_tasks
+from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_hashed, plan_of_tasks, with_absent
 from lakebed.operations.prepare import derivable
 from lakebed.operations.workload_profile import encode_profile
 from lakebed.schema.arrow import with_meta
@@ -41,6 +43,7 @@ from lakebed.schema.avro import avro_with_meta
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.instants import has_completion_times
 from lakebed.upkeep.statistics import columns_with_stats
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table
 
@@ -66,7 +69,7 @@ class RowMatch:
 @dataclass(frozen=True)
 class Write:
     """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With `anew`
-    its rows go to new file groups only."""
+    its rows go to new file groups only. `absent` are columns that they lack, which known keys keep."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -75,6 +78,7 @@ class Write:
     instant: str
     match: RowMatch
     anew: bool = False
+    absent: tuple[str, ...] = ()
 
     def group_writer(self, targets: Targets, known_partitions: frozenset[str] = frozenset()) -> GroupWriter:
         """The row function of this write, ready to be sent to tasks."""
@@ -89,6 +93,8 @@ class Write:
             tuple(columns_with_stats(storage, config, self.schema.data, settings)),
             indexes.fields if indexes else None,
             context.config.sorts_by_key,
+            settings.log_block_format or config.log_block_format,
+            config.change_log,
         )
         generated = context.keys.auto_keys and not self.match.deletes
         intake = Intake(
@@ -98,6 +104,7 @@ class Write:
             all_deletes=self.match.deletes,
             memory=settings.memory,
             auto_keys=self.instant if generated else None,
+            absent=self.absent,
         )
         return GroupWriter(
             reader=self.snapshot.reader,
@@ -109,8 +116,17 @@ class Write:
             max_file_size=settings.max_file_size,
             known_partitions=known_partitions,
             path_check=context.path_check,
-            insert_handle=context.index.insert_handle or CreateHandle,
+            insert_handle=self._insert_handle,
+            located=context.index.key_hash is None and self.match.looks_up,
         )
+
+    @property
+    def _insert_handle(self) -> HandleType:
+        """What writes the rows of new file groups. Writers that do not wait for one another begin the file group of a
+        bucket with log files, which both may do."""
+        if self.context.is_non_blocking and not self.anew:
+            return AppendHandle
+        return self.context.index.insert_handle or CreateHandle
 
     def run_grouped(self, rows: Rows, writer: GroupWriter, *, groups: int | None) -> list[WriteStatus]:
         """One shuffle by group, and the writer on each; a group is a task of its own where their number is known."""
@@ -148,6 +164,13 @@ class Placed(Protocol):
         ...
 
 
+def log_instants(snapshot: Snapshot) -> dict[FileGroupId, str]:
+    """The instants by which log files of file groups in a pending compaction are named before table version 8."""
+    if snapshot.config.table_type == "cow" or has_completion_times(snapshot.config.version):
+        return {}
+    return {group: planned.time for group, planned in snapshot.timeline.pending_compaction().items()}
+
+
 @contextmanager
 def placed(write: Write, prepared: Rows) -> Generator[Placed]:
     """The rows at the places that the table's index gives them. What is held for them goes at the end of the block."""
@@ -163,27 +186,43 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
 def _tagged(write: Write, prepared: Rows) -> Generator[Rows]:
     """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. They are evaluated
     once."""
+    match, engine = write.match, write.context.engine
+    if not match.looks_up:
+        with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
+            yield tagged
+        return
+    with _looked_up(write, prepared) as rows:
+        if match.on_match == "skip":
+            rows = engine.filter(rows, IsNull(FILE_ID))
+        with persisted(engine, rows) as tagged:
+            yield tagged
+
+
+@contextmanager
+def _looked_up(write: Write, prepared: Rows) -> Generator[Rows]:
+    """Rows as the index gives them back; of a global index one a key."""
     match, engine, index = write.match, write.context.engine, write.context.index
-    if match.looks_up and index.is_global and match.combine:
+    rules = None
+    if index.is_global and match.combine:
         # rows of a delete hold keys, no ordering values: whichever stays says the same
-        prepared = combine_by_key(engine, prepared, MergeRules() if match.deletes else write.context.rules)
-    prepared = engine.persist(prepared)
-    tagged = engine.derive(prepared, NO_LOCATION)
-    if match.looks_up:
-        # a key that lives in another partition path is known all the same
-        index = index.without_moves() if match.on_match in ("skip", "fail") else index
-        answer = index.place(prepared, write.snapshot, engine)
+        rules = MergeRules() if match.deletes else write.context.rules
+        if rules.merger is not None:  # which may make a delete of several rows
+            prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
+    # a key that lives in another partition path is known all the same
+    index = index.without_moves() if match.on_match in ("skip", "fail") else index
+    at_once = index.place_in_one(prepared, rules, write.snapshot, engine)
+    if at_once is not None:
+        with at_once.released(engine) as rows:
+            yield rows
+        return
+    if rules is not None:
+        prepared = combine_by_key(engine, prepared, rules)
+    with persisted(engine, prepared) as held:
+        answer = index.place(held, write.snapshot, engine)
         if not isinstance(answer, Tagged):
             raise _wrong_answer(index.name, "has no key_hash, and yet places rows as hashed")
-        tagged = answer.rows
-    if match.on_match == "skip":
-        tagged = engine.filter(tagged, IsNull(FILE_ID))
-    tagged = engine.persist(tagged)
-    try:
-        yield tagged
-    finally:
-        engine.release(tagged)
-        engine.release(prepared)
+        with answer.released(engine) as rows:
+            yield rows
 
 
 @dataclass(frozen=True)
@@ -198,9 +237,9 @@ class HashedRows:
         return self
 
     def plan(self) -> WritePlan:
-        return plan_of_hashed(
-            self.write.context, self.write.snapshot, self.rows, self._existing(), self.write.operation
-        )
+        write = self.write
+        plan = plan_of_hashed(write.context, write.snapshot, self.rows, self._existing(), write.operation)
+        return with_absent(plan, write.context, write.absent)
 
     def profile(self) -> bytes:
         return b""
@@ -208,7 +247,9 @@ class HashedRows:
     def run(self) -> list[WriteStatus]:
         write, key_hash = self.write, self.write.context.index.key_hash
         assert key_hash is not None
-        targets = HashedTargets(write.instant, {} if write.anew else dict(self._existing().existing))
+        existing = {} if write.anew else dict(self._existing().existing)
+        fixed = write.context.is_non_blocking and not write.anew
+        targets = HashedTargets(write.instant, existing, fixed_ids=fixed, log_instants=log_instants(write.snapshot))
         # an unknown number of partition paths has so many groups each
         groups = None if write.context.keys.partition_fields else key_hash.groups
         return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)
@@ -244,6 +285,8 @@ class TaggedRows:
             settings=context.settings,
             avoid=file_groups_in_clustering(write.snapshot),
             fill_small_files=not write.anew,
+            appends=write.snapshot.config.table_type == "mor",
+            log_instants=log_instants(write.snapshot),
         )
         return AssignedRows(write, self.tagged, plan)
 
@@ -268,7 +311,9 @@ class AssignedRows:
     assignment: Assignment
 
     def plan(self) -> WritePlan:
-        return plan_of_assignment(self.write.context, self.write.snapshot, self.assignment, self.write.operation)
+        write = self.write
+        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation)
+        return with_absent(plan, write.context, write.absent)
 
     def profile(self) -> bytes:
         return encode_profile(self.write.context, self.write.operation, self.assignment)

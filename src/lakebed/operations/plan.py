@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakebed.engine.base import Rows
 from lakebed.engine.groups import GROUP
+from lakebed.handles.partial_rows import has_partial_blocks
 from lakebed.index.base import Hashed
 from lakebed.index.costs import TaggingCosts
-from lakebed.model import PARTITION_PATH, FileSlice
+from lakebed.model import PARTITION_PATH, Action, FileSlice
 from lakebed.operations.assign import Assignment
 from lakebed.operations.context import WriteContext
 from lakebed.operations.tagging_costs import tagging_costs
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """One file group of a write. `updates` and `inserts` are None where the split is known only when it runs."""
+    """One file group of a write. `updates` and `inserts` are None where the split is known only when it runs. Rows for
+    a file group that `appends` go to its log files."""
 
     partition: str
     file_id: str | None
@@ -27,12 +30,13 @@ class PlannedFile:
     updates: int | None
     inserts: int | None
     bytes_rewritten: int
+    appends: bool = False
 
 
 @dataclass(frozen=True)
 class WritePlan:
     """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` says what
-    finding the keys costs (None: there is nothing to look through yet)."""
+    finding the keys costs (None: there is nothing to look through yet), `waiting` which services are planned."""
 
     operation: str
     index: str
@@ -40,6 +44,7 @@ class WritePlan:
     files: tuple[PlannedFile, ...]
     note: str = ""
     tagging: TaggingCosts | None = None
+    waiting: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -51,7 +56,14 @@ class WritePlan:
         return sum(1 for f in self.files if f.bytes_rewritten)
 
     def touched(self) -> set[tuple[str, str]]:
-        return {(f.partition, f.file_id) for f in self.files if f.file_id is not None and f.bytes_rewritten}
+        """The file groups that are there and change."""
+        changed = (f for f in self.files if f.bytes_rewritten or f.appends)
+        return {(f.partition, f.file_id) for f in changed if f.file_id is not None}
+
+    @property
+    def appended(self) -> int:
+        """File groups whose rows go to log files."""
+        return sum(1 for f in self.files if f.appends)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -61,8 +73,10 @@ class WritePlan:
             "rows": self.rows,
             "file_groups": len(self.files),
             "file_groups_rewritten": self.rewritten,
+            "file_groups_appended": self.appended,
             "bytes_rewritten": sum(f.bytes_rewritten for f in self.files),
             "note": self.note,
+            "waiting": list(self.waiting),
             "tagging_seconds": dict(self.tagging.seconds) if self.tagging else {},
             "cheaper_index": self.tagging.cheaper if self.tagging else None,
             "files": [
@@ -83,7 +97,8 @@ class WritePlan:
         lines = [
             f"{self.operation.lower()} of {self.rows:,} rows on the {self.engine} engine",
             f"  index: {self.index}",
-            f"  file groups: {len(self.files)}, {self.rewritten} of them rewritten ({size:.1f} MiB of base files)",
+            f"  file groups: {len(self.files)}, {self.rewritten} of them rewritten ({size:.1f} MiB of base files)"
+            + (f", {self.appended} appended to" if self.appended else ""),
         ]
         if self.note:
             lines.append(f"  {self.note}")
@@ -91,16 +106,26 @@ class WritePlan:
         for f in self.files[:10]:
             split = "" if f.updates is None else f" ({f.updates:,} updates, {f.inserts:,} inserts)"
             where = f.partition or "(no partition)"
-            kind = "rewrite" if f.bytes_rewritten else "new"
+            kind = "append" if f.appends else "rewrite" if f.bytes_rewritten else "new"
             lines.append(f"    {where} {f.file_id or '-'} {kind}: {f.rows:,} rows{split}")
         if len(self.files) > 10:
             lines.append(f"    ... and {len(self.files) - 10} more")
+        lines += [f"  {line}" for line in self.waiting]
         return "\n".join(lines)
 
     __repr__ = __str__
 
 
+def waiting_services(timeline: Timeline) -> tuple[str, ...]:
+    """A line about each service that is planned and not completed."""
+    kinds = (Action.COMPACTION, Action.LOGCOMPACTION)
+    planned = [i for i in timeline.pending if i.action in kinds]
+    counts = (len(timeline.plan(i).get("operations") or ()) for i in planned)
+    return tuple(f"{i.action} {i.time} of {n} file slices is pending" for i, n in zip(planned, counts, strict=True))
+
+
 def plan_of_assignment(context: WriteContext, snapshot: Snapshot, assignment: Assignment, operation: str) -> WritePlan:
+    appends = snapshot.config.table_type == "mor"
     files = tuple(
         PlannedFile(
             g.partition,
@@ -108,12 +133,13 @@ def plan_of_assignment(context: WriteContext, snapshot: Snapshot, assignment: As
             g.updates + g.inserts,
             g.updates,
             g.inserts,
-            _base_bytes(g.target.slice),
+            0 if appends and not g.target.rewrites else _base_bytes(g.target.slice),
+            appends and not g.target.rewrites and g.target.slice is not None,
         )
         for g in assignment.groups
     )
     tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
-    return WritePlan(operation, context.index.explain(), context.engine.name, files, tagging=tagging)
+    return WritePlan(operation, context.index.explain(), context.engine.name, files, context.engine.note, tagging)
 
 
 def plan_of_hashed(
@@ -121,25 +147,46 @@ def plan_of_hashed(
 ) -> WritePlan:
     """Rows counted by file group; which of them are updates shows only when the file is merged."""
     counted = context.engine.aggregate(prepared, [PARTITION_PATH, GROUP])
-    files = tuple(_hashed_files(counted.to_pylist(), hashed.existing))
-    note = "file groups are found while the write runs; no data file is read to tag"
+    files = tuple(_hashed_files(counted.to_pylist(), hashed.existing, appends=snapshot.config.table_type == "mor"))
+    note = _notes("file groups are found while the write runs; no data file is read to tag", context.engine.note)
     tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
     return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging)
 
 
 def plan_of_tasks(context: WriteContext, operation: str) -> WritePlan:
     """Every task opens file groups of its own: how many is known when it has run."""
-    note = "every task writes its rows to new file groups; no key is looked up"
+    note = _notes("every task writes its rows to new file groups; no key is looked up", context.engine.note)
     return WritePlan(operation, context.index.explain(), context.engine.name, (), note)
 
 
+def with_absent(plan: WritePlan, context: WriteContext, absent: Sequence[str]) -> WritePlan:
+    """The plan with a word on columns that the rows lack."""
+    if not absent:
+        return plan
+    some = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
+    if context.rules.partial == "IGNORE_DEFAULTS":
+        how = "nulls stand for them"
+    elif context.config.table_type == "mor" and has_partial_blocks(context.config.version, context.rules, absent):
+        how = "log blocks hold the given columns only"
+    else:
+        how = "stored rows are read to fill them in"
+    return replace(plan, note=_notes(f"partial rows without {some}: known keys keep them, {how}", plan.note))
+
+
+def _notes(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
+
+
 def _hashed_files(
-    counted: Iterable[dict[str, Any]], existing: Mapping[tuple[str, int], FileSlice]
+    counted: Iterable[dict[str, Any]], existing: Mapping[tuple[str, int], FileSlice], *, appends: bool
 ) -> Iterable[PlannedFile]:
     for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP] or 0)):
         known = existing.get((row[PARTITION_PATH], row[GROUP]))
         file_id = known.file_id if known else None
-        yield PlannedFile(row[PARTITION_PATH], file_id, row["rows"], None, None, _base_bytes(known))
+        rewritten = 0 if appends else _base_bytes(known)
+        yield PlannedFile(
+            row[PARTITION_PATH], file_id, row["rows"], None, None, rewritten, appends and known is not None
+        )
 
 
 def _base_bytes(file_slice: FileSlice | None) -> int:

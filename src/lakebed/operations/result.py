@@ -18,6 +18,7 @@ class WriteResult:
     are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). `bytes` is
     the size of the files written. `seconds` has the time of each stage: "begin", "metadata" (the metadata table is made
     ready: missing indexes built, compaction), "tag" (rows are placed, file groups assigned), "write", "commit".
+    `services` has a line about each table service that the write made due.
     """
 
     instant: str
@@ -33,6 +34,7 @@ class WriteResult:
     replaced_file_groups: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     rolled_back: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -69,6 +71,7 @@ class WriteResult:
             "replaced_file_groups": self.replaced_file_groups,
             "seconds": {k: round(v, 4) for k, v in self.seconds.items()},
             "rolled_back": list(self.rolled_back),
+            "services": list(self.services),
         }
 
     def __str__(self) -> str:
@@ -85,7 +88,8 @@ class WriteResult:
         took = sum(self.seconds.values())
         size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {_size(self.bytes)}"
         replaced = f", {self.replaced_file_groups} file groups replaced" if self.replaced_file_groups else ""
-        return f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
+        line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
+        return "\n".join([line, *self.services])
 
     __repr__ = __str__
 

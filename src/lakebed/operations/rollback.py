@@ -1,4 +1,8 @@
-"""Rolls back writes that did not finish: deletes the files that their markers name, then their pending instants."""
+"""Rolls back writes that did not finish: deletes the files that their markers name, then their pending instants.
+
+Before table version 8 a log file goes by its slice's instant and may hold blocks of others: a command block behind it
+hides those of the write.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,14 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable
 
-from lakebed.errors import CommitConflict, UnsupportedFeature
+from lakebed.errors import CommitConflict
+from lakebed.format.file_names import log_file_name, parse_log_file
+from lakebed.format.log_file import block_bytes, rollback_block
+from lakebed.metadata.kinds.updates import NewFile, file_records
+from lakebed.metadata.layout import FILES
+from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import Action, Instant, State
+from lakebed.model import Action, Instant, State, path_in
 from lakebed.policies.rollback import files_of_instant, is_void, plan_rollback_by_paths
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
@@ -21,16 +30,21 @@ from lakebed.timeline.actions import (
     rollback_target,
 )
 from lakebed.timeline.clock import InstantClock
+from lakebed.timeline.creation import put_once
 from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
-from lakebed.timeline.markers import delete_markers, list_markers
+from lakebed.timeline.markers import delete_markers, list_markers, write_marker
 from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.timeline.written_files import is_written_by
 
+# The write token of a log file that no task wrote.
+_NO_TOKEN = "1-0-1"
 # What a writer leaves pending when it dies; table services are finished or undone by their own kind.
 _WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+# Of these only the run is taken back: the plan stays, and is run again.
+_KEEP_THEIR_PLAN = (Action.COMPACTION, Action.CLUSTERING)
 
 
 def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
@@ -148,25 +162,17 @@ def _finish_rollback(
 def plan_rollback(storage: Storage, timeline: Timeline, target: Instant) -> RollbackPlan:
     """The data files that a pending write may have left: by its markers, by name where it has no marker folder."""
     markers = list_markers(storage, target.time)
-    if markers or target.state is State.REQUESTED:
+    # a compaction's instant is also in the names of log files of version 6 that others write meanwhile
+    if markers or target.state is State.REQUESTED or target.action is Action.COMPACTION:
         appended = [marker.path for marker in markers if marker.kind == "APPEND"]
         return _plan_by_paths(timeline, target, [marker.path for marker in markers], appended)
     return RollbackPlan(target, tuple(files_named(storage, target.time)))
 
 
 def _plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], logs: Collection[str]) -> RollbackPlan:
-    """Raises `UnsupportedFeature` where log files of earlier instants hold blocks of the target."""
     version = timeline.config.version
     resizes = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
-    plan = plan_rollback_by_paths(target, paths, logs, version=version, resizes=resizes)
-    if plan.logs:
-        path = next(iter(plan.logs))
-        raise UnsupportedFeature(
-            f"instant {target.time} did not finish and may have added to the log file {path}",
-            hint="Let the engine that began it write to the table once, which rolls it back, then write again.",
-            context={"feature": "rollback of log blocks", "instant": target.time, "path": path},
-        )
-    return plan
+    return plan_rollback_by_paths(target, paths, logs, version=version, resizes=resizes)
 
 
 def files_named(storage: Storage, instant: str) -> list[str]:
@@ -187,17 +193,59 @@ def _execute(
     started = time.monotonic()
     target = plan.target
     deleted = [path for path in plan.files if storage.delete(path)]
+    hiding = hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
-        MetadataWriter(storage, config, timeline).roll_back(target.time, instant)
+        metadata = MetadataWriter(storage, config, timeline)
+        if hiding and FILES in metadata.partitions:
+            files = _named_files(storage, [*plan.logs, *hiding])
+            metadata.apply(instant, {FILES: file_records(files, form_of_version(config.version))})
+        metadata.roll_back(target.time, instant)
     forget(target.time)
     writer = TimelineWriter(storage, config)
-    writer.remove_pending(target)
+    if target.action in _KEEP_THEIR_PLAN:
+        writer.remove_inflight(target)
+    else:
+        writer.remove_pending(target)
     millis = int((time.monotonic() - started) * 1000)
-    body = encode_rollback_metadata(storage.url(), plan, instant, deleted, millis)
+    body = encode_rollback_metadata(storage.url(), plan, instant, deleted, millis, hiding)
     completed = clock.next(after=max(instant, timeline.greatest_time))
     writer.complete(Action.ROLLBACK, instant, completed, body)
     delete_markers(storage, target.time)
+    if hiding:
+        delete_markers(storage, instant)
     remove_heartbeat(storage, target.time)
+
+
+def hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str) -> dict[str, int]:
+    """Write a log file of `instant` behind those of each slice that the log files `logs` belong to, which hides the
+    blocks of the instant `target`; gives their paths with sizes. Slices of log files that are not there need none."""
+    written: dict[str, int] = {}
+    slices: set[tuple[str, str, str]] = set()
+    for path in logs:
+        partition, _, name = path.rpartition("/")
+        log = parse_log_file(partition, name, 0)
+        if log is None or (partition, log.file_id, log.instant) in slices or storage.head(path) is None:
+            continue
+        slices.add((partition, log.file_id, log.instant))
+        others = (parse_log_file(partition, other, 0) for other in storage.list_names(partition))
+        same = [o.version for o in others if o is not None and (o.file_id, o.instant) == (log.file_id, log.instant)]
+        content = block_bytes(rollback_block(target, instant))
+        version = max(same, default=log.version)
+        while True:
+            version += 1
+            hiding = log_file_name(log.file_id, log.instant, version, _NO_TOKEN)
+            write_marker(storage, instant, partition, hiding, "APPEND")
+            if put_once(storage, path_in(partition, hiding), content):
+                break
+        written[path_in(partition, hiding)] = len(content)
+    return written
+
+
+def _named_files(storage: Storage, paths: Iterable[str]) -> list[NewFile]:
+    """The files that are there, as the metadata table lists them."""
+    found = (storage.head(path) for path in paths)
+    split = [(info.path.rpartition("/"), info.size) for info in found if info is not None]
+    return [NewFile(partition, name, size) for (partition, _, name), size in split]
 
 
 def delete_data_files(storage: Storage, paths: Iterable[str], instant: str) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError, StorageError, UnsupportedFeature
+from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import WRITER_ID, Action, CommitMetadata, Instant, State
@@ -17,18 +18,18 @@ from lakebed.operations.leftovers import sweep
 from lakebed.operations.rollback import (
     delete_data_files,
     files_named,
+    hide_blocks,
     roll_back,
     roll_back_dead_writers,
     without_refused_rollbacks,
 )
 from lakebed.operations.uniqueness import Uniqueness, check_unique
-from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts, commits_since
-from lakebed.timeline.instants import completes_as
+from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat
 from lakebed.timeline.locks.lock import Lock, default_lock
 from lakebed.timeline.markers import delete_markers, list_markers
@@ -45,7 +46,8 @@ class Transaction:
     """A write between its requested and its completed instant.
 
     The lock is held while it begins and while it commits, never in between. `snapshot` is the table as it was when the
-    write began. `writer_id` goes into the commit, so that an answer in doubt can be settled by reading back.
+    write began. `writer_id` goes into the commit, so that an answer in doubt can be settled by reading back. A
+    `non_blocking` write lets others append to the file groups that it appends to.
     """
 
     storage: Storage
@@ -56,6 +58,7 @@ class Transaction:
     engine: Engine
     index: Index
     unique: Uniqueness = "nowhere"
+    non_blocking: bool = False
     instant: str = ""
     timeline: Timeline = field(init=False)
     writer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -128,7 +131,8 @@ class Transaction:
         """Check for conflicts, tell the index and the metadata table, and make the write visible. Raises
         `CommitConflict` with nothing visible."""
         metadata = self._metadata(statuses, schema, replaced)
-        touched = TouchedFiles.of(metadata, by_bucket=self.index.key_hash is not None)
+        by_bucket = self.index.key_hash is not None
+        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
         with self._lock() as lock:
             timeline = self._load()
             self._check_still_pending(timeline)
@@ -136,7 +140,7 @@ class Transaction:
             agreed = check_conflicts(touched, timeline, self._started, schema=schema, instant=self.instant)
             metadata.extra["schema"] = agreed
             others = timeline.commits_metadata(commits_since(timeline, self._started))
-            check_unique(SliceReader(self.storage, self.config), statuses, others, self.unique)
+            check_unique(self.snapshot.reader, statuses, others, self.unique)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self.config = load_table_config(self.storage)
             self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)
@@ -197,6 +201,8 @@ class Transaction:
                 self._forget(self.instant)
                 MetadataWriter(self.storage, self.config, timeline).take_off(self.instant)
                 delete_data_files(self.storage, files_named(self.storage, self.instant), self.instant)
+                if appended := self._appended_to():
+                    hide_blocks(self.storage, appended, self.instant, self._clock.next(after=timeline.greatest_time))
                 delete_markers(self.storage, self.instant)
                 self._remove_heartbeat()
 
@@ -216,7 +222,7 @@ class Transaction:
         self, statuses: Sequence[WriteStatus], schema: str, replaced: Mapping[str, tuple[str, ...]]
     ) -> CommitMetadata:
         stats: dict[str, list[WriteStatus]] = {}
-        for status in statuses:
+        for status in (*statuses, *self._of_lost_attempts(statuses)):
             if status.path is not None:
                 stats.setdefault(status.partition, []).append(status)
         extra = {**self.settings.extra_metadata, WRITER_ID: self.writer_id, "schema": schema}
@@ -226,6 +232,27 @@ class Transaction:
             replaced=dict(replaced),
             extra=extra,
         )
+
+    def _appended_to(self) -> list[str]:
+        """Log files whose names do not tell that this write made them (before table version 8)."""
+        if self.config.table_type == "cow" or has_completion_times(self.config.version):
+            return []
+        return [m.path for m in list_markers(self.storage, self.instant) if m.kind == "APPEND"]
+
+    def _of_lost_attempts(self, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:
+        """Log files of task attempts that were done again, where those stay: their rows are the same ones once more."""
+        named = {status.path for status in statuses}
+        found: list[WriteStatus] = []
+        for path in self._appended_to():
+            partition, _, name = path.rpartition("/")
+            log = parse_log_file(partition, name, 0)
+            info = None if path in named or log is None else self.storage.head(path)
+            if log is not None and info is not None:
+                status = WriteStatus(
+                    partition, log.file_id, path, log.instant, base_file="", log_files=[name], log_version=log.version
+                )
+                found.append(replace(status, log_offset=0, file_size=info.size))
+        return found
 
     def _metadata_upkeep(self, timeline: Timeline, lock: Lock) -> MetadataUpkeep:
         return MetadataUpkeep(self.storage, self.config, timeline, self.settings, self.engine, lock.still_mine)
@@ -263,7 +290,7 @@ class Transaction:
 
     def _unnamed(self, metadata: CommitMetadata) -> list[str]:
         """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
-        named = {s.path for group in metadata.stats.values() for s in group}
+        named = {path for group in metadata.stats.values() for s in group for path in s.paths}
         return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
 
     def _tidy(self, metadata: CommitMetadata) -> None:

@@ -63,8 +63,9 @@ def _inserted_into(others: Sequence[CommitMetadata]) -> dict[tuple[str, str], Wr
     for commit in others:
         for partition, stats in commit.stats.items():
             for stat in stats:
-                if stat.path.endswith(_BASE):
-                    last[partition, stat.file_id] = stat
+                if not stat.path.endswith(_BASE):
+                    continue  # new keys go to base files
+                last[partition, stat.file_id] = stat
                 if stat.num_inserts or stat.prev_base_file is None:
                     inserted.add((partition, stat.file_id))
         for partition, ids in commit.replaced.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lakebed.engine.base import Rows
+from lakebed.errors import UnsupportedFeature
 from lakebed.operations.admission import admit
 from lakebed.operations.context import WriteContext, keyed_by_meta, require_columns, schema_for_write
 from lakebed.operations.pipeline import RowsVerb, explain, refuse_clustered_groups, run
@@ -20,6 +21,25 @@ def upsert(context: WriteContext, data: Any) -> WriteResult:
     if settings.drop_duplicates or settings.dup_policy != "none":
         return insert(context, data)
     return run(context, _upsert(context, data))
+
+
+def _check_partial(context: WriteContext, operation: str) -> None:
+    """Rows that lack columns are for an upsert, into a table whose stored rows can be told and stay where they are."""
+    index = context.index
+    what = hint = None
+    if operation != "UPSERT":
+        what, hint = f"{operation.lower()} adds rows", "upsert them, or give all columns"
+    elif context.rules.merger is not None:
+        what, hint = "the table merges rows by a merger of the user's, which takes whole rows", "give all columns"
+    elif index.is_global and context.config.partition_fields and index.without_moves().settings() != index.settings():
+        what = "under its index a row that names another partition path moves there, with all its columns"
+        hint = "give all columns, or use an index that leaves rows where they are (update_partition_path=False)"
+    if what is not None:
+        raise UnsupportedFeature(
+            f"table {context.config.name!r} takes no partial rows: {what}",
+            hint=hint or "",
+            context={"option": "lakebed.write.partial", "operation": operation},
+        )
 
 
 def insert(context: WriteContext, data: Any) -> WriteResult:
@@ -48,16 +68,19 @@ def _upsert(context: WriteContext, data: Any) -> RowsVerb:
     # Rows of one key are always combined, since a key that comes twice would be stored twice; the shuffle by file
     # group brings them together anyhow, so that leaving it out would save nothing.
     match = RowMatch("keys")
-    return RowsVerb(operation="UPSERT", match=match, rows=admitted_rows(context, data, "UPSERT", match))
+    rows = admitted_rows(context, data, "UPSERT", match)
+    return RowsVerb(operation="UPSERT", match=match, rows=rows, partial=context.settings.partial)
 
 
 def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMatch) -> Rows:
     """The caller's rows; everything that can be refused is refused here, before the write begins."""
     admit(context, operation)
+    if context.settings.partial:
+        _check_partial(context, operation)
     if match.looks_up:
         keyed_by_meta(context, operation.lower())
     rows = context.engine.rows(data)
     require_columns(context, context.engine.schema(rows))
-    schema_for_write(context, context.opened, rows)
+    schema_for_write(context, context.opened, rows, partial=context.settings.partial)
     check_partitions(context, rows)
     return rows

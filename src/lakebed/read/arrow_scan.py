@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
+from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.parallel import parallel_map
@@ -36,6 +37,7 @@ class RowReader:
     condition: pc.Expression | None = None
     partition_values: Mapping[str, Mapping[str, Any]] | None = None
     page_checksums: bool = True
+    names: ColumnNames | None = None
 
     @property
     def stored(self) -> list[str]:
@@ -45,17 +47,30 @@ class RowReader:
     def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """The matching rows of the slice."""
         columns = self.stored or [RECORD_KEY]
-        for batch in slices.read(file_slice, columns, page_checksums=self.page_checksums):
-            yield from self._shape(batch, file_slice.partition)
+        schema = self.merged_schema if slices.is_merged(file_slice) else None
+        for batch in slices.read(
+            file_slice, columns, schema=schema, names=self.names, page_checksums=self.page_checksums
+        ):
+            yield from self.shaped(batch, file_slice.partition)
+
+    @property
+    def merged_schema(self) -> pa.Schema:
+        """The columns that a merge of log files gives, in the table's types."""
+        kinds = {s.stored: self.read_schema.field(s.name).type for s in self.sources if s.stored is not None}
+        return pa.schema(list((kinds or {RECORD_KEY: pa.string()}).items()))
 
     def rows_of_keys(
         self, slices: SliceReader, file_slice: FileSlice, keys: pa.Array, *, use_bloom: bool
     ) -> list[pa.RecordBatch]:
         """The matching rows that have one of the keys, which are in ascending order."""
-        found = rows_of_keys(slices, file_slice, keys, self.stored, use_bloom=use_bloom)
-        return [shaped for batch in found for shaped in self._shape(batch, file_slice.partition)]
+        schema = self.merged_schema if slices.is_merged(file_slice) else None
+        found = rows_of_keys(
+            slices, file_slice, keys, self.stored, use_bloom=use_bloom, schema=schema, names=self.names
+        )
+        return [shaped for batch in found for shaped in self.shaped(batch, file_slice.partition)]
 
-    def _shape(self, batch: pa.RecordBatch, partition: str) -> Iterator[pa.RecordBatch]:
+    def shaped(self, batch: pa.RecordBatch, partition: str) -> Iterator[pa.RecordBatch]:
+        """Stored rows of a partition path as the table's, those that match; nothing where none does."""
         arrays: list[pa.Array] = []
         names: list[str] = []
         for source in self.sources:
@@ -88,7 +103,7 @@ def row_readers(plan: ScanPlan, condition: pc.Expression | None) -> list[tuple[F
     """Every file slice of the plan with its reader."""
     checks = plan.page_checksums
     readers = [
-        RowReader(s.sources, plan.read_schema, plan.columns, condition, plan.partition_values, checks)
+        RowReader(s.sources, plan.read_schema, plan.columns, condition, plan.partition_values, checks, plan.names)
         for s in plan.sets
     ]
     return [(file_slice, r) for alike, r in zip(plan.sets, readers, strict=True) for file_slice in alike.slices]

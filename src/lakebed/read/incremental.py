@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +17,9 @@ from lakebed.model import COMMIT_TIME, Action, FileSlice, Instant
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import to_instant_time
+from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.once import once
 from lakebed.timeline.instants import completes_as, has_completion_times
 
 if TYPE_CHECKING:
@@ -112,6 +113,9 @@ class Changes(Scan):
     Columns are those of the table now, as in real Hudi, whatever schema the commits of the range had. Where files or
     commits of the range are gone (cleaned, archived), the rows that the newest snapshot still shows from the range's
     commits are given. `end` is the checkpoint: the `start` of the next read.
+
+    Rows of log files are those that a snapshot shows: a late row that loses against an older one is none. With
+    `filter_before_merge` in `reads` it is one, as in real Hudi, where the older one was not written in the range.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class Changes(Scan):
         self._start = start
         self._end = end
 
-    @cached_property
+    @once
     def range(self) -> CommitRange:
         """Which commits are read."""
         return select_commits(self._newest, self._start, self._end)
@@ -145,10 +149,23 @@ class Changes(Scan):
         """The checkpoint after these rows: give it as `start` to read what comes next."""
         return self.range.end
 
+    @once
+    def _view(self) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
+        """The view that the rows are read from, its file slices that can hold some, and whether it is that of the last
+        commit."""
+        return _slices(self._newest, self.range)
+
+    @property
+    def reader(self) -> SliceReader:
+        view, _, is_whole = self._view
+        reader = view.reader
+        if not self._reads.filter_before_merge or not is_whole:
+            return reader
+        return reader.of_instants(frozenset(i.time for i in self.range.commits))
+
     def _plan(self) -> ScanPlan:
-        commits = self.range
-        view, slices = _slices(self._newest, commits)
-        predicate = _in_commits(self.parsed_filter(), commits)
+        view, slices, _ = self._view
+        predicate = _in_commits(self.parsed_filter(), self.range)
         return plan_scan(view, predicate, self._requested(), slices=slices, shown=self._newest, reads=self._reads)
 
     @property
@@ -161,16 +178,16 @@ class Changes(Scan):
         return f"{super().explain()}\n  commits     {len(commits.commits)} in {span}"
 
 
-def _slices(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...]]:
+def _slices(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
     if not commits.commits:
-        return newest, ()
+        return newest, (), True
     first = commits.commits[0].time
     if not commits.archived:
         view = _as_of(newest, commits.last)
         slices = _written_since(view, first)
         if _all_there(view, commits, slices):
-            return view, slices
-    return newest, _written_since(newest, first)
+            return view, slices, True
+    return newest, _written_since(newest, first), False
 
 
 def _as_of(snapshot: Snapshot, instant: str) -> Snapshot:
@@ -187,6 +204,7 @@ def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:
 def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]) -> bool:
     """Whether every file group that the commits wrote still has its state as of the last of them."""
     instant_of = {(s.partition, s.file_id): s.base_file.instant if s.base_file else s.instant for s in slices}
+    logs = {log.path for s in slices for log in s.log_files}
     replaced = {
         group
         for group, instant in view.timeline.replaced_files().items()
@@ -197,7 +215,7 @@ def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]
             for stat in stats:
                 group = (stat.partition or partition, stat.file_id)
                 # an empty path is a delete that emptied the group's file
-                if group in replaced or not stat.path or not stat.path.endswith(".parquet"):
+                if group in replaced or not stat.path or stat.path in logs:
                     continue
                 if instant_of.get(group, "") < instant.time:
                     return False

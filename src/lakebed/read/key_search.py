@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.filters.predicates import Column, In, Literal, Predicate
-from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.lookup_keys import LookupKeys, plain_texts
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
-from lakebed.read.pruning import MAX_KEYS
+from lakebed.read.pruning import MAX_KEYS, buckets_of_slices
 from lakebed.read.record_index import FoundKeys, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.once import once
 from lakebed.storage.parallel import is_remote, parallel_map
 
 # Reading the footers of so many files costs less than asking the metadata table for their key ranges.
@@ -49,14 +49,14 @@ class KeySearch:
         self.keys = plain_texts(lookup.texts.drop_null().unique())
         self.meta = snapshot.config.populate_meta_fields
 
-    @cached_property
+    @once
     def partitions(self) -> frozenset[str] | None:
         """The partition paths to look in; None: all."""
         if self.lookup.partitions is None:
             return None
         return frozenset(p for p in self.lookup.partitions.unique().to_pylist() if p is not None)
 
-    @cached_property
+    @once
     def candidates(self) -> Candidates:
         """The file slices that can hold a key, and the index's answer if it named them."""
         if not len(self.keys):
@@ -70,7 +70,7 @@ class KeySearch:
         if bucketed is None:
             return Candidates(self._by_statistics(slices))
         numbers = set(bucketed[0].groups_of(self.keys).to_pylist())
-        return Candidates([s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers])
+        return Candidates(buckets_of_slices(slices, numbers))
 
     def _indexed(self) -> FoundKeys | None:
         """The record index's answer; None where it has none."""
@@ -87,7 +87,7 @@ class KeySearch:
         of_keys = Predicate(In(column, tuple(Literal(key, column.type) for key in self.keys.to_pylist())))
         return skip_slices(self.snapshot, of_keys, slices, table_columns(self.snapshot), log_files=True)[0]
 
-    @cached_property
+    @once
     def plan(self) -> ScanPlan:
         return plan_scan(self.snapshot, None, self.columns, slices=self.candidates.slices)
 

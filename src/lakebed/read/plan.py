@@ -11,14 +11,14 @@ import pyarrow as pa
 from lakebed.config.settings import ReadSettings
 from lakebed.filters.columns import resolve_column
 from lakebed.filters.predicates import Predicate
-from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
-from lakebed.read.pruning import prune_buckets, prune_partitions
+from lakebed.read.pruning import buckets_of_slices, prune_buckets, prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
 from lakebed.schema.conversion import can_cast
 from lakebed.schema.spark import spark_type
+from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.reader import Query, readable_slices
 from lakebed.slices.snapshot import Snapshot
 
@@ -72,6 +72,7 @@ class ScanPlan:
     pruned_by: Mapping[str, int] | None = None
     partition_values: Mapping[str, Mapping[str, object]] | None = None
     page_checksums: bool = True
+    names: ColumnNames | None = None
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:
@@ -90,16 +91,21 @@ class ScanPlan:
     def __str__(self) -> str:
         kept = self.files
         size = sum(f.size for f in kept)
+        merged = [s for s in self.slices if s.log_files]
         lines = [
             f"scan of {self.table}: {self.query}" + (f" as of {self.as_of}" if self.as_of else ""),
             f"  files       {len(kept)} of {self.total_files} ({size / (1 << 20):.1f} MiB)",
             f"  partitions  {self.kept_partitions} of {self.total_partitions}",
         ]
+        if merged:
+            logs = [log for one in merged for log in one.log_files]
+            weight = sum(log.size for log in logs) / (1 << 20)
+            lines.append(f"  log files   {len(logs)} of {len(merged)} file slices are merged ({weight:.1f} MiB)")
         lines += [f"  pruned      {count} files by {what}" for what, count in (self.pruned_by or {}).items() if count]
         if self.predicate is not None:
             lines.append(f"  filter      {self.predicate}")
         lines.append(f"  columns     {', '.join(self.columns)}")
-        rewritten = [s for s in self.sets if not s.native]
+        rewritten = [s for s in self.sets if not s.native and not any(one.log_files for one in s.slices)]
         if rewritten:
             lines.append(
                 f"  old schemas {sum(len(s.slices) for s in rewritten)} files in {len(rewritten)} sets are cast"
@@ -163,7 +169,8 @@ def plan_scan(
         pruned |= skipped
         partitions = len({s.partition for s in kept}) if any(skipped.values()) else partitions
     kept = readable_slices(snapshot.config, kept, query)
-    sets = _slice_sets(snapshot, kept, read_schema, schema_history(shown))
+    history = schema_history(shown)
+    sets = _slice_sets(snapshot, kept, read_schema, history)
     from_path = {source.name for alike in sets for source in alike.sources if source.from_path}
     return ScanPlan(
         table=snapshot.config.name,
@@ -179,6 +186,7 @@ def plan_scan(
         pruned_by=pruned,
         partition_values=_path_values(snapshot, kept, read_schema, from_path) if from_path else None,
         page_checksums=reads.page_checksums,
+        names=_names_in_files(snapshot, kept, read_schema, history),
     )
 
 
@@ -202,7 +210,7 @@ def _prune(
         numbers = prune_buckets(predicate, bucketed[1])
         if numbers is not None:
             before = len(kept)
-            kept = [s for s in kept if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
+            kept = buckets_of_slices(kept, numbers)
             pruned["bucket"] = before - len(kept)
     return kept, pruned, len(partitions)
 
@@ -211,17 +219,53 @@ def _slice_sets(
     snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, history: SchemaHistory | None
 ) -> tuple[SliceSet, ...]:
     by_instant: dict[str, tuple[ColumnSource, ...]] = {}
-    sets: dict[tuple[ColumnSource, ...], list[FileSlice]] = {}
+    sets: dict[tuple[tuple[ColumnSource, ...], bool], list[FileSlice]] = {}
     for file_slice in slices:
-        # one commit writes with one schema
-        sources = by_instant.get(file_slice.instant)
-        if sources is None:
-            sources = by_instant[file_slice.instant] = _sources(snapshot, file_slice, read_schema, history)
-        sets.setdefault(sources, []).append(file_slice)
+        if file_slice.log_files:
+            sources = _merged_sources(snapshot, read_schema)
+        else:
+            # one commit writes with one schema
+            known = by_instant.get(file_slice.instant)
+            sources = known or _sources(snapshot, file_slice, read_schema, history)
+            by_instant[file_slice.instant] = sources
+        sets.setdefault((sources, bool(file_slice.log_files)), []).append(file_slice)
     return tuple(
-        SliceSet(tuple(found), sources, all(_is_native(s, read_schema) for s in sources))
-        for sources, found in sets.items()
+        SliceSet(tuple(found), sources, not merged and all(_is_native(s, read_schema) for s in sources))
+        for (sources, merged), found in sets.items()
     )
+
+
+def _merged_sources(snapshot: Snapshot, read_schema: pa.Schema) -> tuple[ColumnSource, ...]:
+    """Sources of slices with log files: the merge gives the table's own columns and types."""
+    in_path = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
+    return tuple(
+        ColumnSource(f.name, None, None, from_path=True) if f.name in in_path else ColumnSource(f.name, f.name, f.type)
+        for f in read_schema
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _NamesInFiles:
+    """The names of columns in files that are merged. `hidden` are columns of files of an instant that are not the
+    table's, though they have the name of one."""
+
+    history: SchemaHistory | None
+    hidden: Mapping[str, tuple[str, ...]]
+
+    def stored_names(self, instant: str, columns: pa.Schema) -> dict[str, str | None]:
+        named = self.history.stored_names(instant, columns) if self.history else {}
+        return {**named, **dict.fromkeys(self.hidden.get(instant, ()), None)}
+
+
+def _names_in_files(
+    snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, history: SchemaHistory | None
+) -> ColumnNames | None:
+    hidden: dict[str, tuple[str, ...]] = {}
+    for one in slices:
+        if one.log_files and one.base_file is not None and one.base_file.instant not in hidden:
+            sources = _sources(snapshot, one.without_logs(), read_schema, history)
+            hidden[one.base_file.instant] = tuple(s.name for s in sources if s.stored is None and not s.from_path)
+    return _NamesInFiles(history, hidden) if history or any(hidden.values()) else None
 
 
 def _sources(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -24,7 +24,8 @@ from lakebed.filters.predicates import (
     Predicate,
     columns_of,
 )
-from lakebed.model import PARTITION_PATH
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -318,10 +319,34 @@ class BucketLayout:
 
 
 def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
-    """The bucket numbers that may hold matching rows; None where the filter does not settle the hash fields.
+    """The bucket numbers that may hold matching rows; None where the filter settles neither the hash fields nor the
+    stored key.
 
     Only equality with constants of the column's own type counts, on types with one key text for each value.
     """
+    by_text, by_fields = _buckets_of_texts(predicate, layout), _buckets_of_fields(predicate, layout)
+    if by_text is None or by_fields is None:
+        return by_fields if by_text is None else by_text
+    return by_text & by_fields
+
+
+def buckets_of_slices(slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
+    """The file slices of buckets with these numbers, and those whose names tell no bucket."""
+    return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
+
+
+def _buckets_of_texts(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
+    """By the stored record keys that the filter names."""
+    alternatives = equalities(predicate.root, frozenset((RECORD_KEY,)))
+    if alternatives is None:
+        return None
+    texts = {literal.value for alternative in alternatives for literal in alternative[RECORD_KEY]}
+    if len(texts) > MAX_KEYS or None in texts:
+        return None
+    return frozenset(layout.buckets_of(pa.array(sorted(texts), pa.string())).to_pylist())
+
+
+def _buckets_of_fields(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
     alternatives = equalities(predicate.root, frozenset(layout.key_fields))
     if alternatives is None:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.once import once
 
 Group = tuple[str, str]
 
@@ -31,7 +31,7 @@ class FoundKeys:
 
     places: pa.Table
 
-    @cached_property
+    @once
     def groups(self) -> Mapping[Group, pa.Array]:
         """The file groups that hold a key, by partition path and file id, each with its keys in ascending order."""
         keys, partitions, files = (self.places[name].combine_chunks() for name in ("key", "partition", "file_id"))

@@ -5,31 +5,30 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from copy import copy
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.settings import ReadSettings
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption
 from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.model import META_COLUMNS, BaseFile
 from lakebed.read.arrow_scan import count_rows, scan_batches
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
+from lakebed.read.results import Results
 from lakebed.slices.reader import Query, SliceReader
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.once import once
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Scan", "ScanPlan", "plan_scan"]
 
 
-class Scan:
+class Scan(Results):
     """Rows of a table as one snapshot shows them.
 
     `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
@@ -53,16 +52,16 @@ class Scan:
                 f"there is no query type {query!r}",
                 hint="take 'snapshot' or 'read_optimized'; t.changes() reads incrementally",
             )
+        super().__init__(spark)
         self._snapshot = snapshot
         self._columns = columns
         self._filter = filter
         self._query: Query = query
-        self._spark = spark
         self._meta = meta
         self._reads = reads or ReadSettings()
         self._conditions: tuple[Node, ...] = ()
 
-    @cached_property
+    @once
     def plan(self) -> ScanPlan:
         """What the scan does: files, columns, what was pruned by what."""
         return self._plan()
@@ -122,43 +121,9 @@ class Scan:
         spark = self._session()
         return scan_frame(self.plan, spark, self.reader)
 
-    def _session(self) -> SparkSession:
-        if self._spark is not None:
-            return self._spark
-        from lakebed.read.spark_scan import active_session
-
-        session = active_session()
-        if session is None:
-            raise InvalidOption(
-                "there is no Spark session",
-                hint="open the table with spark=..., or read with to_arrow() or to_pandas()",
-            )
-        return session
-
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
         return scan_batches(self.plan, self.reader)
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream that any Arrow library takes."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def to_arrow(self) -> pa.Table:
-        """All rows as one Arrow table."""
-        return pa.Table.from_batches(self.to_batches(), self.schema)
-
-    def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
-        _require("pandas")
-        return self.to_arrow().to_pandas(**options)
-
-    def to_polars(self) -> pl.DataFrame:
-        """All rows as a polars DataFrame."""
-        polars = _require("polars")
-        return polars.from_arrow(self.to_arrow())
 
     def count(self) -> int:
         """The number of rows. Without a filter only the files' footers are read."""
@@ -171,7 +136,9 @@ class Scan:
             from lakebed.read.spark_scan import through_storage
 
             reason = through_storage(self.plan, self._spark, self.reader)
-            lines.append(f"  on Spark    {'through Python: ' + reason if reason else 'its own Parquet reader'}")
+            merged = ", through Python where log files are merged" if any(s.log_files for s in self.plan.slices) else ""
+            how = f"through Python: {reason}" if reason else f"its own Parquet reader{merged}"
+            lines.append(f"  on Spark    {how}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -179,12 +146,3 @@ class Scan:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.explain())}</pre>"
-
-
-def _require(package: str) -> Any:
-    try:
-        return __import__(package)
-    except ImportError as error:
-        raise UnsupportedFeature(
-            f"{package} is not installed", hint=f"pip install 'lakebed[{package}]', or read with to_arrow()"
-        ) from error

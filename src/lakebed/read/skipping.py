@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,7 @@ from lakebed.read.schema_history import schema_history
 from lakebed.read.statistics import bounds_of_files, bounds_of_partitions, can_bound, of_slices
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.once import once
 
 # An index that leaves no more than this is not followed by others, which cost requests too.
 _FEW_SLICES = 4
@@ -82,7 +82,7 @@ class _Skipping:
 
     # -- indexes of keys
 
-    @cached_property
+    @once
     def _keys(self) -> pa.Array | None:
         return demanded_keys(self.predicate, self.snapshot.config, self.available)
 
@@ -158,7 +158,7 @@ class _Skipping:
 
     # -- statistics
 
-    @cached_property
+    @once
     def _columns(self) -> Mapping[Path, pa.DataType]:
         """Columns of the filter whose statistics are of use."""
         found = {c.path: c.type for c in _columns_in(self.predicate)}

@@ -161,15 +161,7 @@ def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession,
     if plan.predicate is not None and not by_sql:
         condition = plan.predicate.to_arrow()
     columns = tuple(plan.read_schema.names) if by_sql or not plan.columns else plan.columns
-    wide = ScanPlan(
-        plan.table,
-        plan.query,
-        plan.as_of,
-        columns,
-        plan.read_schema,
-        tuple(sets),
-        partition_values=plan.partition_values,
-    )
+    wide = replace(plan, columns=columns, sets=tuple(sets))
     jobs = row_readers(wide, condition)
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))

@@ -13,7 +13,7 @@ from lakebed.index.base import KeyHash
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.read.pruning import BucketLayout, PartitionLayout
-from lakebed.slices.keys import key_generator_spec
+from lakebed.slices.key_spec import key_generator_spec
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 

@@ -13,7 +13,7 @@ from lakebed.engine.groups import GROUP
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.index.locations import STORED_LOCATION, ShardOf
-from lakebed.index.simple import OLD_PARTITION
+from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.index_names import IndexName

@@ -8,14 +8,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.errors import CorruptFile
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
 from lakebed.metadata.read.lookup import whole_slice
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.store.expected_files import WITHOUT
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import META_COLUMNS
 from lakebed.slices.snapshot import Snapshot
@@ -28,8 +27,7 @@ from lakebed.upkeep.registry import find_upkeep
 def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> pa.Table:
     """Build what cannot be read again; gives a row of differences for each. Lock held.
 
-    Raises `UnsupportedFeature` for a table with log files, whose rows are not looked at, and `CorruptFile` where the
-    table itself cannot be read; nothing is changed then.
+    Raises `CorruptFile` where the table itself cannot be read; nothing is changed then.
     """
     table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     damage = _damage(snapshot, table, partitions)
@@ -86,12 +84,6 @@ def _read(metadata: MetadataTable, table: StoredTable, partition: str) -> None:
 
 
 def _check_rows(table: StoredTable, partitions: Sequence[str]) -> None:
-    if any(file_slice.log_files for file_slice in table.snapshot.file_slices()):
-        raise UnsupportedFeature(
-            f"{', '.join(partitions)} of the metadata table cannot be built from a table with log files",
-            hint=f"Let Hudi drop and build it again; {WITHOUT}.",
-            context={"feature": "merge-on-read with log files", "partitions": list(partitions)},
-        )
     for partition in partitions:  # before anything is dropped
         upkeep = find_upkeep(partition)
         if upkeep is not None and upkeep.is_comparable(partition, table):

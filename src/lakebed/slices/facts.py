@@ -8,7 +8,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
 
-def table_features(snapshot: Snapshot, *, log_files: bool = False, updated_in_clustering: str = "") -> TableFacts:
+def table_features(snapshot: Snapshot, *, updated_in_clustering: str = "") -> TableFacts:
     """Look at the folders that show a feature, and at the timeline for an unfinished restore."""
     storage = snapshot.storage
     folders = set(storage.list_folders(HOODIE))
@@ -19,7 +19,6 @@ def table_features(snapshot: Snapshot, *, log_files: bool = False, updated_in_cl
         schema_history=seen.schema_history,
         partition_buckets=seen.partition_buckets,
         consistent_buckets=seen.consistent_buckets,
-        log_files=log_files,
         pending_restore=restore,
         updated_in_clustering=updated_in_clustering,
     )

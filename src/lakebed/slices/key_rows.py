@@ -17,7 +17,10 @@ from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.format.hashes import plain_strings
 from lakebed.format.key_positions import POSITIONS, KeyPositions
+from lakebed.merge.log_entries import roots
+from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
+from lakebed.slices.base_rows import ColumnNames, HeldRows, plain_rows, stored_name
 from lakebed.slices.reader import SliceReader
 
 # Row groups beyond this many bytes are read by batches.
@@ -27,13 +30,24 @@ _TAKE_ROWS = 8_192
 
 
 def rows_of_keys(
-    reader: SliceReader, file_slice: FileSlice, keys: pa.Array, columns: Sequence[str], *, use_bloom: bool = True
+    reader: SliceReader,
+    file_slice: FileSlice,
+    keys: pa.Array,
+    columns: Sequence[str],
+    *,
+    use_bloom: bool = True,
+    schema: pa.Schema | None = None,
+    names: ColumnNames | None = None,
 ) -> list[pa.RecordBatch]:
-    """The rows with one of the keys (in ascending order): record key and the columns, in the types of the file.
+    """The rows with one of the keys (in ascending order): record key and the columns.
 
-    `use_bloom` False skips the bloom filter, for keys that an index has found in this slice.
+    `use_bloom` False skips the bloom filter, for keys that an index has found in this slice. The types are those of the
+    file; of a slice with log files those of `schema`, where it is given, and `names` tells of columns that its files
+    have under other names.
     """
-    base = reader.base_file(file_slice)
+    if reader.is_merged(file_slice):
+        return _merged(reader, file_slice, keys, columns, use_bloom, schema, names)
+    base = file_slice.base_file
     if base is None:
         return []
     footer = FOOTERS.read(reader.storage, base.path, base.size)
@@ -44,6 +58,39 @@ def rows_of_keys(
         return []
     stored = list(dict.fromkeys([RECORD_KEY, *columns]))
     return _from_row_groups(reader, file_slice, base, footer, groups, stored)
+
+
+def _merged(
+    reader: SliceReader,
+    file_slice: FileSlice,
+    keys: pa.Array,
+    columns: Sequence[str],
+    use_bloom: bool,
+    schema: pa.Schema | None,
+    names: ColumnNames | None,
+) -> list[pa.RecordBatch]:
+    """The rows of the keys where log files are merged; of the base file only theirs are decoded."""
+    wanted = list(dict.fromkeys([RECORD_KEY, *columns]))
+    base = file_slice.base_file
+    if base is None:
+        merged = reader.open_merge(file_slice, schema, None, columns=wanted, names=names, keys=keys)
+        return [plain_rows(batch) for batch in merged.batches()]
+    stored = FOOTERS.read(reader.storage, base.path, base.size).footer.schema
+    renamed = {} if names is None or schema is None else names.stored_names(base.instant, schema)
+    needed = [stored_name(name, stored, renamed) for name in wanted]
+    needed += roots(MergeRules.of_table(reader.config).ordering, stored)
+    found = rows_of_keys(
+        reader,
+        file_slice.without_logs(),
+        keys,
+        [n for n in needed if n is not None and n in stored.names],
+        use_bloom=use_bloom,
+    )
+    merged = reader.open_merge(file_slice, schema, HeldRows(found, stored), columns=wanted, names=names, keys=keys)
+    if merged.needs_every_row:
+        rows = reader.read(file_slice, wanted, schema=schema, names=names)
+        return [batch for batch in (_with_keys(batch, keys) for batch in rows) if batch.num_rows]
+    return [plain_rows(batch) for batch in merged.batches()]
 
 
 def row_groups_of_keys(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]:

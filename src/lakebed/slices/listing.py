@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.file_names import CHANGE_LOG_SUFFIX, parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import HOODIE, BaseFile, LogFile, path_in
@@ -119,7 +119,8 @@ def list_metadata(
         ids = _file_ids(plain_strings(rows["name"]))
         chosen = groups(ids, rows["size"].combine_chunks())
         rows, ids = rows.combine_chunks().filter(chosen), ids.filter(chosen)
-        is_log = pc.starts_with(plain_strings(rows["name"]), ".")
+        names = plain_strings(rows["name"])
+        is_log = pc.and_not(pc.starts_with(names, "."), pc.ends_with(names, CHANGE_LOG_SUFFIX))
         logged = pc.is_in(ids, value_set=ids.filter(is_log))
         base = newest_base_files(rows.filter(pc.invert(logged)), ids.filter(pc.invert(logged)), counts)
         rows = rows.filter(logged)

@@ -1,34 +1,45 @@
 """Reads file slices: all rows, some columns, or the number of rows. Everything that needs stored rows reads here.
 
-A slice without log files is its base file. Slices with log files are refused, in this module alone.
+A slice without log files is its base file; the rows of one with log files are merged (`MergedSlice`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
 from lakebed.config.features import TableFacts, check_read
+from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import Footer, read_base_file, read_footer
-from lakebed.model import BaseFile, FileSlice
+from lakebed.merge.log_entries import KeyColumns
+from lakebed.merge.rules import MergeRules
+from lakebed.model import FILE_NAME, META_COLUMNS, POSITION, RECORD_KEY, BaseFile, FileSlice
+from lakebed.slices.base_rows import BaseFileRows, BaseRows, ColumnNames, RowsOfInstants, plain_rows, shaped
+from lakebed.slices.block_view import BlockView
+from lakebed.slices.key_spec import KeyTexts
+from lakebed.slices.logs import SliceLogs
+from lakebed.slices.merged import MergedSlice
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 
 Query = Literal["snapshot", "read_optimized"]
 
 BATCH_ROWS = 65_536
+# Log records that are held in memory; beyond it they lie in a mapped file.
+MERGE_MEMORY = 512 << 20
 
 
 def readable_slices(config: TableConfig, slices: Iterable[FileSlice], query: Query = "snapshot") -> list[FileSlice]:
     """The slices as a query reads them: a read-optimized one, and any of a copy-on-write table, from base files only.
 
-    Raises `UnsupportedFeature` for a table or log files that the query cannot read right.
+    Raises `UnsupportedFeature` for a table that the query cannot read right.
     """
     found = list(slices)
-    check_read(config.properties, TableFacts(log_files=any(s.log_files for s in found)), query)
+    check_read(config.properties, TableFacts(), query)
     if query == "read_optimized" or config.table_type == "cow":
         return base_files_only(found)
     return found
@@ -41,18 +52,36 @@ def base_files_only(slices: Iterable[FileSlice]) -> list[FileSlice]:
 
 @dataclass(frozen=True, slots=True)
 class SliceReader:
-    """Reads the file slices of one table. It can be sent to tasks: a storage pickles as what opens it."""
+    """Reads the file slices of one table. It can be sent to tasks: a storage pickles as what opens it.
+
+    `blocks` says which blocks of log files count, `memory` how many bytes of log records a merge holds.
+    """
 
     storage: Storage
     config: TableConfig
+    blocks: BlockView = field(default_factory=BlockView)
+    memory: int = MERGE_MEMORY
+
+    def of_instants(self, instants: Set[str]) -> SliceReader:
+        """The reader of what these instants wrote: nothing else is merged."""
+        return replace(self, blocks=self.blocks.of_instants(instants))
+
+    def is_merged(self, file_slice: FileSlice) -> bool:
+        """Whether the rows of the slice are made of more than its base file."""
+        return bool(file_slice.log_files) and self.config.table_type == "mor"
 
     def base_file(self, file_slice: FileSlice) -> BaseFile | None:
         """The base file that alone holds the slice's rows; None for a slice without rows.
 
         Raises `UnsupportedFeature` where log files have to be merged.
         """
-        if file_slice.log_files:
-            readable_slices(self.config, [file_slice])
+        if self.is_merged(file_slice):
+            raise UnsupportedFeature(
+                f"the file slice {file_slice.label} of {self.config.name} has log files: its base file alone is not "
+                "its rows",
+                hint="compact the table first",
+                context={"feature": "log files", "path": file_slice.label},
+            )
         return file_slice.base_file
 
     def read(
@@ -60,20 +89,30 @@ class SliceReader:
         file_slice: FileSlice,
         columns: Sequence[str] | None = None,
         *,
+        schema: pa.Schema | None = None,
+        names: ColumnNames | None = None,
         batch_rows: int = BATCH_ROWS,
         dictionary: Sequence[str] = (),
         row_groups: Sequence[int] | None = None,
         footer: Footer | None = None,
         page_checksums: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows by batches in the order and with the types of the file; memory is bounded by a batch or two.
+        """The rows by batches; memory is bounded by a batch or two, and by the keys of log records.
 
-        `columns` None gives all; those that the slice lacks are left out. The options are those of `read_base_file`.
+        `columns` None gives all; those that the slice lacks are left out. The types are those of `schema` for the
+        columns that it has, else those of the slice's newest file; a column of the schema that a file lacks is null.
+        `names` tells of columns that files have under other names. The other options are those of `read_base_file`
+        (`row_groups` are of slices without log files only).
         """
-        base = self.base_file(file_slice)
+        if self.is_merged(file_slice):
+            merged = self._merged(file_slice, columns, schema, names, batch_rows, dictionary, footer, page_checksums)
+            for batch in merged.batches():
+                yield plain_rows(batch, dictionary)
+            return
+        base = file_slice.base_file
         if base is None:
             return
-        yield from read_base_file(
+        batches = read_base_file(
             self.storage,
             base.path,
             base.size or None,  # not known where a write stat alone names the file
@@ -84,8 +123,137 @@ class SliceReader:
             footer=footer,
             page_checksums=page_checksums,
         )
+        if schema is None:
+            yield from batches
+            return
+        stored = {} if names is None else names.stored_names(base.instant, schema)
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(shaped(batch, schema, stored), names=schema.names)
+
+    def read_placed(self, file_slice: FileSlice, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Stored rows for those who look for their places: as `read`, but that `_hoodie_file_name` tells file group and
+        instant of the slice in rows of log files, too, and that there is `POSITION` to ask for. `schema` are the types
+        of a slice with log files."""
+        stored, numbered = [name for name in columns if name != POSITION], POSITION in columns
+        if not self.is_merged(file_slice):
+            first = 0
+            for batch in self.read(file_slice, stored):
+                numbers = np.arange(first, first + batch.num_rows) if numbered else None
+                yield batch if numbers is None else batch.append_column(POSITION, pa.array(numbers))
+                first += batch.num_rows
+            return
+        kinds = {f.name: f.type for f in schema}
+        wanted = pa.schema([(name, kinds.get(name, pa.string())) for name in stored])
+        name = file_slice.base_file.name if file_slice.base_file else f"{file_slice.file_id}_0-0-0_{file_slice.instant}"
+        at = wanted.get_field_index(FILE_NAME)
+        merged = self.open_merge(file_slice, wanted, self._base_rows(file_slice, BATCH_ROWS))
+        for batch, numbers in merged.numbered() if numbered else ((batch, None) for batch in merged.batches()):
+            rows = plain_rows(batch)
+            if at >= 0:
+                rows = rows.set_column(at, FILE_NAME, pa.repeat(pa.scalar(name), rows.num_rows))
+            if numbers is not None:
+                rows = rows.append_column(POSITION, pa.array(numbers, mask=numbers < 0))
+            yield rows
+
+    def merged(
+        self, file_slice: FileSlice, schema: pa.Schema, *, dictionary: Sequence[str] = (), batch_rows: int = BATCH_ROWS
+    ) -> MergedSlice:
+        """The whole rows of a slice, to be written again: meta columns as they are stored, then the others of `schema`
+        in its types. Texts of base files that `dictionary` names come as dictionaries."""
+        meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+        wanted = pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)])
+        return self.open_merge(file_slice, wanted, self._base_rows(file_slice, batch_rows, dictionary))
+
+    def open_merge(
+        self,
+        file_slice: FileSlice,
+        schema: pa.Schema | None,
+        base: BaseRows | None,
+        *,
+        columns: Sequence[str] | None = None,
+        names: ColumnNames | None = None,
+        keys: pa.Array | None = None,
+    ) -> MergedSlice:
+        """The merge of a slice's log files with rows of its base file: all of them, or those of some `keys`."""
+        logs = SliceLogs.scan(self.storage, file_slice.log_files, self.blocks, self.memory)
+        rules = MergeRules.of_table(self.config)
+        wanted, shown = _wanted(columns, schema, logs, base), None
+        if rules.merger is not None:  # it gets whole rows
+            wanted, shown = _wanted(None, None, logs, base, known=wanted), wanted.names
+        return MergedSlice(
+            logs=logs,
+            base=base,
+            base_instant=file_slice.base_file.instant if file_slice.base_file else "",
+            path=file_slice.label,
+            schema=wanted,
+            rules=rules,
+            key_columns=self._key_columns(),
+            key_copy=self._key_copy(),
+            names=names,
+            keys=keys,
+            memory=self.memory,
+            shown=shown,
+        )
 
     def count(self, file_slice: FileSlice) -> int:
-        """The number of rows; only the footer is read."""
-        base = self.base_file(file_slice)
+        """The number of rows; only the footer is read, and where log files are merged keys and ordering values."""
+        if self.is_merged(file_slice):
+            return self.open_merge(file_slice, pa.schema([]), self._base_rows(file_slice, BATCH_ROWS)).count()
+        base = file_slice.base_file
         return 0 if base is None else read_footer(self.storage, base.path, base.size).rows
+
+    def _merged(
+        self,
+        file_slice: FileSlice,
+        columns: Sequence[str] | None,
+        schema: pa.Schema | None,
+        names: ColumnNames | None,
+        batch_rows: int,
+        dictionary: Sequence[str],
+        footer: Footer | None,
+        page_checksums: bool,
+    ) -> MergedSlice:
+        base = self._base_rows(file_slice, batch_rows, dictionary, footer, page_checksums=page_checksums)
+        return self.open_merge(file_slice, schema, base, columns=columns, names=names)
+
+    def _base_rows(
+        self,
+        file_slice: FileSlice,
+        batch_rows: int,
+        dictionary: Sequence[str] = (),
+        footer: Footer | None = None,
+        *,
+        page_checksums: bool = True,
+    ) -> BaseRows | None:
+        base = file_slice.base_file
+        if base is None:
+            return None
+        rows = BaseFileRows(self.storage, base, batch_rows, tuple(dictionary), page_checksums, footer)
+        return rows if self.blocks.within is None else RowsOfInstants(rows, self.blocks.within)
+
+    def _key_columns(self) -> KeyColumns:
+        if self.config.populate_meta_fields:
+            return KeyColumns((RECORD_KEY,))
+        return KeyColumns(tuple(self.config.key_fields), KeyTexts(self.config))
+
+    def _key_copy(self) -> str | None:
+        """The column whose text is the record key, where there is one."""
+        config = self.config
+        alone = config.populate_meta_fields and len(config.key_fields) == 1
+        return config.key_fields[0] if alone and config.key_generator in ("SIMPLE", "NON_PARTITION") else None
+
+
+def _wanted(
+    columns: Sequence[str] | None,
+    schema: pa.Schema | None,
+    logs: SliceLogs,
+    base: BaseRows | None,
+    known: pa.Schema | None = None,
+) -> pa.Schema:
+    """The columns of a merge in the types of `schema` (or `known`), else of the newest file that has them."""
+    if schema is not None and (columns is None or set(columns) <= set(schema.names)):
+        return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    fields: dict[str, pa.Field] = {f.name: f for f in schema or known or ()}
+    for stored in [*reversed(logs.schemas()), *([] if base is None else [base.schema])]:
+        fields |= {f.name: f for f in stored if f.name not in fields}
+    return pa.schema([fields[name] for name in (fields if columns is None else columns) if name in fields])

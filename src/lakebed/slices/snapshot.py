@@ -11,9 +11,10 @@ import pyarrow as pa
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.base_file import read_footer
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
-from lakebed.model import BaseFile, FileSlice, Instant
+from lakebed.model import BaseFile, FileSlice, Instant, LogFile
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
+from lakebed.slices.block_view import BlockView
 from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_table
 from lakebed.slices.metadata_view import is_ahead, naming_metadata
 from lakebed.slices.reader import SliceReader
@@ -120,7 +121,13 @@ class Snapshot:
     @property
     def reader(self) -> SliceReader:
         """Reads the rows of this table's file slices."""
-        return SliceReader(self.storage, self.config)
+        return SliceReader(self.storage, self.config, self.block_view)
+
+    @cached_property
+    def block_view(self) -> BlockView:
+        """Which blocks of log files this view shows."""
+        timeline = self.timeline
+        return BlockView(timeline.listed.commit_times, timeline.pending_writes, timeline.start or "", self.as_of)
 
     @cached_property
     def is_latest(self) -> bool:
@@ -148,7 +155,7 @@ class Snapshot:
         return tuple(
             latest_slices(
                 listing.base_files,
-                listing.log_files,
+                [log for log in listing.log_files if self._may_show(log)],
                 version=self.config.version,
                 is_visible=self.is_visible,
                 is_named=self._is_named,
@@ -172,7 +179,9 @@ class Snapshot:
 
     def schema_of(self, file_slice: FileSlice) -> pa.Schema:
         """The columns (without meta) a slice was written with: its commit's schema, else that in its base file's
-        footer; the table's where it has none."""
+        footer; the table's where it has none, or log files, which are merged in the newest types."""
+        if file_slice.log_files and self.config.table_type == "mor":
+            return self.schema
         instant = self.timeline.commit(file_slice.instant)
         if instant is not None:
             written = self.timeline.commit_metadata(instant)
@@ -192,7 +201,7 @@ class Snapshot:
         return False
 
     def _footer_schema(self, base_file: BaseFile) -> pa.Schema:
-        return read_footer(self.storage, base_file.path, base_file.size).schema
+        return read_footer(self.storage, base_file.path, base_file.size or None).schema
 
     def _listing(self, partitions: frozenset[str] | None, groups: FileGroups | None = None) -> Listing:
         listings = self._kept.listings
@@ -216,6 +225,10 @@ class Snapshot:
             for (partition, file_id), instant in self.timeline.replaced_files().items()
             if self.as_of is None or instant.time <= self.as_of
         }
+
+    def _may_show(self, log: LogFile) -> bool:
+        """Below version 8 a log file goes by its slice's instant: of a slice that began later nothing is shown."""
+        return self.as_of is None or self.config.version >= 8 or log.instant <= self.as_of
 
     def _counts(self, base_file: BaseFile) -> bool:
         return self.is_visible(base_file.instant) and self._is_named(base_file)

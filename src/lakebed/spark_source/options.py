@@ -5,19 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
+from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
-from lakebed.slices.snapshot import open_snapshot
+from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.timeline.properties_file import load_table_config
 
 STORAGE_PREFIX = "storage."
-_OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta", "pushdown", "metadata")
+_OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta", "pushdown", "metadata", "images")
+_QUERY = "query"
 _HUDI_PREFIXES = ("hoodie.", "lakebed.", "as.of.")
 
 
@@ -35,19 +38,28 @@ class SourceOptions:
     meta: bool = False
     pushdown: str = "auto"
     use_metadata: bool = True
+    images: Images = "rows"
     reads: ReadSettings = field(default_factory=ReadSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def scan(self) -> Scan:
         """The scan over the table as it is now."""
-        storage = open_storage(self.path, dict(self.storage))
-        config = load_table_config(storage)
-        as_of = None if self.as_of is None else resolve_as_of(self.as_of, config)
-        snapshot = open_snapshot(storage, config, as_of=as_of, use_metadata=self.use_metadata)
+        snapshot = self._snapshot()
         if self.query_type == "incremental":
             start = "000" if self.start is None else self.start
             return Changes(snapshot, start, self.end, self.columns, self.filter, meta=self.meta, reads=self.reads)
         return Scan(snapshot, self.columns, self.filter, self.query_type, meta=self.meta, reads=self.reads)
+
+    def change_log(self) -> ChangeLog:
+        """The changes of the range."""
+        start = "000" if self.start is None else self.start
+        return ChangeLog(self._snapshot(), start, self.end, self.columns, self.images)
+
+    def _snapshot(self) -> Snapshot:
+        storage = open_storage(self.path, dict(self.storage))
+        config = load_table_config(storage)
+        as_of = None if self.as_of is None else resolve_as_of(self.as_of, config)
+        return open_snapshot(storage, config, as_of=as_of, use_metadata=self.use_metadata)
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -57,7 +69,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
     for name, value in given.items():
-        key = name.lower()
+        key = "query_type" if name.lower() == _QUERY else name.lower()
         if key in _OWN:
             own[key] = value
         elif key.startswith(STORAGE_PREFIX):
@@ -76,7 +88,13 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     read = resolve_options(hudi).read
     start, end = own.get("start", read.begin), own.get("end", read.end)
     words_given = {"query_type": "incremental" if start is not None else read.query_type} | own
-    query = _word(words_given, "query_type", ("snapshot", "read_optimized", "incremental"))
+    query = _word(words_given, "query_type", ("snapshot", "read_optimized", "incremental", "cdc"))
+    images = _word(own, "images", ("rows", "json"))
+    if query == "incremental" and read.incremental_format == "cdc":
+        # a job of real Hudi gets the columns that it knows
+        query, images = "cdc", own.get("images", "json")
+    if query == "cdc":
+        _refuse_with_changes(own)
     columns = own.get("columns")
     return SourceOptions(
         path=own["path"],
@@ -88,10 +106,21 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         filter=own.get("filter"),
         meta=own.get("meta", "false").lower() == "true",
         pushdown=_word(own, "pushdown", ("auto", "always")),
+        images=cast(Images, images),
         use_metadata=_word(own, "metadata", ("true", "false")) == "true" and read.use_metadata,
         reads=read,
         storage=storage,
     )
+
+
+def _refuse_with_changes(own: Mapping[str, str]) -> None:
+    for name in ("as_of", "filter", "meta"):
+        if name in own:
+            raise InvalidOption(
+                f"a cdc query takes no option {name!r}",
+                hint="filter the DataFrame, e.g. by after.city; start and end name the range",
+                context={"option": name},
+            )
 
 
 def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:

@@ -18,6 +18,8 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.filters.predicates import Node
 from lakebed.model import FileSlice
 from lakebed.read.arrow_scan import RowReader, row_readers
+from lakebed.read.cdc import ChangeJob
+from lakebed.read.cdc_rows import ChangeReader
 from lakebed.read.scan import Scan
 from lakebed.schema.spark import arrow_to_spark_ddl
 from lakebed.slices.reader import SliceReader
@@ -69,10 +71,14 @@ class LakebedSource(DataSource):
         self._given = dict(options.items())
 
     def schema(self) -> str:
-        return arrow_to_spark_ddl(_nullable(self._scan().schema))
+        options = source_options(self._given)
+        asked = options.change_log() if options.query_type == "cdc" else options.scan()
+        return arrow_to_spark_ddl(_nullable(asked.schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = source_options(self._given)
+        if options.query_type == "cdc":
+            return ChangesReader(options)
         # a reader with pushFilters raises where the session has pushdown off, so there are two classes
         pushes = options.pushdown == "always" or _pushed_filters_stay_apart()
         kind = PushdownReader if pushes and _in_pushdown_worker() else TableReader
@@ -84,9 +90,6 @@ class LakebedSource(DataSource):
             hint="use lakebed.write(df, path, options) or lakebed.open(path, spark=spark).upsert(df)",
             context={"feature": "data source writer"},
         )
-
-    def _scan(self) -> Scan:
-        return source_options(self._given).scan()
 
 
 class TableReader(DataSourceReader):
@@ -123,6 +126,33 @@ class TableReader(DataSourceReader):
     def _scan(self, **changes: Any) -> Scan:
         scan = replace(self.options, columns=tuple(self.columns), meta=False, **changes).scan()
         return scan.narrowed(self.nodes) if self.nodes else scan
+
+
+class ChangeBatch(InputPartition):
+    """The sources of changes that one task reads."""
+
+    def __init__(self, reader: ChangeReader, jobs: list[ChangeJob]) -> None:
+        super().__init__(None)
+        self.reader = reader
+        self.jobs = jobs
+
+
+class ChangesReader(DataSourceReader):
+    """Plans the sources of a range's changes and reads them, each where a task is."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        asked = self.options.change_log()
+        jobs = asked.jobs
+        size = max(1, min(_TASK_FILES, -(-len(jobs) // _LEAST_TASKS)))
+        return [ChangeBatch(asked.reader, jobs[start : start + size]) for start in range(0, len(jobs), size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, ChangeBatch):
+            for job in partition.jobs:
+                yield from partition.reader.read(*job)
 
 
 class PushdownReader(TableReader):

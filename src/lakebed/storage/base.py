@@ -106,6 +106,10 @@ class Storage(Protocol):
         """Delete everything under the folder, and the folder itself where folders exist."""
         ...
 
+    def make_folder(self, prefix: str) -> None:
+        """Make an empty folder, and those above it, where folders exist; one that is there stays."""
+        ...
+
     def url(self, path: str = "") -> str:
         """The path as a URL that Spark (Hadoop) can open."""
         ...

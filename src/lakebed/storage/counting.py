@@ -116,5 +116,9 @@ class CountingStorage:
         self._count("delete_folder", written=prefix)
         self._inner.delete_folder(prefix, durable=durable)
 
+    def make_folder(self, prefix: str) -> None:
+        self._count("make_folder", written=prefix)
+        self._inner.make_folder(prefix)
+
     def url(self, path: str = "") -> str:
         return self._inner.url(path)

@@ -212,6 +212,9 @@ class FaultyStorage:
             self.delete(path, durable=durable)
         self._inner.delete_folder(prefix, durable=durable)
 
+    def make_folder(self, prefix: str) -> None:
+        self._mutate("make_folder", prefix, lambda: self._inner.make_folder(prefix))
+
 
 class FaultyUpload(StreamUpload):
     """Passes bytes on at once; `close` is the mutation. A dead process neither finishes nor tidies up its uploads."""

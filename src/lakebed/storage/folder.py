@@ -90,5 +90,8 @@ class FolderStorage:
     def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         self._inner.delete_folder(self._path(prefix), durable=durable)
 
+    def make_folder(self, prefix: str) -> None:
+        self._inner.make_folder(self._path(prefix))
+
     def url(self, path: str = "") -> str:
         return self._inner.url(self._path(path))

@@ -327,6 +327,10 @@ class HdfsStorage:
         with contextlib.suppress(FileNotFoundError):
             self._do("delete", prefix, lambda: self._client.delete(full, True))
 
+    def make_folder(self, prefix: str) -> None:
+        full = self._full(check_prefix(prefix))
+        self._do("make the folder", prefix, lambda: self._client.mkdirs(full, 0o755, True))
+
 
 class HdfsUpload(StreamUpload):
     """A large file on its way, under its hidden neighbour's name until `close`."""

@@ -311,6 +311,12 @@ class LocalStorage:
             if durable:
                 sync_folder(os.path.dirname(top))
 
+    def make_folder(self, prefix: str) -> None:
+        with self._translated("make the folder", prefix):
+            prefix = check_prefix(prefix)
+            check_not_linked(self._root, prefix)
+            make_folder(os.path.join(self._root, prefix))
+
 
 class LocalUpload(StreamUpload):
     """A large local file on its way: gathered in blocks, synced once at the end."""

@@ -169,6 +169,9 @@ class MemoryStorage:
             for name, _ in found:
                 del self._bucket.objects[self._key(folder + name)]
 
+    def make_folder(self, prefix: str) -> None:
+        """Nothing: a bucket has no folders."""
+
 
 class MemoryUpload(StreamUpload):
     """A file that is one object at `close()`."""

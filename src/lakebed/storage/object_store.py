@@ -293,6 +293,9 @@ class ObjectStorage:
             with contextlib.suppress(FileNotFoundError):
                 self._do("delete", prefix, lambda some=some: obstore.delete(self._store, some))
 
+    def make_folder(self, prefix: str) -> None:
+        """Nothing: object stores have no folders."""
+
 
 class ObjectUpload(StreamUpload):
     """An object sent in parts. Nothing is visible before `close`; parts of a dead writer are the bucket's lifecycle

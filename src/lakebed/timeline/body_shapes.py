@@ -58,6 +58,7 @@ _WRITE_STAT = {
     "logOffset": int,
     "baseFile": str,
     "logFiles": [str],
+    "cdcStats": {EACH: int},
 }
 COMMIT: dict[str, Any] = {
     "partitionToWriteStats": {EACH: [_WRITE_STAT]},

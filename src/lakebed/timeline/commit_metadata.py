@@ -157,6 +157,7 @@ def _stat(partition: str, record: Mapping[str, Any]) -> WriteStat:
         log_files=None if (names := get("logFiles")) is None else tuple(names),
         log_version=get("logVersion"),
         log_offset=get("logOffset"),
+        cdc_stats=get("cdcStats") or None,
     )
 
 
@@ -193,6 +194,7 @@ def _written(stat: WriteStat) -> dict[str, Any]:
     return {
         "fileId": stat.file_id,
         "path": stat.path,
+        "cdcStats": None if stat.cdc_stats is None else dict(stat.cdc_stats),
         "prevCommit": stat.prev_commit,
         "numWrites": stat.num_writes,
         "numInserts": stat.num_inserts,

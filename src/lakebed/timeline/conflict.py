@@ -35,20 +35,36 @@ class StartedAt:
 @dataclass(frozen=True, slots=True)
 class TouchedFiles:
     """The file groups a write has written or replaced, as (partition, file id), or (partition, bucket) where two file
-    ids of one bucket mean the same group."""
+    ids of one bucket mean the same group.
+
+    `appended` are those that got log files alone, where the write is non-blocking: others may append to them as well.
+    """
 
     groups: frozenset[FileGroupId]
     by_bucket: bool = False
+    appended: frozenset[FileGroupId] = frozenset()
 
     @staticmethod
-    def of(metadata: CommitMetadata, *, by_bucket: bool = False) -> TouchedFiles:
-        return TouchedFiles(frozenset(_groups(metadata)), by_bucket)
+    def of(metadata: CommitMetadata, *, by_bucket: bool = False, non_blocking: bool = False) -> TouchedFiles:
+        groups = frozenset(_groups(metadata))
+        appended = groups - frozenset(_groups(metadata, appended=False)) if non_blocking else frozenset[FileGroupId]()
+        return TouchedFiles(groups, by_bucket, appended)
 
     def overlap(self, others: frozenset[FileGroupId]) -> list[FileGroupId]:
         """The groups of `others` that are touched here as well, sorted."""
+        return self._common(self.groups, others)
+
+    def conflicts(self, other: CommitMetadata) -> list[FileGroupId]:
+        """The groups that another commit touched in a way that this write does not allow, sorted."""
+        met = set(self._common(self.groups - self.appended, frozenset(_groups(other))))
+        if self.appended:
+            met.update(self._common(self.appended, frozenset(_groups(other, appended=False))))
+        return sorted(met)
+
+    def _common(self, mine: frozenset[FileGroupId], others: frozenset[FileGroupId]) -> list[FileGroupId]:
         if not self.by_bucket:
-            return sorted(self.groups & others)
-        ours = {_bucket(group) for group in self.groups}
+            return sorted(mine & others)
+        ours = {_bucket(group) for group in mine}
         return sorted(group for group in others if _bucket(group) in ours)
 
 
@@ -67,8 +83,9 @@ def check_conflicts(
         meta = timeline_now.commit_metadata(other)
         if meta.operation == COMPACT_OPERATION and instant and other.time < instant:
             continue
-        _refuse_overlap(ours, frozenset(_groups(meta)), other, meta.operation)
-    _check_pending(ours, timeline_now, instant)
+        for group in ours.conflicts(meta):
+            _refuse(group, other, f"another writer ({meta.operation})")
+    _check_pending(ours, timeline_now, started, instant)
     return resolve_schema(schema, started.timeline, timeline_now, instant)
 
 
@@ -128,10 +145,12 @@ def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
             yield instant
 
 
-def _check_pending(ours: TouchedFiles, timeline: Timeline, instant: str) -> None:
+def _check_pending(ours: TouchedFiles, timeline: Timeline, started: StartedAt, instant: str) -> None:
     pending = [timeline.pending_clustering()]
     if not has_completion_times(timeline.config.version):
-        pending.append(timeline.pending_compaction())
+        # one that was there when this write began has its log files named after it
+        compactions = timeline.pending_compaction().items()
+        pending.append({g: i for g, i in compactions if (i.time, completes_as(i.action)) not in started.pending})
     for groups in pending:
         for group in ours.overlap(frozenset(groups)):
             _refuse(group, groups[group], f"a pending {groups[group].action.value}")
@@ -144,11 +163,6 @@ def _check_pending(ours: TouchedFiles, timeline: Timeline, instant: str) -> None
             )
 
 
-def _refuse_overlap(ours: TouchedFiles, theirs: frozenset[FileGroupId], other: Instant, operation: str) -> None:
-    for group in ours.overlap(theirs):
-        _refuse(group, other, f"another writer ({operation})")
-
-
 def _refuse(group: FileGroupId, other: Instant, who: str) -> None:
     partition, file_id = group
     raise CommitConflict(
@@ -158,10 +172,12 @@ def _refuse(group: FileGroupId, other: Instant, who: str) -> None:
     )
 
 
-def _groups(metadata: CommitMetadata) -> Iterator[FileGroupId]:
+def _groups(metadata: CommitMetadata, *, appended: bool = True) -> Iterator[FileGroupId]:
+    """The file groups of a commit; without `appended` not those that only got log files."""
     for partition, stats in metadata.stats.items():
         for stat in stats:
-            yield partition, stat.file_id
+            if appended or stat.log_version is None:
+                yield partition, stat.file_id
     for partition, file_ids in metadata.replaced.items():
         for file_id in file_ids:
             yield partition, file_id

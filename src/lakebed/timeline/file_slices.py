@@ -153,6 +153,11 @@ def _slice_of(instant: str, begun: list[str], completion_time: Callable[[str], s
     return begun[at - 1] if at else instant
 
 
+def in_merge_order(logs: Iterable[LogFile]) -> list[LogFile]:
+    """Log files of one slice in the order in which their blocks are merged."""
+    return sorted(logs, key=_merge_order)
+
+
 def _merge_order(log: LogFile) -> tuple[str, int, str, bool]:
     """Merge order of a slice's log files: instant, version, then the write token as text, as Hudi has it: `10-0-1` is
     before `2-0-1`."""

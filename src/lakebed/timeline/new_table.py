@@ -35,6 +35,7 @@ def new_table_properties(
     partition_types: Sequence[str] = (),
     merge_mode: MergeMode | None = None,
     payload: str | None = None,
+    merge_strategy: str = "",
     partial_update_mode: str = "",
     delete_field: str = "",
     delete_marker: str = "",
@@ -52,10 +53,10 @@ def new_table_properties(
 ) -> dict[str, str]:
     """The content of `hoodie.properties` for a new table without metadata table.
 
-    `key_generator` None follows from the fields; `partition_types` go with CUSTOM. `payload` is a class name, short
-    for those of Hudi's own package. `cdc_mode` empty means no change data capture. Instant times are in UTC unless
-    `timezone` says LOCAL. `index_settings` are kept under `lakebed.index.`; `extra` (such as the settings of a
-    timestamp key generator) is added last.
+    `key_generator` None follows from the fields; `partition_types` go with CUSTOM. `payload` is a class name, short for
+    those of Hudi's own package; `merge_strategy` the strategy id of a merger of the user's own. `cdc_mode` empty means
+    no change data capture. Instant times are in UTC unless `timezone` says LOCAL. `index_settings` are kept under
+    `lakebed.index.`; `extra` (such as the settings of a timestamp key generator) is added last.
 
     Raises `UnsupportedFeature` for another version, `InvalidOption` for a mode that contradicts the payload.
 
@@ -69,6 +70,11 @@ def new_table_properties(
         )
     generator = key_generator or default_key_generator(tuple(key_fields), tuple(partition_fields))
     payload = _full_class(payload)
+    if partial_update_mode and version != CURRENT_VERSION:
+        raise InvalidOption(
+            f"tables of version {version} have no partial update mode",
+            hint="Choose table_version 9, or a payload class such as PartialUpdateAvroPayload.",
+        )
     rule = PAYLOAD_RULES.get(payload or "", PayloadRule("event_time"))
     ordering = tuple(ordering_fields) or (rule.ordering_fields if version == CURRENT_VERSION else ())
     props = _fixed_properties(name, table_type, version)
@@ -96,7 +102,7 @@ def new_table_properties(
     }
     props |= {key: value for key, value in optional.items() if value}
     default_mode: MergeMode = "event_time" if ordering else "commit_time"
-    props |= _merge_properties(version, merge_mode, payload, default_mode)
+    props |= _merge_properties(version, merge_mode, payload, default_mode, merge_strategy)
     props |= _delete_properties(version, delete_field, delete_marker)
     props |= {f"lakebed.index.{key}": value for key, value in (index_settings or {}).items()}
     return props | dict(extra or {})
@@ -122,9 +128,15 @@ def _fixed_properties(name: str, table_type: str, version: int) -> dict[str, str
 
 
 def _merge_properties(
-    version: int, mode: MergeMode | None, payload: str | None, default_mode: MergeMode
+    version: int, mode: MergeMode | None, payload: str | None, default_mode: MergeMode, strategy: str
 ) -> dict[str, str]:
     """Merge mode, strategy id and payload in the form of the table version."""
+    if strategy:
+        _refuse_contradiction(mode, "custom", strategy)
+        named = {"hoodie.record.merge.strategy.id": strategy}
+        if version >= 8:
+            named["hoodie.record.merge.mode"] = MODE_NAMES["custom"]
+        return named if version == CURRENT_VERSION else {**named, "hoodie.compaction.payload.class": DEFAULT_PAYLOAD}
     if version == CURRENT_VERSION:
         return _merge_properties_v9(mode, payload, default_mode)
     payload_mode = mode_of_payload(payload) if payload else None
@@ -161,7 +173,7 @@ def _merge_properties_v9(mode: MergeMode | None, payload: str | None, default_mo
 def _refuse_contradiction(given: MergeMode | None, implied: MergeMode | None, payload: str | None) -> None:
     if given is not None and implied is not None and given != implied:
         raise InvalidOption(
-            f"merge mode {given} contradicts the payload {payload}, which means {implied}",
+            f"merge mode {given} contradicts the payload or strategy {payload}, which means {implied}",
             hint="Give the merge mode or the payload, not both.",
         )
 
@@ -195,7 +207,8 @@ def _full_class(payload: str | None) -> str | None:
     """A payload's full class name; names of Hudi's own package may be given short."""
     if not payload:
         return None
-    return PAYLOAD_PACKAGE + payload if PAYLOAD_PACKAGE + payload in PAYLOAD_RULES else payload
+    full = (PAYLOAD_PACKAGE + payload, f"{PAYLOAD_PACKAGE}debezium.{payload}")
+    return next((name for name in full if name in PAYLOAD_RULES), payload)
 
 
 def _flag(value: bool) -> str:

@@ -86,7 +86,8 @@ def _first_valid(storage: Storage) -> dict[str, str] | CorruptFile | None:
 def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig:
     """Create an empty table with these properties (see `new_table_properties`).
 
-    Only `hoodie.properties` is written: the empty folders beside it are optional in the format. Raises `TableExists`.
+    Only `hoodie.properties` and the empty timeline are written: real Hudi 1.2.0 cannot make the first commit of a table
+    whose timeline is no folder. Raises `TableExists`.
     """
     exists = TableExists(
         f"there is a table at {storage.url()} already",
@@ -98,6 +99,7 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
     now = datetime.now(UTC)
     body = _body(properties, f"Properties saved on {_iso(now)}", now)
     config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
+    storage.make_folder(config.timeline_path)
     if not put_once(storage, PROPERTIES_PATH, body):
         raise exists
     return config

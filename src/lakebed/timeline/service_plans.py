@@ -31,10 +31,10 @@ class CompactionOperation:
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
     """The file slices that a compaction, or a log compaction, merges; `missing` are partition paths that it leaves to
-    the next one."""
+    the next one, None where plans do not remember any."""
 
     slices: tuple[FileSlice, ...]
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] | None = ()
     is_log_compaction: bool = False
 
     def __str__(self) -> str:
@@ -68,14 +68,14 @@ class CleanPlan:
 
 def encode_compaction_plan(plan: CompactionPlan) -> bytes:
     """The requested body of a compaction or log compaction."""
-    strategy = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": None, "version": 1}
+    strategy = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": {}, "version": 1}
     record = {
         "operations": [_operation(file_slice) for file_slice in plan.slices],
         "extraMetadata": {},
         "version": _PLAN_VERSION,
         "strategy": strategy if plan.is_log_compaction else None,
         "preserveHoodieMetadata": plan.is_log_compaction,
-        "missingSchedulePartitions": list(plan.missing),
+        "missingSchedulePartitions": None if plan.missing is None else list(plan.missing),
     }
     return write_avro_file(schema_text("HoodieCompactionPlan"), record)
 
@@ -155,7 +155,7 @@ def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int) ->
 
 
 # its name alone tells the two kinds of plans apart
-_LOG_COMPACTOR = "org.apache.hudi.table.action.compact.strategy.LogCompactionExecutionHelper"
+_LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
 
 @dataclass(frozen=True, slots=True)

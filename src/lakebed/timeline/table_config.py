@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
-from lakebed.errors import CorruptFile
+from lakebed.errors import CorruptFile, InvalidOption
+from lakebed.format.change_log import COLUMNS as CHANGE_LOG_COLUMNS
+from lakebed.format.change_log import LogMode
 from lakebed.model import HOODIE
-from lakebed.timeline.merge_config import MergeMode, merge_mode_of
+from lakebed.timeline.instants import has_completion_times
+from lakebed.timeline.merge_config import (
+    MODE_STRATEGIES,
+    PAYLOAD_RULES,
+    UNAVAILABLE_VALUE,
+    MergeMode,
+    PayloadRule,
+    merge_mode_of,
+)
 
 INDEX_PREFIX = "lakebed.index."
 INDEX_REASON = INDEX_PREFIX + "why"
@@ -101,6 +111,19 @@ class TableConfig:
         return self._text("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class")
 
     @property
+    def payload_rule(self) -> PayloadRule | None:
+        """What the payload class does that merges rows of the table, where lakebed knows it; None where the table's
+        merge mode says all, and for a merger or class of the user's own."""
+        if self.merge_mode != "custom" or self.merge_strategy not in ("", *MODE_STRATEGIES):
+            return None
+        return PAYLOAD_RULES.get(self.payload)
+
+    @property
+    def merge_strategy(self) -> str:
+        """The id of the merge strategy, or empty."""
+        return self._text("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy").lower()
+
+    @property
     def hive_style(self) -> bool:
         return self._flag("hoodie.datasource.write.hive_style_partitioning", default=False)
 
@@ -126,8 +149,32 @@ class TableConfig:
         return self._text("hoodie.table.timeline.timezone").upper() or "LOCAL"
 
     @property
+    def log_block_format(self) -> Literal["avro", "parquet"]:
+        """The format of the data blocks of log files."""
+        return "parquet" if self._text("hoodie.logfile.data.block.format").lower() == "parquet" else "avro"
+
+    @property
+    def has_record_positions(self) -> bool:
+        """Whether log blocks may tell at which rows of the base file their records stand."""
+        return self.table_type == "mor" and has_completion_times(self.version)
+
+    @property
     def cdc_enabled(self) -> bool:
         return self._flag("hoodie.table.cdc.enabled", default=False)
+
+    @property
+    def change_log(self) -> LogMode | None:
+        """What the table's change log holds; None where it keeps none."""
+        if not self.cdc_enabled:
+            return None
+        mode = self._text("hoodie.table.cdc.supplemental.logging.mode").upper() or "DATA_BEFORE_AFTER"
+        if mode not in CHANGE_LOG_COLUMNS:
+            raise InvalidOption(
+                f"hoodie.table.cdc.supplemental.logging.mode={mode!r} is unknown",
+                hint=f"it is one of {', '.join(CHANGE_LOG_COLUMNS)}",
+                context={"property": "hoodie.table.cdc.supplemental.logging.mode", "value": mode},
+            )
+        return cast(LogMode, mode)
 
     @property
     def metadata_partitions(self) -> tuple[str, ...]:
@@ -194,6 +241,11 @@ class TableConfig:
     @property
     def delete_marker(self) -> str:
         return self._merge_property("hoodie.payload.delete.marker")
+
+    @property
+    def unavailable_value(self) -> str:
+        """The text that stands for a value which the source did not send (FILL_UNAVAILABLE)."""
+        return self._merge_property("hoodie.write.partial.update.unavailable.value") or UNAVAILABLE_VALUE
 
     def _merge_property(self, key: str) -> str:
         return self._text(MERGE_PROPERTY_PREFIX + key, key)

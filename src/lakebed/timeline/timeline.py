@@ -133,12 +133,12 @@ class Timeline:
         """Whether data written by this instant is visible: committed, or older than the timeline and thus archived."""
         if time in self.listed.commit_times:
             return True
-        return time not in self._pending_times and self.start is not None and time < self.start
+        return time not in self.pending_writes and self.start is not None and time < self.start
 
     def completion_time(self, time: str) -> str | None:
         """When the instant completed, from the active or the archived timeline; None while pending and on version 6."""
         known = self.listed.completion_times.get(time)
-        if known is not None or not has_completion_times(self.config.version) or time in self._pending_times:
+        if known is not None or not has_completion_times(self.config.version) or time in self.pending_writes:
             return known
         if self.start is not None and time > self.start:
             return None
@@ -190,8 +190,12 @@ class Timeline:
         return self._pending_clustering
 
     def pending_compaction(self) -> Mapping[FileGroupId, Instant]:
-        """(partition, file id) of the file groups in a pending compaction or log compaction."""
+        """(partition, file id) of the file groups in a pending compaction, which begins a slice of each."""
         return self._pending_compaction
+
+    def pending_log_compaction(self) -> Mapping[FileGroupId, Instant]:
+        """(partition, file id) of the file groups in a pending log compaction, which begins none."""
+        return self._pending_log_compaction
 
     def is_pending_clustering(self, instant: Instant) -> bool:
         """Whether a pending instant is a clustering; on version 6 only the plan of a replacecommit tells."""
@@ -208,7 +212,8 @@ class Timeline:
         return ArchivedTimeline(self.storage, self.config)
 
     @cached_property
-    def _pending_times(self) -> frozenset[str]:
+    def pending_writes(self) -> frozenset[str]:
+        """Requested times of the pending actions that complete as a commit."""
         return frozenset(i.time for i in self.pending if _writes(i))
 
     @cached_property
@@ -228,8 +233,14 @@ class Timeline:
 
     @cached_property
     def _pending_compaction(self) -> dict[FileGroupId, Instant]:
-        kinds = (Action.COMPACTION, Action.LOGCOMPACTION)
-        return {group: i for i in self.pending if i.action in kinds for group in compaction_groups(self.plan(i))}
+        return self._groups_in(Action.COMPACTION)
+
+    @cached_property
+    def _pending_log_compaction(self) -> dict[FileGroupId, Instant]:
+        return self._groups_in(Action.LOGCOMPACTION)
+
+    def _groups_in(self, action: Action) -> dict[FileGroupId, Instant]:
+        return {group: i for i in self.pending if i.action is action for group in compaction_groups(self.plan(i))}
 
     def _body(self, name: str) -> dict[str, Any]:
         path = self._path(name)

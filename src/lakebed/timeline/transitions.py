@@ -72,6 +72,10 @@ class TimelineWriter:
         ):
             self.storage.delete(self._path(name))
 
+    def remove_inflight(self, instant: Instant) -> None:
+        """Take an instant back to requested."""
+        self.storage.delete(self._path(inflight_name(instant.action, instant.time, self.config.version)))
+
     def _create(self, name: str, body: bytes, time: str) -> None:
         if not put_once(self.storage, self._path(name), body):
             raise CommitConflict(

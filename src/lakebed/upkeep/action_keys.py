@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
-from lakebed.upkeep.changed_keys import group_changes, removed_changes
+from lakebed.upkeep.changed_keys import group_changes, is_reported, removed_changes
 from lakebed.upkeep.kind import StoredTable, TableAction
+from lakebed.upkeep.write_status import WriteStatus, on_slice
 
 
 class ActionKeys:
@@ -24,8 +26,21 @@ class ActionKeys:
     def changes(self) -> list[GroupChanges]:
         """The key changes of all file groups: first those that are replaced, which are read."""
         reader, fields, replaced = self._action.snapshot.reader, self.indexes.fields, self.replaced
+        own = replace(reader, blocks=reader.blocks.with_own(self._action.instant))
         removed = removed_changes(reader, replaced, fields) if replaced else []
-        return [*removed, *group_changes(reader, self._action.statuses, fields)]
+        return [*removed, *group_changes(own, self._on_their_slices(), fields)]
+
+    def _on_their_slices(self) -> list[WriteStatus]:
+        """The statuses; those of log files whose keys may have to be read with all files of their slice."""
+        statuses = list(self._action.statuses)
+        logs = [s for s in statuses if s.path is not None and s.log_files is not None]
+        appended = {s.file_id for s in logs if self.indexes.fields or not is_reported(s)}
+        if not appended:
+            return statuses
+        paths = {s.partition for s in statuses if s.file_id in appended}
+        slices = self._action.snapshot.file_slices(paths, groups_of_ids(appended))
+        stored = {(s.partition, s.file_id): s for s in slices if s.file_id in appended}
+        return [on_slice(s, stored.get((s.partition, s.file_id))) if s.file_id in appended else s for s in statuses]
 
     @cached_property
     def replaced(self) -> list[FileSlice]:

@@ -74,12 +74,16 @@ def compared(reader: SliceReader, status: WriteStatus, fields: Sequence[str]) ->
     if earlier is None:
         changes.added(after)
         return changes.table()
-    before = stored_rows(reader, earlier, changes.columns)
+    note_differences(changes, stored_rows(reader, earlier, changes.columns), after)
+    return changes.table()
+
+
+def note_differences(changes: KeyChanges, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
+    """Note what makes `after` of `before`, rows of one file group at two times."""
     at = pc.index_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))
     changes.removed(before.filter(at.is_null()))
     changes.added(after.filter(pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))))
     changes.updated(before.filter(at.is_valid()), after.take(at.drop_null()))
-    return changes.table()
 
 
 def removed_changes(

@@ -46,11 +46,13 @@ class ColumnStatsUpkeep(KindUpkeep):
         return comparable_stats(stored.stats, {f.name: f.partition for f in stored.files})
 
     def right_as_well(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """A range noted before its column got another type may say nothing any more."""
+        """A range noted before its column got another type may say nothing any more; and real Hudi notes none of a file
+        without rows."""
         stored = table.shared(StoredStatistics)
-        if stored.as_written is None:
-            return ()
-        return [comparable_stats(stored.as_written, {f.name: f.partition for f in stored.files})]
+        paths = {f.name: f.partition for f in stored.files}
+        with_rows = {c: t.filter(pc.greater(t["value_count"], 0)) for c, t in stored.stats.items()}
+        found = [comparable_stats(with_rows, paths)]
+        return found if stored.as_written is None else [comparable_stats(stored.as_written, paths), *found]
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         kinds = table.shared(StoredStatistics).kinds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -44,7 +44,9 @@ from lakebed.upkeep.kind import (
     under_keys,
 )
 from lakebed.upkeep.statistics import as_expected, comparable_stats
-from lakebed.upkeep.stored_files import StoredFiles, has_earlier_neighbour, is_base_file, live_after
+from lakebed.upkeep.stored_files import StoredFiles, has_earlier_neighbour, live_after
+
+_comparable = partial(comparable_stats, of_expression=True)
 
 
 class ExpressionIndexUpkeep(KindUpkeep):
@@ -106,7 +108,7 @@ def _definitions(table: StoredTable) -> dict[str, IndexDefinition]:
 
 
 class _ActionExpressions:
-    """The expression indexes that an action must keep, with the results over the base files that it wrote."""
+    """The expression indexes that an action must keep, with the results over the files that it wrote."""
 
     def __init__(self, action: TableAction) -> None:
         self._action = action
@@ -120,7 +122,6 @@ class _ActionExpressions:
             (path, stat.path.rpartition("/")[2], stat.file_size)
             for path, stats in commit.stats.items()
             for stat in stats
-            if is_base_file(stat.path)
         ]
         self._results = dict(by_index(results_of_files(snapshot, files, list(self._indexes.values()), schema)))
 
@@ -210,8 +211,8 @@ class _StoredExpressions:
     def _stats(self, index: ExpressionIndex) -> pa.Table:
         results = self._results.get(index.partition, [])
         paths = {r.name: r.partition for r in results}
-        of_files = comparable_stats({index.column: stats_of_results(index, results)}, paths)
-        return joined([of_files, comparable_stats(self._of_paths(index), {})])
+        of_files = _comparable({index.column: stats_of_results(index, results)}, paths)
+        return joined([of_files, _comparable(self._of_paths(index), {})])
 
     def _of_paths(self, index: ExpressionIndex) -> Stats:
         if self._stored.has_log_files:  # rows in log files are not looked at
@@ -229,9 +230,7 @@ class _StoredExpressions:
 
     def _found_stats(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
         of_files, of_paths = metadata.expression_stats(index.partition, {index.column: index.function.result})
-        return joined(
-            [comparable_stats(of_files, {}), comparable_stats(as_expected(of_paths, self._of_paths(index)), {})]
-        )
+        return joined([_comparable(of_files, {}), _comparable(as_expected(of_paths, self._of_paths(index)), {})])
 
     def _found_filters(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
         """Another writer may have other sizes of filters and another order of rows: a filter that may hold every result

@@ -36,6 +36,12 @@ class FilesUpkeep(KindUpkeep):
             for path, stats in action.commit.stats.items()
             for stat in stats
         ]
+        written += [
+            NewFile(partition, path.rpartition("/")[2], size)
+            for partition, stats in action.commit.stats.items()
+            for stat in stats
+            for path, size in (stat.cdc_stats or {}).items()
+        ]
         paths = () if action.commit.operation in _DELETES_ONLY else tuple(action.commit.stats)
         return file_records(written, action.form, partitions=paths)
 

@@ -15,7 +15,7 @@ from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.metadata.kinds.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
 from lakebed.metadata.kinds.index_names import IndexName, remembered_indexes
 from lakebed.metadata.kinds.registry import in_build_order, in_write_order, kind_of
-from lakebed.metadata.layout import GroupSizing
+from lakebed.metadata.layout import FILES, GroupSizing
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
@@ -68,8 +68,14 @@ class MetadataUpkeep:
         snapshot = Snapshot(self.storage, writer.config, self.timeline)
         return snapshot.seeing(writer.view()) if writer.config.metadata_partitions else snapshot
 
-    def record_action(self, instant: str, commit: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
-        """Write what this action changes, in a delta commit that becomes visible when the action completes."""
+    def record_action(
+        self, instant: str, commit: CommitMetadata, statuses: Sequence[WriteStatus], *, rows_stay: bool = False
+    ) -> None:
+        """Write what this action changes, in a delta commit that becomes visible when the action completes.
+
+        Where the table's `rows_stay` as they are, whoever wrote ranges of partition paths since it was requested has
+        them in there: real Hudi's stand for all files that there were.
+        """
         writer = self.writer
         if not writer.partitions:
             return
@@ -83,7 +89,8 @@ class MetadataUpkeep:
             found = upkeep.of_action(partition, action) if upkeep is not None else None
             if found is not None:
                 records[partition] = found
-        wrong = overruled(writer.view().slices, instant, records, form_of_version(self.config.version))
+        checked = {p: r for p, r in records.items() if p == FILES or not rows_stay}
+        wrong = overruled(writer.view().slices, instant, checked, form_of_version(self.config.version))
         if wrong is not None:
             raise CommitConflict(
                 f"what instant {instant} changes would not be found by {wrong}: instants that were requested after it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
@@ -27,7 +28,7 @@ from lakebed.upkeep.statistics import (
     has_statistics,
     stats_under_keys,
 )
-from lakebed.upkeep.stored_files import has_earlier_neighbour, live_after, live_files
+from lakebed.upkeep.stored_files import LiveFiles, has_earlier_neighbour, live_around, live_files
 
 
 class PartitionStatsUpkeep(KindUpkeep):
@@ -39,9 +40,13 @@ class PartitionStatsUpkeep(KindUpkeep):
             return None
         written, snapshot = action.shared(ActionStatistics), action.snapshot
         kinds, new = written.kinds, written.stats
-        live = live_after(snapshot, action.commit)
+        files = live_around(snapshot, action.commit)
+        widened = _widened(files, written, action)
+        if widened is not None:
+            return widened
+        live = files.after
         names = {file.name for file in written.files}
-        old = [path for path, files in live.items() if files - names]
+        old = [path for path, live_names in live.items() if live_names - names]
         known = {}
         if old and snapshot.metadata is not None:
             known = snapshot.metadata.column_stats(list(kinds), old, kinds)
@@ -93,6 +98,25 @@ class PartitionStatsUpkeep(KindUpkeep):
 
     def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
         return IndexName(PARTITION_STATS) if settings.column_stats and _has_paths(config) else None
+
+
+def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -> Records | None:
+    """Records that widen those there are by the ranges of the new files alone: what a small write costs then does not
+    grow with the files of its partition paths. None where that does not do: a file goes, a path is new, something is
+    not known of a path or a new file, or real Hudi's readers would widen otherwise: they take bytes as signed."""
+    metadata, kinds = action.snapshot.metadata, written.kinds
+    if metadata is None or not files.only_grow or not all(files.before.values()):
+        return None
+    if any(pt.is_binary(kind) or pt.is_fixed_size_binary(kind) for kind in kinds.values()):
+        return None
+    paths = sorted(files.after)
+    known = metadata.partition_stats(list(kinds), kinds, paths)
+    if any(column not in known or len(known[column]) < len(paths) for column in kinds):
+        return None
+    added = {path: files.after[path] - files.before[path] for path in paths}
+    form, version = action.form, written.index_version
+    records = partition_stats_records({}, written.stats, added, kinds, form, version, tight=False)
+    return None if len(records.deleted) else records
 
 
 def _has_paths(config: TableConfig) -> bool:

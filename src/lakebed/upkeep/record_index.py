@@ -50,7 +50,6 @@ _FIELDS = [("key", pa.string()), (_OLD_PARTITION, pa.string()), (FILE_ID, pa.str
 
 class RecordIndexUpkeep(KeyIndexUpkeep):
     kind = record_index.KIND
-    needs_log_rows = True
     changes_schema = pa.schema([*_FIELDS, *GROUPED])
 
     def of_action(self, partition: str, action: TableAction) -> Records:

@@ -37,7 +37,6 @@ from lakebed.upkeep.stored_rows import stored_rows
 
 class SecondaryIndexUpkeep(KeyIndexUpkeep):
     kind = secondary_index.KIND
-    needs_log_rows = True
     changes_schema = pa.schema([("value", pa.string()), ("record_key", pa.string()), ("added", pa.bool_()), *GROUPED])
 
     def of_action(self, partition: str, action: TableAction) -> Records | None:

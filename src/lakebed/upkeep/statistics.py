@@ -16,12 +16,12 @@ from lakebed.config.settings import WriteSettings
 from lakebed.format.base_file import read_footer
 from lakebed.format.column_ranges import from_stream
 from lakebed.metadata.kinds.definitions import load_definitions
-from lakebed.metadata.kinds.file_ranges import ranges_of_file, unknown_ranges
+from lakebed.metadata.kinds.file_ranges import ranges_of_file, ranges_of_log, unknown_ranges
 from lakebed.metadata.kinds.stats_columns import Kinds, index_version_of, stats_columns
 from lakebed.metadata.kinds.updates import NewFile, merged_partition_stats, stats_of
 from lakebed.metadata.layout import COLUMN_STATS
 from lakebed.metadata.read.stats_lookup import Stats
-from lakebed.model import META_COLUMNS, path_in
+from lakebed.model import META_COLUMNS, BaseFile, LogFile, path_in
 from lakebed.schema.arrow import leaf_paths, without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.java_text import to_java_text
@@ -73,15 +73,25 @@ class ActionStatistics:
 
 
 class FirstStatistics:
-    """The ranges of all base files of completed actions, for a first build."""
+    """The ranges of all base and log files of completed actions, for a first build."""
 
     def __init__(self, build: FirstBuild) -> None:
         snapshot = build.snapshot
         self.index_version = index_version_of(snapshot.config.version)
         self.kinds = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, build.settings)
-        bases = [b for b in list_table(snapshot.storage).base_files if snapshot.is_visible(b.instant)]
-        ranges = parallel_map(lambda b: ranges_of_file(snapshot.storage, b.path, b.size, self.kinds), bases)
-        self.files = [NewFile(b.partition, b.name, b.size, r) for b, r in zip(bases, ranges, strict=True)]
+        listing = list_table(snapshot.storage)
+        bases = [b for b in listing.base_files if snapshot.is_visible(b.instant)]
+        # before version 8 a log file goes by its slice's instant
+        of_slices = snapshot.config.version < 8
+        logs = [f for f in listing.log_files if not f.is_cdc and (of_slices or snapshot.is_visible(f.instant))]
+
+        def ranges(file: BaseFile | LogFile) -> pa.RecordBatch | None:
+            read = ranges_of_log if isinstance(file, LogFile) else ranges_of_file
+            return read(snapshot.storage, file.path, file.size, self.kinds)
+
+        files = [*bases, *logs]
+        found = zip(files, parallel_map(ranges, files), strict=True)
+        self.files = [NewFile(f.partition, f.name, f.size, r) for f, r in found if r is not None]
 
     @property
     def stats(self) -> Stats:
@@ -183,12 +193,15 @@ def stats_under_keys(stats: Stats, keys: pa.Array) -> Stats:
     return {column: table for column, table in chosen.items() if len(table)}
 
 
-def comparable_stats(stats: Stats, partitions: Mapping[str, str]) -> pa.Table:
-    """Statistics of known bounds; `partitions` has the partition path of each file name, for labels."""
+def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expression: bool = False) -> pa.Table:
+    """Statistics of known bounds; `partitions` has the partition path of each file name, for labels. Where all values
+    are null the bounds count for nothing: real Hudi notes 0 to 0 there. (`of_expression`: nulls are not among the
+    values of an expression index.)"""
     tables: list[pa.Table] = []
     for column, table in stats.items():
         known = table.filter(pc.invert(table["is_deleted"]))
-        bounds = [_bound_text(known[side]) for side in ("min", "max")]
+        has_none = pc.fill_null(pc.equal(known["value_count"], 0 if of_expression else known["null_count"]), False)
+        bounds = [pc.if_else(has_none, None, _bound_text(known[side])).combine_chunks() for side in ("min", "max")]
         counts = [known[name].cast(pa.string()) for name in ("null_count", "value_count")]
         text = pc.binary_join_element_wise(*bounds, *counts, " ", null_handling="replace", null_replacement="-")
         names = known["file_name"].combine_chunks().cast(pa.string())

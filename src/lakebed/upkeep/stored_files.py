@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
-from lakebed.format.file_names import parse_log_file
+from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.metadata.kinds.updates import NewFile
 from lakebed.model import CommitMetadata, FileSlice
 from lakebed.slices.listing import Listing, list_table
@@ -36,10 +37,11 @@ class StoredFiles:
     def files(self) -> list[NewFile]:
         """Every base and log file of a completed action."""
         listing, snapshot, named = self._listing, self._snapshot, self._named()
-        bases = [f for f in listing.base_files if f.instant not in named or f.path in named[f.instant]]
+        changes = [f for f in listing.log_files if f.is_cdc]
+        bases = [f for f in (*listing.base_files, *changes) if f.instant not in named or f.path in named[f.instant]]
         # before version 8 a log file goes by its slice's instant, which may be that of a pending compaction
         of_slices = snapshot.config.version < 8
-        logs = [f for f in listing.log_files if of_slices or snapshot.is_visible(f.instant)]
+        logs = [f for f in listing.log_files if not f.is_cdc and (of_slices or snapshot.is_visible(f.instant))]
         visible = [*(f for f in bases if snapshot.is_visible(f.instant)), *logs]
         return [NewFile(f.partition, f.name, f.size) for f in visible]
 
@@ -63,7 +65,7 @@ class StoredFiles:
         timeline = self._snapshot.timeline
         found: dict[str, frozenset[str]] = {}
         for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
-            paths = frozenset(s.path for stats in meta.stats.values() for s in stats)
+            paths = frozenset(path for stats in meta.stats.values() for s in stats for path in s.paths)
             if paths:
                 found[instant.time] = paths
         return found
@@ -82,19 +84,42 @@ def live_files(slices: Iterable[FileSlice]) -> dict[str, set[str]]:
     return live
 
 
+class LiveFiles(NamedTuple):
+    """The names of live files by partition path, without an action and with it."""
+
+    before: dict[str, set[str]]
+    after: dict[str, set[str]]
+
+    @property
+    def only_grow(self) -> bool:
+        """Whether the action takes no live file away."""
+        return all(self.before[path] <= names for path, names in self.after.items())
+
+
 def live_after(snapshot: Snapshot, commit: CommitMetadata) -> dict[str, set[str]]:
-    """The files that the partition paths touched by an action have after it: a new base file takes the place of its
-    whole slice, a log file joins it."""
+    """The files that the partition paths touched by an action have after it."""
+    return live_around(snapshot, commit).after
+
+
+def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
+    """The files that the partition paths touched by an action have before and after it: a new base file takes the place
+    of its slice, but for log files that completed since it was requested (a compaction's plan); a log file joins it."""
     touched = {*commit.stats, *commit.replaced}
     stats = [(partition, stat) for partition, stats in commit.stats.items() for stat in stats]
-    replaced = {(partition, stat.file_id) for partition, stat in stats if is_base_file(stat.path)}
-    replaced |= {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
-    live: dict[str, set[str]] = {path: set() for path in touched}
+    bases = (parse_base_file(partition, stat.path.rpartition("/")[2], 0) for partition, stat in stats)
+    begun = {(base.partition, base.file_id): base.instant for base in bases if base is not None}
+    replaced = {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
+    live = LiveFiles({path: set() for path in touched}, {path: set() for path in touched})
     for file_slice in snapshot.file_slices(touched):
-        if (file_slice.partition, file_slice.file_id) not in replaced:
-            live[file_slice.partition].update(_names(file_slice))
+        partition, group = file_slice.partition, (file_slice.partition, file_slice.file_id)
+        names = _names(file_slice)
+        live.before[partition] |= names
+        if group in begun:
+            live.after[partition].update(_joining(file_slice, begun[group], snapshot.timeline))
+        elif group not in replaced:
+            live.after[partition] |= names
     for partition, stat in stats:
-        live[partition].add(stat.path.rpartition("/")[2])
+        live.after[partition].add(stat.path.rpartition("/")[2])
     return live
 
 
@@ -105,6 +130,14 @@ def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:
     would be lost behind a tight record of this one.
     """
     return any(i.time < instant and completes_as(i.action) in COMMITS for i in timeline.pending)
+
+
+def _joining(file_slice: FileSlice, begun: str, timeline: Timeline) -> list[str]:
+    """The log files of a slice that belong to the one that a base file of the instant `begun` begins."""
+    if timeline.config.version < 8:
+        return [log.name for log in file_slice.log_files if log.instant == begun]
+    completed = ((log, timeline.completion_time(log.instant)) for log in file_slice.log_files)
+    return [log.name for log, time in completed if time is not None and time >= begun]
 
 
 def _names(file_slice: FileSlice) -> set[str]:

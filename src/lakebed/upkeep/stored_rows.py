@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
+from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import SliceReader
 
 
-def stored_rows(reader: SliceReader, file_slice: FileSlice, columns: Sequence[str]) -> pa.RecordBatch:
-    """Some columns of a file slice as one batch; one that it does not have is left out."""
-    batches = list(reader.read(file_slice, columns))
+def stored_rows(
+    reader: SliceReader, file_slice: FileSlice, columns: Sequence[str], keys: pa.Array | None = None
+) -> pa.RecordBatch:
+    """Some columns of a file slice as one batch, of the rows with these `keys` or of all; a column that it does not
+    have is left out."""
+    if keys is None:
+        batches = list(reader.read(file_slice, columns))
+    else:
+        batches = rows_of_keys(reader, file_slice, keys.take(pc.sort_indices(keys)), columns)
     if not batches:
         return pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=[RECORD_KEY])
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

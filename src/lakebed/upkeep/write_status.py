@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ STATUS_SCHEMA = pa.schema(
         ("changes", pa.binary()),
         ("changes_file", pa.string()),
         ("changed_keys", pa.int64()),
+        ("cdc_stats", pa.map_(pa.string(), pa.int64())),
         ("error", pa.string()),
     ]
 )
@@ -48,7 +49,8 @@ class WriteStatus:
 
     `ranges` is the file's row of `column_ranges.ColumnRanges` as an Arrow stream, None where nobody asked for it.
     `changes` are its `key_changes` likewise, empty for none, None where nobody asked; where they are large the file
-    `changes_file` holds them. `changed_keys` counts them.
+    `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
+    file: paths and sizes.
     """
 
     partition: str
@@ -72,6 +74,7 @@ class WriteStatus:
     changes: bytes | None = None
     changes_file: str | None = None
     changed_keys: int = 0
+    cdc_stats: Sequence[tuple[str, int]] | None = None
     error: str | None = None
 
     def stat(self) -> WriteStat:
@@ -92,6 +95,7 @@ class WriteStatus:
             log_files=None if self.log_files is None else tuple(self.log_files),
             log_version=self.log_version,
             log_offset=self.log_offset,
+            cdc_stats=None if self.cdc_stats is None else dict(self.cdc_stats),
             create_millis=0 if rewrite else self.millis,
             upsert_millis=self.millis if rewrite else 0,
         )
@@ -112,6 +116,15 @@ class WriteStatus:
         base_file = BaseFile(self.partition, self.file_id, "", "", name, 0) if name else None
         log_files = [log for text in logs if (log := parse_log_file(self.partition, text, 0)) is not None]
         return FileSlice(self.partition, self.file_id, "", base_file, tuple(log_files))
+
+
+def on_slice(status: WriteStatus, file_slice: FileSlice | None) -> WriteStatus:
+    """The status of a log file with the files of the slice that it was added to: their names, where it says less."""
+    if file_slice is None or status.log_files is None:
+        return status
+    base = file_slice.base_file.name if file_slice.base_file is not None else ""
+    names = [log.name for log in file_slice.log_files]
+    return replace(status, base_file=base, log_files=[*names, *(n for n in status.log_files if n not in names)])
 
 
 def of_slice(file_slice: FileSlice) -> WriteStatus:

@@ -243,3 +243,22 @@ def test_long_work_is_shown_on_a_terminal_and_nowhere_else(uri: str, tmp_path: P
         os.close(end)
     assert quiet.stdout.startswith("upsert ")
     assert shown.stdout.startswith("upsert ")
+
+
+def test_changes_are_shown_with_the_rows_before_and_after(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    uri = str(tmp_path / "logged")
+    first = pa.table({"id": ["a", "b"], "n": [1, 2], "ts": [1, 1]})
+    table = lakebed.create(uri, first, key="id", ordering="ts", properties={"hoodie.table.cdc.enabled": True})
+    loaded = table.upsert(first)
+    table.upsert(pa.table({"id": ["a"], "n": [3], "ts": [2]}))
+    last = table.delete(["b"])
+    assert invoke(["cdc", uri, "--start", loaded.checkpoint, "--columns", "id,n", "-o", "json"]) == 0
+    printed = capsys.readouterr()
+    found = [(row["op"], row["before"], row["after"]) for row in json.loads(printed.out)]
+    assert found == [("u", {"id": "a", "n": 1}, {"id": "a", "n": 3}), ("d", {"id": "b", "n": 2}, None)]
+    assert printed.err.strip() == f"next --start {last.checkpoint}"
+    assert invoke(["cdc", uri, "--limit", "1"]) == 0
+    printed = capsys.readouterr()
+    assert '{"id":"a","n":1,"ts":1}' in printed.out
+    assert "next --start 000" in printed.err
+    assert invoke(["cdc", uri, "--start", "yesterday"]) == lakebed.errors.InvalidOption.exit_code

@@ -39,11 +39,15 @@ WITH = [
     ),
     ("partial updates", {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, NONE),
     ("custom merge mode or payload", {"hoodie.record.merge.mode": "CUSTOM"}, NONE),
+    (
+        "payload class of the user's own",
+        {"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "com.acme.Sum"},
+        NONE,
+    ),
     ("ordering by a field inside a struct", {"hoodie.table.ordering.fields": "o.ts"}, NONE),
     ("key generator of another kind", {"hoodie.table.keygenerator.type": "USER_PROVIDED"}, NONE),
     ("unfinished restore", {}, TableFacts(pending_restore="20240101000000000")),
     ("update of a file group in pending clustering", {}, TableFacts(updated_in_clustering="p/f1")),
-    ("merge-on-read with log files", {"hoodie.table.type": "MERGE_ON_READ"}, TableFacts(log_files=True)),
     ("merge-on-read", {"hoodie.table.type": "MERGE_ON_READ"}, NONE),
     ("no meta fields", {"hoodie.populate.meta.fields": "false"}, NONE),
     ("generated keys", {"hoodie.table.recordkey.fields": ""}, NONE),
@@ -81,10 +85,6 @@ def test_each_feature_is_seen_and_judged_by_its_row(name: str, changes: dict[str
         assert error.value.hint
 
 
-def test_log_files_can_be_left_out_by_a_read_optimized_query():
-    check_read(PLAIN | {"hoodie.table.type": "MERGE_ON_READ"}, TableFacts(log_files=True), "read_optimized")
-
-
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
 def test_a_table_without_meta_fields_takes_inserts(operation: str):
     check_write(PLAIN | {"hoodie.populate.meta.fields": "false"}, NONE, operation)
@@ -98,12 +98,13 @@ def test_version_6_goes_by_its_payload():
         NONE,
         "upsert",
     )
-    with pytest.raises(UnsupportedFeature, match="PartialUpdateAvroPayload"):
-        check_write(
-            old | {"hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"},
-            NONE,
-            "upsert",
-        )
+    check_write(
+        old | {"hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"},
+        NONE,
+        "upsert",
+    )
+    with pytest.raises(UnsupportedFeature, match=r"a Java class of its own \(Sum\)"):
+        check_write(old | {"hoodie.compaction.payload.class": "com.acme.Sum"}, NONE, "upsert")
 
 
 def test_an_empty_schema_folder_is_no_history():

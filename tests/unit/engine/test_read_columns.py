@@ -14,7 +14,7 @@ from lakebed.storage.memory import MemoryStorage
 
 @dataclass
 class Table:
-    """Slices whose rows are their file ids, read in `read`."""
+    """Slices whose rows are their file ids, read in `read_placed`."""
 
     storage: MemoryStorage = field(default_factory=lambda: MemoryStorage("read-columns"))
     read_ids: list[str] = field(default_factory=list[str])
@@ -23,7 +23,7 @@ class Table:
     def reader(self) -> Table:
         return self
 
-    def read(self, file_slice: FileSlice, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read_placed(self, file_slice: FileSlice, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         self.read_ids.append(file_slice.file_id)
         if file_slice.file_id != "empty":
             yield pa.record_batch({"id": [file_slice.file_id]})

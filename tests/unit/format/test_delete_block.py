@@ -5,16 +5,31 @@ from __future__ import annotations
 import random
 import struct
 import zipfile
-from datetime import date
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from golden_tables import GoldenTable, golden_tables
-from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.avro.wrappers import DATE, INT, LOCAL_DATE, LONG, STRING, Wrapped, decimals
-from lakebed.format.delete_block import ARRAY, decode_deletes, encode_deletes, framed_deletes
+from lakebed.errors import CorruptFile, InvalidRecord, UnsupportedFeature
+from lakebed.format.avro.wrappers import (
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LOCAL_DATE,
+    LONG,
+    STRING,
+    Wrapped,
+    decimals,
+)
+from lakebed.format.delete_block import ARRAY, decode_deletes, encode_deletes, encode_ordered_deletes, framed_deletes
 from lakebed.format.log_file import BlockType, block_bytes, delete_block, read_blocks
 from outcomes import Outcomes
 
@@ -41,6 +56,71 @@ def test_deletes_of_real_tables(table: GoldenTable) -> None:
             assert content == encode_deletes(None)
         elif set(values) == {INT} and not any(values[INT][1].to_pylist()):
             assert encode_deletes(deletes.keys, deletes.partitions) == content
+
+
+def column_of(wrapped: Wrapped, rows: int) -> pa.Array | None:
+    """An ordering field as a column, null where it is a commit-time delete; None where it has other forms."""
+    columns = {branch: found for branch, found in wrapped.values.items() if branch != INT or any(found[1].to_pylist())}
+    if len(columns) != 1 or set(columns) & {DATE, LOCAL_DATE}:
+        return None
+    ((branch, (at, column)),) = columns.items()
+    column = decimals(column, pa.decimal128(38, 15)) if branch == DECIMAL else column
+    places = np.full(rows, -1)
+    places[at] = np.arange(len(at))
+    return column.take(pa.array(places, mask=places < 0))
+
+
+@with_logs
+def test_ordered_deletes_are_written_as_hudi_writes_them(table: GoldenTable) -> None:
+    for name, content in delete_contents(table):
+        deletes = decode_deletes(content, name)
+        if deletes.fields:
+            columns = [column_of(field, len(deletes)) for field in deletes.fields]
+            is_whole = (deletes.ordering.branch == ARRAY).all()
+        else:
+            columns, is_whole = [column_of(deletes.ordering, len(deletes))], True
+        known = [column for column in columns if column is not None]
+        if is_whole and len(known) == len(columns):
+            assert encode_ordered_deletes(deletes.keys, deletes.partitions, known) == content
+
+
+def test_ordering_values_of_every_type_are_wrapped_as_readers_compare_them() -> None:
+    noon = datetime(2024, 1, 2, 12, tzinfo=UTC)
+    cases: list[tuple[pa.Array, int, Any]] = [
+        (pa.array([True]), BOOLEAN, True),
+        (pa.array([7], pa.int32()), INT, 7),
+        (pa.array([-(1 << 40)]), LONG, -(1 << 40)),
+        (pa.array([1.5], pa.float32()), FLOAT, 1.5),
+        (pa.array([2.25]), DOUBLE, 2.25),
+        (pa.array([b"ab"]), BYTES, b"ab"),
+        (pa.array(["n"]), STRING, "n"),
+        (pa.array(["n"]).dictionary_encode(), STRING, "n"),
+        (pa.array([date(1970, 1, 11)]), INT, 10),
+        (pa.array([noon], pa.timestamp("us", "UTC")), LONG, int(noon.timestamp() * 10**6)),
+        (pa.array([noon], pa.timestamp("ms", "UTC")), LONG, int(noon.timestamp() * 10**6)),
+    ]
+    for column, branch, value in cases:
+        found = decode_deletes(encode_ordered_deletes(pa.array(["k"]), "p", [column]))
+        assert values(found.ordering) == {branch: [value]}
+    price = encode_ordered_deletes(pa.array(["k"]), "p", [pa.array([Decimal("2.25")])])
+    raw = decode_deletes(price).ordering.values[DECIMAL][1]
+    assert int.from_bytes(raw[0].as_py(), "big") == 2_250_000_000_000_000
+
+
+def test_forced_deletes_and_nulls_win_by_commit_time() -> None:
+    keys, numbers = pa.array(["a", "b", "c"]), pa.array([5, None, 7])
+    found = decode_deletes(encode_ordered_deletes(keys, "p", [numbers], np.array([False, False, True])))
+    assert found.ordering.branch.tolist() == [LONG, INT, INT]
+    assert values(found.ordering) == {LONG: [5], INT: [0, 0]}
+    both = [pa.array([1, 2, 3]), pa.array(["x", None, "z"])]
+    with pytest.raises(InvalidRecord, match="null in one of its ordering fields"):
+        encode_ordered_deletes(keys, "p", both)
+    found = decode_deletes(encode_ordered_deletes(keys, "p", both, pa.array([False, True, False])))
+    assert found.ordering.branch.tolist() == [ARRAY, INT, ARRAY]
+    assert [values(field) for field in found.fields] == [{LONG: [1, 3]}, {STRING: ["x", "z"]}]
+    assert encode_ordered_deletes(keys, "p", both, True) == encode_ordered_deletes(keys, "p", [])
+    assert encode_ordered_deletes(keys, "p", []) == encode_deletes(keys, "p")
+    assert encode_ordered_deletes(keys[:0], "p", both) == encode_deletes(None)
 
 
 def values(wrapped: Wrapped) -> dict[int, list[Any]]:
@@ -95,9 +175,11 @@ def test_empty_lists_of_old_versions(version: int, name: str) -> None:
     assert (len(deletes), deletes.fields) == (0, ())
 
 
-def test_old_versions_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeature, match="format version 2"):
-        decode_deletes(bytes.fromhex("0000000200000001") + b"\x00", "p/x.log")
+def test_what_is_no_java_object_is_refused_with_path_and_offset() -> None:
+    for body in (b"\x00", b"\x01\x00", b"\x01\x00[Lx\xbb\x01\x01", b"\x7f" * 40):
+        with pytest.raises(CorruptFile, match=r"p/x\.log: the delete block at offset 40") as error:
+            decode_deletes(struct.pack(">ii", 2, len(body)) + body, "p/x.log", 40)
+        assert error.value.context == {"path": "p/x.log", "offset": 40}
 
 
 def test_damaged_delete_blocks_decode_or_are_refused_by_name() -> None:

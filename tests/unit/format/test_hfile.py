@@ -20,6 +20,7 @@ from lakebed.format.hfile.source import BytesSource, FileSource, SliceSource
 from lakebed.format.hfile.writer import write_hfile
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.local import LocalStorage
+from sampling import HISTORIES, todays_of
 
 # A few keys are looked up in another way than many.
 FEW, MANY = 3, 20
@@ -84,9 +85,10 @@ EVEN_AND_UNEVEN: dict[str, tuple[Lengths, Lengths]] = {
 }
 
 
-@pytest.mark.parametrize("codec", ["gzip", "none"])
-@pytest.mark.parametrize("block_size", [1, 300, 4096, 1 << 20])
-@pytest.mark.parametrize("kind", EVEN_AND_UNEVEN)
+@pytest.mark.parametrize(
+    ("kind", "block_size", "codec"),
+    todays_of([*EVEN_AND_UNEVEN], [1, 300, 4096, 1 << 20], ["gzip", "none"], parts=2, variable=HISTORIES),
+)
 def test_entries_of_even_and_uneven_sizes_are_read_back(kind: str, codec: str, block_size: int) -> None:
     rng = random.Random(block_size)
     row_size, value_size = EVEN_AND_UNEVEN[kind]

@@ -12,7 +12,6 @@ import pytest
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
-from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Constant
 from lakebed.expressions.partition_checks import PathCheck
 from lakebed.handles.base import GroupWrite
@@ -31,7 +30,7 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.write_status import WriteStatus, from_table
 
 DATA = pa.schema([("v", pa.int64())])
-MOR = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "MERGE_ON_READ"})
+COW = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE"})
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def storage() -> Iterator[MemoryStorage]:
     MemoryStorage.drop(name)
 
 
-def writer(storage: MemoryStorage, *targets: Target, instant: str = "1", config: TableConfig = MOR) -> GroupWriter:
+def writer(storage: MemoryStorage, *targets: Target, instant: str = "1", config: TableConfig = COW) -> GroupWriter:
     format_ = FileFormat(with_meta(DATA), avro_with_meta(arrow_to_avro(DATA, "t")), WriteSettings())
     return GroupWriter(
         reader=SliceReader(storage, config),
@@ -78,17 +77,8 @@ def test_a_group_is_created_and_merged_into(storage: MemoryStorage) -> None:
     (merged,) = run(writer(storage, Target("f-0", old, True), instant="2"), rows(b=3, c=4))
     assert (merged.num_updates, merged.num_inserts, merged.prev_commit) == (1, 1, "1")
     new = as_slice(storage, merged, "2")
-    found = pa.Table.from_batches(SliceReader(storage, MOR).read(new, [RECORD_KEY, "v"]))
+    found = pa.Table.from_batches(SliceReader(storage, COW).read(new, [RECORD_KEY, "v"]))
     assert found.to_pydict() == {RECORD_KEY: ["a", "b", "c"], "v": [1, 3, 4]}
-
-
-def test_a_slice_with_log_files_is_refused_in_the_status(storage: MemoryStorage) -> None:
-    log = LogFile("p", "f-0", "2", 1, "0-0-0", ".f-0_2.log.1_0-0-0", 10)
-    for base in (None, BaseFile("p", "f-0", "0-0-0", "1", "f-0_0-0-0_1.parquet", 1)):
-        target = Target("f-0", FileSlice("p", "f-0", "1", base, (log,)), True)
-        (status,) = run(writer(storage, target), rows(a=1))
-        assert status.error is not None
-        assert UnsupportedFeature.__name__ in status.error
 
 
 def test_a_slice_without_files_takes_a_first_base_file(storage: MemoryStorage) -> None:

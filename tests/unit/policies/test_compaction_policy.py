@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 
 from instants_in_words import completed, file_slice
-from lakebed.model import FileGroupId, FileSlice
+from lakebed.model import CommitMetadata, FileGroupId, FileSlice
 from lakebed.policies.compaction import (
+    Selection,
+    StrategyName,
+    changed_partitions,
     delta_commits_since_compaction,
     last_compaction,
     most_log_bytes,
@@ -109,3 +114,69 @@ def test_log_compaction_leaves_busy_groups() -> None:
     plan = plan_log_compaction(SLICES, least_blocks=1, count_blocks=lambda _: 1, busy={("q", "c")})
     assert taken(plan.slices) == ["a", "d"]
     assert str(plan).startswith("log compaction of 2 ")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected", "missing"),
+    [
+        ("LogFileNumBased", {}, ["c", "a", "d"], ()),
+        ("LogFileNumBased", {"least_log_files": 2}, ["c"], ("p", "q")),
+        ("LogFileNumBased", {"target_megabytes": 1}, ["c"], ("p", "q")),
+        ("LogFileSizeBased", {"target_megabytes": 1}, ["c"], ("p", "q")),
+        ("BoundedIO", {"target_megabytes": 1}, ["a"], ("q",)),
+        ("BoundedIO", {"target_megabytes": 13}, ["a", "c"], ("q",)),  # 7 MB read, 5 written, one left
+        ("UnBounded", {"target_megabytes": 1}, ["a", "c", "d"], ()),
+    ],
+)
+def test_strategies_order_and_cut(
+    name: StrategyName, options: dict[str, int], expected: list[str], missing: tuple[str, ...]
+) -> None:
+    plan = plan_compaction(SLICES, strategy=Selection(name, **options).slices)
+    assert (taken(plan.slices), plan.missing) == (expected, missing)
+
+
+def test_empty_log_files_cost_nothing() -> None:
+    """As for real Hudi: slices of no megabyte go in as long as anything of the target is left."""
+    small = [file_slice(group, "01", base=1, logs={"02": 1}) for group in "abc"]
+    assert taken(plan_compaction(small, strategy=Selection("BoundedIO", target_megabytes=1).slices).slices) == [*"abc"]
+
+
+TODAY = date(2026, 11, 23)
+PATHS = ["2026/11/23", "2026/11/01", "2026/11/22", "2025/12/31", "year=2026/month=11/day=21", "odd"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("LogFileSizeBased", {}, sorted(PATHS)),
+        ("DayBased", {"days": 3}, ["2026/11/23", "2026/11/22", "year=2026/month=11/day=21"]),
+        ("DayBased", {"days": 9}, [*PATHS[:1], PATHS[2], PATHS[4], PATHS[1], PATHS[3], "odd"]),
+        ("BoundedPartitionAware", {"days": 10}, ["2026/11/23", "2026/11/22", "year=2026/month=11/day=21"]),
+        ("BoundedPartitionAware", {"days": 1}, ["2026/11/23", "2026/11/22"]),
+        ("UnBoundedPartitionAware", {"days": 10}, ["2026/11/01", "2025/12/31", "odd"]),
+        ("PartitionRegexBased", {"partition_regex": r"2026/.*"}, ["2026/11/01", "2026/11/22", "2026/11/23"]),
+        ("PartitionRegexBased", {"partition_regex": r"2026"}, []),  # the whole path has to match
+    ],
+)
+def test_partition_paths_of_strategies(name: StrategyName, options: dict[str, object], expected: list[str]) -> None:
+    assert Selection(name, **options).partitions(PATHS, TODAY) == expected  # pyright: ignore[reportArgumentType]
+
+
+def test_bounded_and_unbounded_strategies_take_every_path_once() -> None:
+    parts = [Selection(name).partitions(PATHS, TODAY) for name in ("BoundedPartitionAware", "UnBoundedPartitionAware")]
+    assert sorted(parts[0] + parts[1]) == sorted(PATHS)
+
+
+def test_paths_that_were_passed_over_are_missing() -> None:
+    assert plan_compaction(SLICES, passed_over=["z"]).missing == ("z",)
+    assert plan_compaction(SLICES, passed_over=["z"], remembers=False).missing is None
+
+
+def test_partition_paths_since_a_compaction() -> None:
+    written = {"01": ("a",), "02": ("b",), "05": ("c",), "06": ("d",), "07": ("e",)}
+    instants = completed("d01 d02>04 c03 d05 r06 c07")
+    bodies = [CommitMetadata("UPSERT", dict.fromkeys(written.get(i.time, ()), ())) for i in instants]
+    bodies[4] = CommitMetadata("INSERT_OVERWRITE", {}, {"d": ("f",)})
+    found = changed_partitions(zip(instants, bodies, strict=True), instants[2], ["m"])
+    # 02 completed behind the plan of the compaction, which had left m
+    assert found == {"b", "c", "d", "m"}

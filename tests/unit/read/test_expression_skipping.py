@@ -17,6 +17,7 @@ from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
+from sampling import HISTORIES, todays
 
 SCHEMA = pa.schema(
     [
@@ -139,15 +140,15 @@ def test_random_filters_lose_no_row(table: Table, zone: str, monkeypatch: pytest
     every = Scan(snapshot, columns=[*SCHEMA.names, "_hoodie_file_name"]).to_arrow()
     files = len(every["_hoodie_file_name"].unique())
     pruned = 0
-    for _ in range(150):
-        text = random_filter(chance)
+    texts = todays([random_filter(chance) for _ in range(150)], 3, HISTORIES)
+    for text in texts:
         scan = Scan(snapshot, columns=["id"], filter=text)
         wanted = every.filter(parse_filter(text, SCHEMA, zone=zone).to_arrow())
         names = set(wanted["_hoodie_file_name"].to_pylist())
         assert names <= {file.name for file in scan.files}, text
         assert sorted(scan.to_arrow()["id"].to_pylist()) == sorted(wanted["id"].to_pylist()), text
         pruned += files - len(scan.files)
-    assert pruned > 100
+    assert pruned > len(texts) * 2 // 3
 
 
 @pytest.mark.parametrize(

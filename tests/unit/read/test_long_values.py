@@ -15,6 +15,7 @@ from lakebed.read.lookup import get
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from sampling import HISTORIES, todays_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.string()), ("raw", pa.binary())])
 # around the lengths at which Parquet's writers, and lakebed's reader of their footers, change their ways
@@ -46,9 +47,9 @@ def found(table: Table, filter_: str) -> list[str]:
     return sorted(table.scan(["id"], filter=filter_).to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.parametrize("version", [9, 8, 6])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("long_at", [0, 4, 8])
+@pytest.mark.parametrize(
+    ("version", "length", "long_at"), todays_of([9, 8, 6], LENGTHS, [0, 4, 8], parts=3, variable=HISTORIES)
+)
 def test_filters_find_every_value_beside_a_long_one(version: int, length: int, long_at: int) -> None:
     rows = values(length, long_at)
     uri = f"memory://long-values/{version}-{length}-{long_at}"

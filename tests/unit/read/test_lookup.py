@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from golden_tables import golden
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.read.lookup import KeyText, exists, get, locate
 from lakebed.read.scan import Scan
@@ -119,11 +119,18 @@ def test_values_of_another_type(tmp_path: Path) -> None:
         get(snapshot, [5])
 
 
-def test_log_files_are_refused(tmp_path: Path) -> None:
-    snapshot, _ = opened(tmp_path, "v8_mor_event_time")
-    if any(s.log_files for s in snapshot.file_slices()):
-        with pytest.raises(UnsupportedFeature, match="log files"):
-            get(snapshot, ["k0001"])
+@pytest.mark.parametrize("name", ["v8_mor_event_time", "v9_mor_compaction", "v6_mor_compaction"])
+def test_keys_are_found_where_log_files_are_merged(tmp_path: Path, name: str) -> None:
+    snapshot, _ = opened(tmp_path, name)
+    whole = Scan(snapshot, meta=True).to_arrow()
+    assert any(s.log_files for s in snapshot.file_slices())
+    held = whole["_hoodie_record_key"].to_pylist()
+    asked = [f"k{n:04d}" for n in range(100)]
+    columns = ["qty", "_hoodie_record_key", "_hoodie_commit_seqno", "region"]
+    found = get(snapshot, KeyText([*asked, *held]), columns=columns)
+    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, whole.select(columns).to_pylist()))
+    assert exists(snapshot, KeyText(asked)).to_pylist() == [key in held for key in asked]
+    assert sorted(locate(snapshot, KeyText(asked))["key"].to_pylist()) == sorted(k for k in asked if k in held)
 
 
 def test_huge_row_groups_are_read_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

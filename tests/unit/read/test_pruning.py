@@ -202,6 +202,21 @@ def test_conditions_on_one_hash_field_name_its_buckets() -> None:
     assert numbers("city = 'x,y:z'", shape) == of(["x,y:z"], ("city",))
 
 
+def test_conditions_on_the_stored_key_name_its_buckets() -> None:
+    shape = buckets(("city", "n"), ("n",))
+    schema = pa.schema([pa.field("_hoodie_record_key", pa.string()), *SCHEMA])
+
+    def found(condition: str) -> frozenset[int] | None:
+        return prune_buckets(parse_filter(condition, schema), shape)
+
+    key, other = "city:a,n:7", "city:b,n:8"
+    assert found(f"_hoodie_record_key = '{key}'") == of([key], ("n",))
+    assert found(f"_hoodie_record_key in ('{key}', '{other}') and ok") == of([key, other], ("n",))
+    assert found(f"_hoodie_record_key = '{key}' and city = 'b' and n = 8") == of([key], ("n",)) & of([other], ("n",))
+    assert found(f"_hoodie_record_key > '{key}'") is None
+    assert found(f"_hoodie_record_key = '{key}' or n = 8") is None
+
+
 @pytest.mark.parametrize(
     "condition",
     [

@@ -139,12 +139,11 @@ def test_a_scan_turns_into_pandas_polars_and_batches(tmp_path: Path, monkeypatch
         scan.to_polars()
 
 
-def test_a_snapshot_of_log_files_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_snapshot_merges_log_files_and_a_read_optimized_query_leaves_them_away(tmp_path: Path) -> None:
     table = golden("v9_mor_compaction")
     snapshot, _ = opened(tmp_path, table.name)
-    if any(s.log_files for s in snapshot.file_slices()):
-        with pytest.raises(UnsupportedFeature, match="read_optimized"):
-            Scan(snapshot).to_arrow()
+    assert any(s.log_files for s in snapshot.file_slices())
+    assert Scan(snapshot).to_arrow().num_rows == table.expected.num_rows
     read_optimized = Scan(snapshot, query="read_optimized").to_arrow()
     assert read_optimized.num_rows == table.more("ro.parquet").num_rows
 

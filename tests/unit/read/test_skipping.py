@@ -26,12 +26,13 @@ from lakebed.read.skipping import skip_slices
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.spark_source.options import source_options
 from lakebed.storage.counting import CountingStorage
+from sampling import HISTORIES, todays
 from tables_in_memory import WITH_INDEXES, in_memory
 
 from .random_filters import FilterMaker, can_filter
 
 WITH_STATS = [n for n in WITH_INDEXES if "column_stats" in golden(n).entry["metadata_partitions"]]
-READABLE = [n for n in WITH_INDEXES if golden(n).type == "cow"]
+READABLE = WITH_INDEXES
 # LAKEBED_ALL_GOLDEN=1 tries more of them
 FILTERS = 600 if os.environ.get("LAKEBED_ALL_GOLDEN") == "1" else 40
 
@@ -146,14 +147,14 @@ def test_a_filtered_scan_gives_the_same_rows_with_and_without(name: str) -> None
     storage = storage_of(name)
     snapshot, listed = open_snapshot(storage), open_snapshot(storage, use_metadata=False)
     whole = Scan(listed, meta=True).to_arrow()
-    for predicate in predicates(whole, whole.schema, seed=7, count=FILTERS // 2):
+    for predicate in todays(predicates(whole, whole.schema, seed=7, count=FILTERS // 2), 2, HISTORIES):
         found = Scan(snapshot, filter=predicate.text, meta=True).to_arrow()
         expected = whole.filter(predicate.to_arrow())
         assert sorted(map(str, found.to_pylist())) == sorted(map(str, expected.to_pylist())), predicate.text
     for commit in listed.commits[:-1]:
         old, old_listed = snapshot.at(commit.time), listed.at(commit.time)
         rows = Scan(old_listed, meta=True).to_arrow()
-        for predicate in predicates(rows, rows.schema, seed=11, count=FILTERS // 8):
+        for predicate in todays(predicates(rows, rows.schema, seed=11, count=FILTERS // 8), 2, HISTORIES):
             found = Scan(old, filter=predicate.text, meta=True).to_arrow()
             assert found.num_rows == on_match(predicate, rows), predicate.text
 

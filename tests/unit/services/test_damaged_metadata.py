@@ -1,6 +1,6 @@
 """Cut, lost and changed files of a metadata table: right rows or `CorruptFile`, and `repair` mends it.
 
-With `LAKEBED_FUZZ=all` every file is damaged in every way, otherwise a sample.
+With `LAKEBED_FUZZ=all` every file is damaged in every way, otherwise a sample, another one each day.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
-from sampling import FUZZ, whole
+from sampling import FUZZ, is_todays
 from write_tables import SCHEMA, content, files, rows
 
 OPTIONS = {
@@ -28,7 +28,7 @@ OPTIONS = {
 INDEXES = {9: ["bloom_filters", "column_stats", "v"], 8: ["bloom_filters", "column_stats", "v"], 6: ["column_stats"]}
 GIVEN = [(n, f"c{n % 2}", f"v{n % 3}", 10) for n in range(12)]
 Damage = Callable[[bytes], bytes | None]
-_STEP = 1 if whole(FUZZ) else 11
+_PARTS = 14
 
 
 @cache
@@ -128,7 +128,8 @@ def test_right_rows_or_an_error_and_repair_mends_it(
     whole = filled(version, commits)
     expected = answers(place(whole))
     wrong: list[str] = []
-    for path in sorted(filter(named_by_instants, whole))[len(damage.__name__) % _STEP :: _STEP]:
+    paths = sorted(filter(named_by_instants, whole))
+    for path in [p for n, p in enumerate(paths) if is_todays(n, _PARTS, FUZZ, version, commits, damage.__name__)]:
         changed = damage(whole[path])
         left = {name: data for name, data in whole.items() if name != path}
         uri = place(left if changed is None else {**left, path: changed})

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed.errors import UnsupportedFeature
+from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice, LogFile
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import SliceReader, base_files_only, readable_slices
@@ -53,20 +53,25 @@ def test_a_slice_without_log_files_is_its_base_file(storage: LocalStorage) -> No
         assert reader.base_file(file_slice) == file_slice.base_file
 
 
-def test_log_files_of_a_merge_on_read_table_are_refused(storage: LocalStorage) -> None:
+def test_a_slice_with_log_files_is_more_than_its_base_file(storage: LocalStorage) -> None:
     file_slice = with_log(stored(storage, ["a"]))
     reader = SliceReader(storage, MOR)
     assert [s.label for s in (file_slice, LOGS_ONLY)] == ["p/f_0-0-0_1.parquet", "g"]
     for one in (file_slice, LOGS_ONLY):
-        for read in (
-            lambda one: list(reader.read(one, [RECORD_KEY])),
-            reader.count,
-            reader.base_file,
-            lambda one: rows_of_keys(reader, one, pa.array(["a"]), ["n"]),
-            lambda one: readable_slices(MOR, [one]),
-        ):
-            with pytest.raises(UnsupportedFeature, match="has log files, which lakebed does not merge yet"):
-                read(one)
+        with pytest.raises(UnsupportedFeature, match="its base file alone is not its rows"):
+            reader.base_file(one)
+
+
+def test_a_log_file_that_is_gone_is_damage(storage: LocalStorage) -> None:
+    reader = SliceReader(storage, MOR)
+    file_slice = with_log(stored(storage, ["a"]))
+    for read in (
+        lambda: list(reader.read(file_slice, [RECORD_KEY])),
+        lambda: reader.count(file_slice),
+        lambda: rows_of_keys(reader, file_slice, pa.array(["a"]), ["n"]),
+    ):
+        with pytest.raises(CorruptFile, match="is missing, and the table lists it"):
+            read()
 
 
 def test_a_read_optimized_query_leaves_log_files_away(storage: LocalStorage) -> None:

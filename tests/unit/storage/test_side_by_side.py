@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from lakebed.storage.once import once
 from lakebed.storage.parallel import in_background, parallel_map
 
 
@@ -91,3 +92,24 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     if not child:
         os._exit(0 if parallel_map(abs, [-1, -2, -3], 3) == [1, 2, 3] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class _Meeting:
+    """Its value is there when as many make theirs at the same time as the barrier waits for."""
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        self.barrier = barrier
+        self.made = 0
+
+    @once
+    def value(self) -> int:
+        self.made += 1
+        return self.barrier.wait(10)
+
+
+def test_objects_of_one_class_make_their_values_at_the_same_time_each_once() -> None:
+    barrier = threading.Barrier(3)
+    meetings = [_Meeting(barrier) for _ in range(3)]
+    assert sorted(parallel_map(lambda m: m.value, meetings, 3)) == [0, 1, 2]
+    assert [m.value for m in meetings] == [m.__dict__["value"] for m in meetings]
+    assert [m.made for m in meetings] == [1, 1, 1]

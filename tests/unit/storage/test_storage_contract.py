@@ -274,6 +274,13 @@ class TestStorageContract:
         assert paths(storage) == ["ab/4"]
         assert list(storage.list_folders()) == ["ab"]
 
+    def test_a_folder_that_is_made_holds_nothing_and_keeps_what_is_there(self, storage: Storage) -> None:
+        storage.make_folder("a/b")
+        assert paths(storage) == []
+        storage.write("a/b/1", b"1")
+        storage.make_folder("a/b")
+        assert paths(storage) == ["a/b/1"]
+
     def test_a_pickled_spec_opens_the_same_storage(self, storage: Storage) -> None:
         storage.write("x", b"1")
         spec = pickle.loads(pickle.dumps(storage.spec))

@@ -163,11 +163,13 @@ def test_a_pending_clustering_keeps_its_file_groups(table: Table) -> None:
 
 
 @pytest.mark.parametrize(("version", "conflicts"), [(6, True), (8, False), (9, False)])
-def test_a_pending_compaction_is_a_conflict_on_version_6_only(version: int, conflicts: bool) -> None:
+def test_a_compaction_planned_meanwhile_is_a_conflict_on_version_6_only(version: int, conflicts: bool) -> None:
     table = table_of(version, "mor")
+    started = StartedAt.of(table.now())
     operations = [{"partitionPath": "p", "fileId": "a-0"}]
     table.begin(Action.COMPACTION, write_avro_file(COMPACTION_PLAN_SCHEMA, {"operations": operations}))
-    started = StartedAt.of(table.now())
+    # what knows of the compaction from its start names its log files after it
+    check_conflicts(OURS, table.now(), StartedAt.of(table.now()))
     if conflicts:
         with pytest.raises(CommitConflict, match="pending compaction"):
             check_conflicts(OURS, table.now(), started)

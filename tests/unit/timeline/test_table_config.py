@@ -85,7 +85,8 @@ def test_creating_twice_is_refused(storage: MemoryStorage) -> None:
 
 @pytest.mark.parametrize("mode", ["doubtful", "lost"])
 def test_creation_in_doubt_is_settled(storage: MemoryStorage, mode: str) -> None:
-    create_table(FaultyStorage(storage, FaultPlan(1, mode)), PROPS)  # type: ignore[arg-type]
+    plan = FaultPlan(lambda mutation: mutation.path == PROPERTIES_PATH, mode)  # type: ignore[arg-type]
+    create_table(FaultyStorage(storage, plan), PROPS)
     assert dict(load_table_config(storage).properties) == PROPS
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import UnsupportedFeature
+from lakebed.errors import CorruptFile
 from lakebed.format.column_ranges import COUNTS
 from lakebed.metadata.kinds import stats_records
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
@@ -115,5 +115,5 @@ def test_statuses_and_stats_carry_the_files_of_a_slice() -> None:
     assert back.stat().log_files == tuple(names)
     config = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "MERGE_ON_READ"})
     reader = SliceReader(open_storage("memory://log-files/t"), config)
-    with pytest.raises(UnsupportedFeature, match="log files"):
+    with pytest.raises(CorruptFile, match="is missing"):
         compared(reader, status, ())

@@ -13,6 +13,7 @@ from hostile_columns import FLAGS, HOSTILE, hostile_rows, hostile_schema
 from lakebed.errors import SchemaConflict
 from lakebed.index.record import RecordIndex
 from lakebed.table import Table
+from sampling import HISTORIES, todays_of
 from write_tables import SCHEMA, content, refused, rows
 
 Make = Callable[..., Table]
@@ -35,8 +36,7 @@ def expected(*parts: pa.Table) -> list[dict[str, Any]]:
     return pa.concat_tables(parts).sort_by("id").to_pylist()
 
 
-@EVERY_INDEX
-@pytest.mark.parametrize("partition_by", ["city", None])
+@pytest.mark.parametrize(("index", "partition_by"), todays_of([*INDEXES], ["city", None], parts=2, variable=HISTORIES))
 def test_columns_of_every_name_keep_their_values(make: Make, index: str, partition_by: str | None) -> None:
     table = make(hostile_schema(), **INDEXES[index], partition_by=partition_by)
     first, second = hostile_rows(list(range(9)), 10), hostile_rows(list(range(6, 12)), 20)

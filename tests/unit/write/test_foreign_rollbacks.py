@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from lakebed.errors import CorruptFile, StorageError, UnsupportedFeature
+from lakebed.errors import CorruptFile, StorageError
+from lakebed.format.avro.container import read_avro_file
+from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.metadata.kinds.definitions import load_definitions
+from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import Action, Instant, State
+from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import Storage, open_storage
 from lakebed.table import Table
 from lakebed.timeline.actions import RollbackPlan, encode_rollback_plan
@@ -39,6 +43,12 @@ def table_of(folder: Path, version: int = 9) -> Table:
 def loaded(table: Table) -> tuple[Storage, Timeline]:
     storage = open_storage(table.uri)
     return storage, load_timeline(storage, load_table_config(storage))
+
+
+def opened_metadata(table: Table) -> MetadataTable:
+    metadata = open_snapshot(open_storage(table.uri)).metadata
+    assert metadata is not None
+    return metadata
 
 
 def left_behind(folder: Path, at: str) -> None:
@@ -150,21 +160,36 @@ def test_markers_delete_only_files_of_their_own_instant(tmp_path: Path, in_lines
     assert lakebed.open(table.uri).indexes.verify().ok
 
 
-def test_blocks_in_log_files_of_version_6_are_left_to_the_engine_that_wrote_them(tmp_path: Path) -> None:
+def test_blocks_in_log_files_of_version_6_are_hidden_and_the_file_stays(tmp_path: Path) -> None:
     table = table_of(tmp_path, 6)
     storage, timeline = loaded(table)
     dead = f"{int(timeline.greatest_time[:17]) + 1}"
     TimelineWriter(storage, timeline.config).request(Action.DELTACOMMIT, dead)
     TimelineWriter(storage, timeline.config).inflight(Action.DELTACOMMIT, dead)
-    log = f"oslo/.11111111-1111-4111-8111-111111111111-0_{timeline.commits[0].time}.log.1_0-1-0"
+    stem = f"oslo/.11111111-1111-4111-8111-111111111111-0_{timeline.commits[0].time}"
+    log = f"{stem}.log.4_0-1-0"
     storage.write(log, b"blocks of several commits")
-    storage.write(f".hoodie/.temp/{dead}/{log}.marker.APPEND", b"")
+    for path in (log, f"{stem}.log.9_0-1-0"):  # the other one was not begun
+        storage.write(f".hoodie/.temp/{dead}/{path}.marker.APPEND", b"")
     for path in (tmp_path / "t").rglob("*"):
         if dead in str(path) or path.name.startswith(".1111"):
             os.utime(path, (0, 0))
-    with pytest.raises(UnsupportedFeature, match="added to the log file"):
-        lakebed.open(table.uri).upsert(rows(AFTER[2]))
-    assert storage.head(log) is not None
+    assert lakebed.open(table.uri).upsert(rows(AFTER[2])).rolled_back == (dead,)
+    assert storage.read(log) == b"blocks of several commits"
+    _, timeline = loaded(table)
+    rollback = next(i for i in timeline.instants if i.action is Action.ROLLBACK)
+    hiding = storage.read(f"{stem}.log.5_1-0-1")
+    assert hiding == block_bytes(rollback_block(dead, rollback.time))
+    assert [i.time for i in timeline.pending] == []
+    assert list(storage.list(".hoodie/.temp")) == []
+    (done,) = read_avro_file(storage.read(f".hoodie/{rollback.file_name}"))["partitionMetadata"].values()
+    # Hudi's size of a log file of which the marker alone tells
+    assert done["logFilesFromFailedCommit"] == {f"{stem}.log.{n}_0-1-0".removeprefix("oslo/"): 1 for n in (4, 9)}
+    assert list(done["rollbackLogFiles"].values()) == [len(hiding)]
+    listed = opened_metadata(table).files()
+    named = dict(zip(listed["name"].to_pylist(), listed["size"].to_pylist(), strict=True))
+    assert named[f"{stem}.log.5_1-0-1".removeprefix("oslo/")] == len(hiding)
+    assert named[log.removeprefix("oslo/")] == 25
 
 
 class TestLinks:

@@ -12,7 +12,9 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, InvalidRecord
-from lakebed.merge.rules import MergeRules, combine, compare_ordering
+from lakebed.merge.combine import combine
+from lakebed.merge.ordering import compare_ordering
+from lakebed.merge.rules import MergeRules
 from lakebed.table import Table
 from write_tables import SCHEMA, content, files, last_commit, rows
 

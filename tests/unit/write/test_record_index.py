@@ -11,7 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.handles import group_writer, merge
+from lakebed.handles import group_writer, stored_rows
 from lakebed.model import RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
@@ -114,13 +114,13 @@ def test_tagging_reads_no_data_file(make: Make, monkeypatch: pytest.MonkeyPatch)
     table = make(index="record", partition_by="city")
     table.upsert(rows(*[(n, f"c{n}", "a", 10) for n in range(8)]))
     opened: list[str] = []
-    whole = merge.read_footer
+    whole = stored_rows.read_footer
 
-    def counted(storage: Any, path: str, size: int | None = None) -> Any:
+    def counted(storage: Any, path: str, *given: Any, **named: Any) -> Any:
         opened.append(path)
-        return whole(storage, path, size)
+        return whole(storage, path, *given, **named)
 
-    monkeypatch.setattr(merge, "read_footer", counted)
+    monkeypatch.setattr(stored_rows, "read_footer", counted)
     table.upsert(rows((3, "elsewhere", "b", 11)))
     assert {path.partition("/")[0] for path in opened} == {"c3"}
     assert (3, "elsewhere", "b", 11) in content(table)

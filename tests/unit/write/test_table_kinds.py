@@ -152,3 +152,12 @@ def test_a_table_without_partitions_lies_in_its_folder(make: Make) -> None:
     assert {f.partition for f in table.files} == {""}
     assert all("/" not in path for path in data_files(table))
     assert SCHEMA.names == table.schema.names
+
+
+@pytest.mark.parametrize(("index", "version"), [("bucket", 9), ("simple", 9), ("record", 8), ("bucket", 6)])
+def test_a_merge_on_read_table_without_meta_fields_is_refused_before_it_is_there(
+    make: Make, uri: str, index: str, version: int
+) -> None:
+    with refused(uri, InvalidOption, "needs the meta fields", "type='cow'"):
+        make(type="mor", index=index, table_version=version, properties={"hoodie.populate.meta.fields": False})
+    assert files(uri) == {}

@@ -1,4 +1,4 @@
-"""What expression indexes say of base files: ranges of the function's results, or bloom filters over them."""
+"""What expression indexes say of base and log files: ranges of the function's results, or bloom filters over them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pyarrow.types as pt
 
 from lakebed.format.base_file import read_base_file
 from lakebed.format.bloom import BloomFilter
+from lakebed.format.file_names import parse_log_file
+from lakebed.format.log_rows import read_log_rows
 from lakebed.metadata.keys import column_stats_keys, file_keys
 from lakebed.metadata.kinds import bloom_filters, stats_records
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex, new_filter
@@ -26,7 +28,7 @@ from lakebed.storage.base import Storage
 
 @dataclass(frozen=True, slots=True)
 class FileResults:
-    """One index over one base file: rows with a result and without, and the range or the filter of the results."""
+    """One index over one file: rows with a result and without, and the range or the filter of the results."""
 
     partition: str
     name: str
@@ -44,15 +46,15 @@ def results_of_file(
     indexes: Sequence[ExpressionIndex],
     schema: pa.Schema,
 ) -> dict[str, FileResults]:
-    """The results of each index over a base file (partition path, name, size), whose columns are read once, as those
-    of `schema`. Left out: an index whose results are not known to be Spark's, and one over a file without rows.
+    """The results of each index over a base or log file (partition path, name, size), whose columns are read once, as
+    those of `schema`. Left out: an index whose results are not known to be Spark's, and one over a file without rows.
 
     Raises `CorruptFile`.
     """
     partition, name, size = file
     path = path_in(partition, name)
     collected = [_Collected(index) for index in indexes]
-    for batch in read_base_file(storage, path, size, sorted({index.column for index in indexes})):
+    for batch in _rows(storage, path, size, sorted({index.column for index in indexes})):
         for one in collected:
             one.see(_column(batch, one.index.column, schema))
     found = {one.index.partition: one.results(file) for one in collected}
@@ -65,10 +67,17 @@ def result_texts(
     """The results over a base file as bloom filters take them, batch by batch; unknown ones are left out."""
     partition, name, size = file
     path = path_in(partition, name)
-    for batch in read_base_file(storage, path, size, [index.column]):
+    for batch in _rows(storage, path, size, [index.column]):
         found = index.function.apply(_column(batch, index.column, schema))
         if found is not None:
             yield _texts(found)
+
+
+def _rows(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of a base or log file."""
+    if parse_log_file("", path.rpartition("/")[2], 0) is not None:
+        return read_log_rows(storage, path, size, columns)
+    return read_base_file(storage, path, size, columns)
 
 
 def stats_of_results(index: ExpressionIndex, results: Sequence[FileResults]) -> pa.Table:

@@ -11,10 +11,16 @@ import pyarrow.types as pt
 
 from lakebed.format.base_file import read_base_file, read_footer
 from lakebed.format.column_ranges import COUNTS, ColumnRanges
+from lakebed.format.data_block import open_data_block
+from lakebed.format.hfile.source import FileSource
+from lakebed.format.log_file import BlockType
+from lakebed.format.log_scan import scan_blocks
 from lakebed.format.parquet_encodings import leaves
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.conversion import cast_column
 from lakebed.storage.base import Storage
+
+DATA_BLOCKS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA)
 
 
 def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
@@ -39,6 +45,27 @@ def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, p
         if c in footer_ranges.schema.names
     }
     return pa.RecordBatch.from_arrays(list(rows.values()), names=list(rows))
+
+
+def ranges_of_log(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:
+    """The same of the records in a log file's data blocks; None where it has none. Columns that a block lacks are left
+    out. Raises `CorruptFile`."""
+    counted = _Extremes(kinds)
+    everywhere = set(kinds)
+    rows = 0
+    for head in scan_blocks(FileSource(storage, path, size)):
+        if head.type not in DATA_BLOCKS:
+            continue
+        block = open_data_block(head, path)
+        stored = dict(leaf_paths(block.schema))
+        everywhere &= stored.keys()
+        tops = {column if column in block.schema.names else column.split(".")[0] for column in everywhere}
+        counted.see(block.read(sorted(tops)))
+        rows += block.rows
+    if not rows:
+        return None
+    present = [column for column in kinds if column in everywhere]
+    return pa.RecordBatch.from_arrays([counted.row(column) for column in present], names=present)
 
 
 def unknown_ranges(kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
@@ -72,6 +99,7 @@ class _Extremes:
         self._found: dict[str, list[Any]] = {column: [] for column in kinds}
         self._nan: set[str] = set()
         self._nulls = dict.fromkeys(kinds, 0)
+        self._values = dict.fromkeys(kinds, 0)
 
     def see(self, batch: pa.RecordBatch) -> None:
         for top in batch.schema.names:
@@ -81,6 +109,7 @@ class _Extremes:
 
     def _add(self, path: str, values: pa.Array) -> None:
         self._nulls[path] += values.null_count
+        self._values[path] += len(values)
         if pt.is_floating(values.type):
             isnan = pc.fill_null(pc.is_nan(values), False)
             if pc.any(isnan).as_py():
@@ -90,8 +119,8 @@ class _Extremes:
         if extremes["min"].is_valid:
             self._found[path] += [extremes["min"].as_py(), extremes["max"].as_py()]
 
-    def row(self, path: str, footer_ranges: pa.RecordBatch) -> pa.StructArray:
-        """The column's struct, with the footer's counts."""
+    def row(self, path: str, footer_ranges: pa.RecordBatch | None = None) -> pa.StructArray:
+        """The column's struct, with the footer's counts where there is one."""
         kind = self._kinds[path]
         extremes = pc.min_max(pa.array(self._found[path], kind))
         low, high = extremes["min"], extremes["max"]
@@ -99,6 +128,10 @@ class _Extremes:
             high = pa.scalar(float("nan"), kind)
             low = low if low.is_valid else high
         fields = {"min": pa.repeat(low, 1), "max": pa.repeat(high, 1)}
-        fields |= {name: footer_ranges.column(path).field(name) for name in COUNTS}
+        if footer_ranges is None:
+            counts = {"value_count": self._values[path]}
+            fields |= {name: pa.array([counts.get(name, 0)], pa.int64()) for name in COUNTS}
+        else:
+            fields |= {name: footer_ranges.column(path).field(name) for name in COUNTS}
         fields["null_count"] = pa.array([self._nulls[path]], pa.int64())
         return pa.StructArray.from_arrays(list(fields.values()), names=list(fields))

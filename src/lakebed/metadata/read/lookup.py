@@ -82,7 +82,7 @@ def _layers(
         if block.instant <= behind:
             continue
         if block.type is BlockType.DELETE:
-            deleted = decode_deletes(block.read(), block.source.name).keys
+            deleted = decode_deletes(block.read(), block.source.name, block.offset).keys
             if len(deleted):
                 found.append(Layer(deleted=deleted))
         else:

@@ -100,21 +100,25 @@ class MetadataTable:
     ) -> Stats:
         """Stats of files, one table of `stats_schema` a column that has some, for some columns (dotted paths) and
         partition paths, or all. `types` says the columns' types (see `stats_records.decode`)."""
-        prefixes = [
-            column_prefix(column, partition)
-            for column in columns or ()
-            for partition in ([None] if partitions is None else partitions)
-        ]
-        found = self._stats(COLUMN_STATS, None if columns is None else prefixes, types)
+        prefixes = None if columns is None else _stats_prefixes(columns, partitions)
+        found = self._stats(COLUMN_STATS, prefixes, types)
         if columns is None and partitions is not None:
             named = pa.array([column_prefix(column, p) for column in found for p in partitions], pa.string())
             starts = {c: pc.utf8_slice_codeunits(table["key"], 0, 24) for c, table in found.items()}
             found = {c: table.filter(pc.is_in(starts[c], value_set=named)) for c, table in found.items()}
         return found
 
-    def partition_stats(self, columns: Sequence[str] | None = None, types: Types | None = None) -> Stats:
-        """Stats of partition paths (in `file_name`), one table a column that has some."""
-        return self._stats(PARTITION_STATS, None if columns is None else [column_prefix(c) for c in columns], types)
+    def partition_stats(
+        self,
+        columns: Sequence[str] | None = None,
+        types: Types | None = None,
+        partitions: Collection[str] | None = None,
+    ) -> Stats:
+        """Stats of partition paths (in `file_name`), one table a column that has some. Of some `partitions` alone only
+        where the columns are named as well."""
+        if columns is None:
+            return self._stats(PARTITION_STATS, None, types)
+        return self._stats(PARTITION_STATS, _stats_prefixes(columns, partitions), types)
 
     def bloom_filters(self, files: Iterable[tuple[str, str]]) -> pa.Table:
         """`partition`, `file_name`, `type`, `timestamp` and `bloom` (the filter's text) of the base files, given as
@@ -150,9 +154,7 @@ class MetadataTable:
     ) -> tuple[Stats, Stats]:
         """Stats of an expression index of that kind, of files and of partition paths, by source column; `name` is the
         index's partition. With `partitions` those of files in these partition paths, of the columns in `types`."""
-        prefixes = None
-        if partitions is not None:
-            prefixes = [column_prefix(column, path) for column in types or {} for path in partitions]
+        prefixes = None if partitions is None else _stats_prefixes(types or {}, partitions)
         found = self._stats(name, prefixes, types)
         of_files = {c: pc.equal(pc.utf8_length(table["key"]), FILE_KEY_LENGTH) for c, table in found.items()}
         files = {c: table.filter(of_files[c]) for c, table in found.items()}
@@ -307,6 +309,11 @@ class MetadataTable:
                 hint=f"It has {', '.join(self.slices.partitions)}.",
                 context={"partition": partition},
             )
+
+
+def _stats_prefixes(columns: Iterable[str], partitions: Collection[str] | None) -> list[str]:
+    paths = [None] if partitions is None else partitions
+    return [column_prefix(column, path) for column in columns for path in paths]
 
 
 def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:

@@ -141,7 +141,7 @@ def open_slice(view: MetadataSlices, file_slice: FileSlice) -> SliceMerge:
     layers: list[tuple[HFileReader | None, pa.Array | None]] = []
     for block in view.log_blocks(file_slice):
         if block.type is BlockType.DELETE:
-            deleted = decode_deletes(block.read(), block.source.name).keys
+            deleted = decode_deletes(block.read(), block.source.name, block.offset).keys
             if len(deleted):
                 layers.append((None, deleted.cast(pa.binary())))
         else:

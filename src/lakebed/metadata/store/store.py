@@ -151,8 +151,7 @@ class MetadataStore:
         if self.version >= 8:
             return FileGroup(self.version, file_slice.partition, file_slice.file_id, file_slice.instant, base)
         waiting = self.timeline.pending_compaction().get((file_slice.partition, file_slice.file_id))
-        is_compacted = waiting is not None and waiting.action is Action.COMPACTION
-        instant = waiting.time if waiting and is_compacted else file_slice.instant
+        instant = waiting.time if waiting is not None else file_slice.instant
         logs = [log for log in file_slice.log_files if log.instant == instant]
         return FileGroup(
             self.version,

@@ -1,0 +1,224 @@
+"""Read positions of many Avro records that move on together, for large blocks: fields are read by a few steps over all
+records each, and a lie in the bytes never leads outside of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+# So many bytes must lie behind the last record: values are read by words.
+PADDING: Final = 16
+
+_STOPS = np.uint64(0x8080808080808080)
+_SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_ONE = np.uint64(1)
+_WORD: Final = 8
+# Groups of seven bits are moved together pairwise: those that stay, those that move and by how much.
+PACK: Final = tuple(
+    (np.uint64(stay), np.uint64(move), np.uint64(by))
+    for stay, move, by in (
+        (0x007F007F007F007F, 0x7F007F007F007F00, 1),
+        (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
+        (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
+    )
+)
+
+_EVEN: Final = pa.array(np.arange(0, 1 << 16, 2, dtype=np.int32))
+
+
+class Damage(Exception):
+    """Bytes that are no such record."""
+
+
+class Cursors:
+    """A position a record, in bytes that reach `PADDING` beyond the last one.
+
+    Positions are only checked where a value tells its length, and by `check`: before, a read may go up to ten bytes a
+    field (64 of a short text) beyond a record's end, and gives values that `check` then refuses. Leaving the bytes
+    raises `IndexError`.
+    """
+
+    __slots__ = ("_at", "_moved", "data", "ends", "room")
+
+    def __init__(self, data: Bytes, at: Int64s, ends: Int64s, room: Room) -> None:
+        self.data = data
+        self._at = at
+        # what all positions have moved since, which costs no step over all
+        self._moved = 0
+        self.ends = ends
+        self.room = room
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    @property
+    def at(self) -> Int64s:
+        if self._moved:
+            self._at = self._at + self._moved
+            self._moved = 0
+        return self._at
+
+    @at.setter
+    def at(self, places: Int64s) -> None:
+        self._at, self._moved = places, 0
+
+    def part(self, rows: Int64s) -> Cursors:
+        """Positions of some records; `rejoin` takes them back."""
+        return Cursors(self.data, self.at[rows], self.ends[rows], self.room)
+
+    def rejoin(self, rows: Int64s, part: Cursors) -> None:
+        self.at[rows] = part.at
+
+    def move(self, by: Int64s | Bools | int) -> None:
+        if isinstance(by, int):
+            self._moved += by
+        else:
+            self._at = self._at + by
+
+    def check(self, *, whole: bool) -> None:
+        """No position may have left its record; `whole`: each must stand at its end."""
+        if (self.at != self.ends).any() if whole else (self.at > self.ends).any():
+            raise Damage("a record has another length than its fields")
+
+    def bytes(self) -> Bytes:
+        return self.data[self._moved :].take(self._at)
+
+    def varints(self, present: Bools | None = None) -> tuple[Int64s, Int64s | int]:
+        """The numbers that stand here and how many bytes they have. Where `present` says no, both are 0."""
+        first = self.bytes()
+        if not len(first) or int(first.max()) < 0x80:
+            small = first.view(np.int8)
+            numbers = ((small >> 1) ^ -(small & 1)).astype(np.int64)
+            return (numbers, 1) if present is None else (numbers * present, present.astype(np.int64))
+        words: UInt64s = self._cells(_WORD, "<u8")
+        if present is None:
+            width = _common_width(words)
+            if width:
+                return _numbers_of_width(words, width), width
+        stops = ~words & _STOPS
+        stop = stops & (~stops + _ONE)
+        value = words & (stop - _ONE) & _SEVENS
+        for stay, move, by in PACK:
+            value = (value & stay) | ((value & move) >> by)
+        # the exponent of a power of two as a double is the number of its bit
+        widths = ((stop.astype(np.float64).view(np.int64) >> 52) - 1022) >> 3
+        if not stops.all():
+            self._finish_long(value, widths, stops == 0 if present is None else (stops == 0) & present)
+        numbers = _signed(value)
+        return (numbers, widths) if present is None else (numbers * present, widths * present)
+
+    def _finish_long(self, value: UInt64s, widths: Int64s, long: Bools) -> None:
+        """Numbers of nine and ten bytes, of which the first eight are in `value`."""
+        rows = np.flatnonzero(long)
+        byte = self.data[self.at[rows] + 8]
+        value[rows] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(56)
+        widths[rows] = 9
+        rows = rows[byte >= 0x80]
+        byte = self.data[self.at[rows] + 9]
+        if (byte > 1).any():
+            raise Damage("a number has more than 64 bits")
+        value[rows] |= byte.astype(np.uint64) << np.uint64(63)
+        widths[rows] = 10
+
+    def longs(self, present: Bools | None = None) -> Int64s:
+        values, widths = self.varints(present)
+        self.move(widths)
+        return values
+
+    def short_length(self) -> int:
+        """The length of the text or byte value that stands here, where it is the same of all records, and short:
+        positions move to its content. 0 elsewhere."""
+        length = alike(self.bytes())
+        if not length or length & 0x81:
+            return 0
+        self._moved += 1
+        return length >> 1
+
+    def spans(self, present: Bools | None = None) -> tuple[Int64s, Int64s]:
+        """Where the content of a text or byte value starts and ends; positions move behind it."""
+        lengths, widths = self.varints(present)
+        starts = self.at + widths
+        # no length may lead beyond the numbers either
+        if len(lengths) and (int(lengths.min()) < 0 or int(lengths.max()) > len(self.data)):
+            raise Damage("a text or byte value is longer than its record")
+        ends = starts + lengths
+        if (ends > self.ends).any():
+            raise Damage("a text or byte value is longer than its record")
+        self.at = ends
+        return starts, ends
+
+    def cells(self, width: int, present: Bools | None = None) -> npt.NDArray[Any]:
+        """The `width` bytes that stand here, of each record, as one item each."""
+        if present is None:
+            found = self._cells(width, f"V{width}")
+            self._moved += width
+            return found
+        at = self.at
+        self.at = at + present * np.int64(width)
+        # where there is no value the bytes may end before a whole one
+        return Cursors(self.data, np.where(present, at, 0), self.ends, self.room).cells(width)
+
+    def _cells(self, width: int, kind: str) -> npt.NDArray[Any]:
+        count = len(self.data) - self._moved - width + 1
+        if count <= 0:
+            raise IndexError
+        view: Any = np.ndarray((count,), kind, self.data, self._moved, (1,))
+        return view[self._at]
+
+    def texts(self, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
+        """The bytes of spans, copied out in one go."""
+        count = len(starts)
+        edges = np.empty(2 * count + 1, np.int32)
+        edges[:-1:2], edges[1::2] = starts, ends
+        edges[-1] = edges[-2] if count else 0
+        both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(self.data)])
+        return both.take(_EVEN.slice(0, count) if count <= len(_EVEN) else pa.array(np.arange(0, 2 * count, 2)))
+
+
+def alike(values: Bytes) -> int | None:
+    """The one value of these bytes, None where they differ or are none."""
+    raw = values.tobytes()
+    return raw[0] if raw and raw == raw[:1] * len(raw) else None
+
+
+def _common_width(words: UInt64s) -> int:
+    """The bytes that the numbers at the start of these words have, where all have as many; 0 elsewhere."""
+    stops = ~int(words[0]) & int(_STOPS)
+    width = (stops & -stops).bit_length() >> 3
+    if not width:
+        return 0
+    marks = int(_STOPS) & ((1 << 8 * width) - 1)
+    more = np.uint64(marks >> 8)
+    if (int(words[-1]) & marks) != int(more) or ((words & np.uint64(marks)) != more).any():
+        return 0
+    return width
+
+
+def _numbers_of_width(words: UInt64s, width: int) -> Int64s:
+    value = words & np.uint64(int(_SEVENS) & ((1 << 8 * width) - 1))
+    for stay, move, by in PACK[: (width - 1).bit_length()]:
+        value = (value & stay) | ((value & move) >> by)
+    return _signed(value)
+
+
+def _signed(value: UInt64s) -> Int64s:
+    return (value >> _ONE).view(np.int64) ^ -(value & _ONE).view(np.int64)
+
+
+class Room:
+    """How much Arrow may make of the bytes: a null of a record takes as many slots as the record has fields."""
+
+    def __init__(self, size: int) -> None:
+        self._left = (256 << 20) + 256 * size
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise Damage("its rows take more than 256 times as much as its bytes")

@@ -1,0 +1,293 @@
+"""Arrow columns to Avro records of one schema: every field of all records at a time, then one behind the other.
+
+Each field becomes pieces, a constant of all records or one piece a record; one join lays them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.errors import SchemaConflict
+from lakebed.format.avro.columns import encode_fixed, encode_longs, join_pieces
+from lakebed.format.avro.encoder import encode_long
+from lakebed.format.avro.types import AvroType, record_schema
+from lakebed.format.avro.wrappers import unscaled
+from lakebed.format.hashes import value_buffer
+
+Pieces = list[bytes | pa.BinaryArray]
+Int64s = npt.NDArray[np.int64]
+# Records that are laid out at a time.
+_CHUNK_ROWS: Final = 32_768
+_CHUNK_BYTES: Final = 32 << 20
+_DECIMAL_BYTES: Final = 16
+_END: Final = b"\x00"
+
+
+def write_records(rows: Sequence[pa.RecordBatch], avro_schema: str) -> tuple[list[bytes], int]:
+    """Each record with its length (4 bytes, big-endian) in front, in pieces, and their number.
+
+    The batches have the schema's columns by name, in stored types; any may be a dictionary. Raises `SchemaConflict` for
+    a null in a field that takes none.
+    """
+    schema = record_schema(avro_schema)
+    pieces: list[bytes] = []
+    count = 0
+    for batch in _chunks(rows):
+        fields = [
+            _of_field(batch, name, kind) if kind.arrow is not None else _of_nulls(kind)
+            for name, kind in schema.types.items()
+        ]
+        pieces.append(_laid_out([piece for field in fields for piece in field], batch.num_rows))
+        count += batch.num_rows
+    return pieces, count
+
+
+def _chunks(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        size = batch.nbytes // max(1, batch.num_rows) + 1
+        step = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // size))
+        yield from (batch.slice(at, step) for at in range(0, batch.num_rows, step))
+
+
+def _of_field(batch: pa.RecordBatch, name: str, kind: AvroType) -> Pieces:
+    values = batch.column(name)
+    if kind.kind != "union" and values.null_count:
+        raise SchemaConflict(
+            f"column {name!r} has {values.null_count} null(s) and the schema of the block allows none",
+            hint="fill them, or make the column nullable",
+            context={"column": name},
+        )
+    return _pieces(kind, values)
+
+
+def _of_nulls(kind: AvroType) -> Pieces:
+    """A field that Arrow has no column for: all its values are null."""
+    return [] if kind.kind == "null" else [encode_long(max(kind.null, 0))]
+
+
+def _laid_out(pieces: Pieces, rows: int) -> bytes:
+    """The records, each with its length in front."""
+    merged = _merged(pieces)
+    length = np.full(rows, sum(len(piece) for piece in merged if isinstance(piece, bytes)), np.int64)
+    for piece in merged:
+        if not isinstance(piece, bytes):
+            length += _lengths(piece)
+    offsets = pa.py_buffer(np.arange(0, 4 * rows + 1, 4, dtype=np.int32))
+    prefix = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, pa.py_buffer(length.astype(">i4"))])
+    data, places = value_buffer(join_pieces([prefix, *merged]))
+    return data[int(places[0]) : int(places[-1])].tobytes()
+
+
+def _merged(pieces: Pieces) -> Pieces:
+    """Constants that follow one another as one."""
+    found: Pieces = []
+    for piece in pieces:
+        if isinstance(piece, bytes) and found and isinstance(found[-1], bytes):
+            found[-1] += piece
+        elif not isinstance(piece, bytes) or piece:
+            found.append(piece)
+    return found
+
+
+def _joined(pieces: Pieces, rows: int) -> pa.BinaryArray:
+    """One value a record."""
+    merged = _merged(pieces)
+    if len(merged) == 1 and not isinstance(merged[0], bytes):
+        return merged[0]
+    if any(not isinstance(piece, bytes) for piece in merged):
+        return join_pieces(merged)
+    return pa.repeat(pa.scalar(merged[0] if merged else b"", pa.binary()), rows)
+
+
+def _lengths(values: pa.BinaryArray) -> Int64s:
+    return np.diff(value_buffer(values)[1]).astype(np.int64)
+
+
+def _pieces(kind: AvroType, values: pa.Array) -> Pieces:
+    """The pieces of values, which have nulls only where the type is a union."""
+    if not len(values):
+        return []
+    if pt.is_dictionary(values.type):
+        return _of_dictionary(kind, values)
+    if kind.kind == "union":
+        return _of_union(kind, values)
+    if kind.arrow is not None and not values.type.equals(kind.arrow) and not pt.is_nested(kind.arrow):
+        values = values.cast(kind.arrow)
+    return _WRITERS[kind.kind](kind, values)
+
+
+def _of_dictionary(kind: AvroType, values: pa.DictionaryArray) -> Pieces:
+    if values.null_count == len(values) or (values.null_count and kind.kind != "union"):
+        return _pieces(kind, pa.nulls(len(values), values.type.value_type))
+    first = values.indices[0]
+    if not values.null_count and pc.all(pc.equal(values.indices, first)).as_py():
+        of_one = _pieces(kind, values.dictionary.slice(first.as_py(), 1))
+        return [piece if isinstance(piece, bytes) else piece[0].as_py() for piece in of_one]
+    entries = values.dictionary
+    known = _joined(_pieces(kind, entries), len(entries))
+    encoded = known.take(values.indices)
+    return [pc.fill_null(encoded, encode_long(kind.null)) if values.null_count else encoded]
+
+
+def _of_union(kind: AvroType, values: pa.Array) -> Pieces:
+    if kind.value < 0:
+        return _of_wide_union(kind, values)
+    mark, part = encode_long(kind.value), kind.parts[kind.value]
+    if not values.null_count:
+        return [mark, *_pieces(part, values)]
+    if values.null_count == len(values):
+        return [encode_long(kind.null)]
+    present = values.drop_null()
+    encoded = _joined([mark, *_pieces(part, present)], len(present))
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    places = pa.array(np.cumsum(valid) - 1, mask=~valid)
+    return [pc.fill_null(encoded.take(places), encode_long(kind.null))]
+
+
+def _of_wide_union(kind: AvroType, values: pa.Array) -> Pieces:
+    """A union of several types is a struct with a field for each, of which one is there."""
+    encoded: list[pa.BinaryArray] = []
+    rows: list[Int64s] = []
+    left = np.ones(len(values), np.bool_)
+    members = iter(cast("Any", values).flatten())
+    for branch, part in enumerate(kind.parts):
+        if part.kind == "null":
+            continue
+        member = next(members)
+        there = member.is_valid().to_numpy(zero_copy_only=False) & left
+        left &= ~there
+        rows.append(np.flatnonzero(there))
+        some = member.filter(pa.array(there))
+        encoded.append(_joined([encode_long(branch), *_pieces(part, some)], len(some)))
+    if left.any():
+        if kind.null < 0:
+            raise SchemaConflict("a union without null has a row without a value", hint="fill the null values")
+        rows.append(np.flatnonzero(left))
+        encoded.append(pa.repeat(pa.scalar(encode_long(kind.null), pa.binary()), len(rows[-1])))
+    order = np.argsort(np.concatenate(rows), kind="stable")
+    return [pa.concat_arrays([part.cast(pa.binary()) for part in encoded]).take(pa.array(order))]
+
+
+def _numbers(kind: AvroType, values: pa.Array) -> Pieces:
+    if pt.is_integer(values.type):
+        numbers = values.to_numpy()
+    else:  # dates and times are the numbers that they are stored as
+        numbers = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64()).to_numpy()
+    if len(numbers) > 1 and (numbers == numbers[0]).all():
+        return [encode_long(int(numbers[0]))]
+    return [encode_longs(numbers)]
+
+
+def _booleans(kind: AvroType, values: pa.Array) -> Pieces:
+    return [encode_fixed(values.cast(pa.uint8()).to_numpy())]
+
+
+def _floats(kind: AvroType, values: pa.Array) -> Pieces:
+    return [encode_fixed(values.to_numpy())]
+
+
+def _bytes(kind: AvroType, values: pa.Array) -> Pieces:
+    if kind.is_decimal:
+        values = unscaled(_decimal128(values))
+    raw = values.cast(pa.binary())
+    lengths = _lengths(raw)
+    if (lengths == lengths[0]).all():
+        return [encode_long(int(lengths[0])), raw]
+    return [encode_longs(lengths), raw]
+
+
+def _fixed(kind: AvroType, values: pa.Array) -> Pieces:
+    if not kind.is_decimal:
+        raw = values.cast(pa.binary())
+        if (_lengths(raw) != kind.size).any():
+            raise SchemaConflict(f"a value is not of the {kind.size} bytes that its type has")
+        return [raw]
+    values = _decimal128(values)
+    start = values.offset * _DECIMAL_BYTES
+    little = np.frombuffer(values.buffers()[1], np.uint8)[start : start + _DECIMAL_BYTES * len(values)]
+    big = little.reshape(-1, _DECIMAL_BYTES)[:, ::-1]
+    sign = np.where(big[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
+    if kind.size <= _DECIMAL_BYTES:
+        big = big[:, _DECIMAL_BYTES - kind.size :]
+    else:
+        big = np.hstack([np.repeat(sign, kind.size - _DECIMAL_BYTES, axis=1), big])
+    offsets = pa.py_buffer(np.arange(0, len(values) * kind.size + 1, kind.size, dtype=np.int32))
+    data = pa.py_buffer(np.ascontiguousarray(big))
+    return [pa.Array.from_buffers(pa.binary(), len(values), [None, offsets, data])]
+
+
+def _decimal128(values: pa.Array) -> pa.Array:
+    kind = cast("Any", values.type)
+    return values if pt.is_decimal128(kind) else values.cast(pa.decimal128(kind.precision, kind.scale))
+
+
+def _enums(kind: AvroType, values: pa.Array) -> Pieces:
+    found = pc.index_in(values, value_set=pa.array(kind.names, values.type))
+    if found.null_count:
+        raise SchemaConflict(f"a value is none of {', '.join(kind.names)}")
+    return [encode_longs(found.to_numpy())]
+
+
+def _records(kind: AvroType, values: pa.Array) -> Pieces:
+    struct = cast("Any", values)
+    columns = dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
+    parts = zip(kind.names, kind.parts, strict=True)
+    return [p for name, part in parts for p in (_pieces(part, columns[name]) if part.arrow else _of_nulls(part))]
+
+
+def _arrays(kind: AvroType, values: pa.Array) -> Pieces:
+    items = cast("Any", values).flatten()
+    return _items(_joined(_pieces(kind.parts[0], items), len(items)), _item_counts(values))
+
+
+def _maps(kind: AvroType, values: pa.Array) -> Pieces:
+    entries = values.cast(pa.map_(pa.string(), cast("Any", values.type).item_type))
+    first, last = entries.offsets[0].as_py(), entries.offsets[len(values)].as_py()
+    keys, items = entries.keys, entries.items
+    if len(keys) != last - first:
+        keys, items = keys.slice(first, last - first), items.slice(first, last - first)
+    pieces = [*_bytes(_TEXT, keys), *_pieces(kind.parts[0], items)] if len(keys) else []
+    return _items(_joined(pieces, len(keys)), _item_counts(values))
+
+
+def _item_counts(values: pa.Array) -> Int64s:
+    if pt.is_map(values.type):
+        return np.diff(cast("Any", values).offsets.to_numpy()).astype(np.int64)
+    return pc.list_value_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _items(encoded: pa.BinaryArray, counts: Int64s) -> Pieces:
+    """Each record's items behind their number, with the mark of the end; no items are the mark alone."""
+    encoded = encoded.cast(pa.binary())
+    data, offsets = value_buffer(encoded)
+    edges = np.append(0, np.cumsum(counts))
+    places = pa.py_buffer(np.asarray(offsets)[edges].astype(np.int32))
+    together = pa.Array.from_buffers(pa.binary(), len(counts), [None, places, pa.py_buffer(data)])
+    ends = pa.array([b"", _END], pa.binary()).take(pa.array((counts > 0).astype(np.int32)))
+    return [encode_longs(counts), together, ends]
+
+
+_TEXT: Final = AvroType("string", pa.string())
+_WRITERS: Final[dict[str, Callable[[AvroType, pa.Array], Pieces]]] = {
+    "null": lambda kind, values: [],
+    "boolean": _booleans,
+    "int": _numbers,
+    "long": _numbers,
+    "float": _floats,
+    "double": _floats,
+    "bytes": _bytes,
+    "string": _bytes,
+    "fixed": _fixed,
+    "enum": _enums,
+    "record": _records,
+    "error": _records,
+    "array": _arrays,
+    "map": _maps,
+}

@@ -1,0 +1,308 @@
+"""Writing base files whose row groups are in part those of other files, moved as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed.format.parquet_footer import parse_footer
+from lakebed.format.parquet_writer import (
+    BaseFileWriter,
+    ParquetSettings,
+    in_types,
+    small_dictionaries,
+    with_dictionaries,
+)
+from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Placed, chunk_groups, footer_of
+from lakebed.schema.arrow import leaf_paths
+
+if TYPE_CHECKING:
+    from lakebed.format.column_ranges import ColumnRanges
+    from lakebed.format.row_groups.stored import StoredGroups
+    from lakebed.storage.base import Upload
+
+_MAGIC = b"PAR1"
+_TAIL = 8
+_STREAM_BYTES = 256 * 1024
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What a file was made of: row groups of which no column was encoded but constant ones, bytes that were moved, and
+    bytes that were encoded."""
+
+    copied_groups: int = 0
+    copied_bytes: int = 0
+    encoded_bytes: int = 0
+
+
+class AssembledFile(BaseFileWriter):
+    """Writes one base file of row groups of stored ones and of fresh rows, in the order in which they come.
+
+    `constants` are columns that hold one text in every row, whatever stored row groups hold there (None: null). Fresh
+    rows make row groups of up to one and a half the rows that the settings say, so that few small ones are left between
+    stored ones.
+    """
+
+    def __init__(
+        self,
+        upload: Upload,
+        schema: pa.Schema,
+        settings: ParquetSettings | None = None,
+        encodings: Mapping[str, str] | None = None,
+        ranges: ColumnRanges | None = None,
+        constants: Mapping[str, pa.Scalar] | None = None,
+    ) -> None:
+        super().__init__(upload, schema, settings, encodings, ranges)
+        self._full_rows += self._settings.row_group_rows // 2
+        self._constants = constants or {}
+        self._leaves = {f.name: sum(1 for _ in leaf_paths(pa.schema([f]))) for f in self._schema}
+        self._encoders: dict[tuple[str, ...], _Encoder] = {}
+        self._constant_columns: dict[tuple[str, int], _Encoded] = {}
+        self._groups: list[tuple[int, list[_Place]]] = []
+        self._sink.write(_MAGIC)
+        self.traffic = Traffic()
+
+    @property
+    def position(self) -> int:
+        """Bytes that are put out."""
+        return self._sink.position
+
+    def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
+        """Put a stored row group, of this file's columns, with other values in those of `fresh`."""
+        if self._pending_rows:
+            self._flush(self._pending_rows)
+        group = source.groups[number]
+        made = self._encoded(pa.Table.from_batches([fresh])) if fresh is not None else None
+        run = _Run(self, source, number)
+        places: list[_Place] = []
+        at = 0
+        for name, leaves in self._leaves.items():
+            chunks, at = group.chunks[at : at + leaves], at + leaves
+            if made is not None and name in made.leaves:
+                run.end()
+                places += self._place(made, name)
+            elif name in self._constants:
+                run.end()
+                places += self._place(self._repeated(name, group.rows), name)
+            else:
+                places += [run.add(chunk) for chunk in chunks]
+        run.end()
+        if self._ranges is not None:
+            moved = [n for n in self._leaves if n not in self._constants and (made is None or n not in made.leaves)]
+            unseen = self._ranges.unseen(source.footer.metadata.row_group(number), moved, self._leaves)
+            if unseen:
+                self._ranges.see(pa.Table.from_batches([source.columns(number, unseen)]))
+        self._groups.append((group.rows, places))
+        self._flushed_rows += group.rows
+        self.traffic.copied_groups += fresh is None
+
+    def moved(self, data: memoryview) -> int:
+        """Put bytes of other files; gives their place."""
+        self.traffic.copied_bytes += len(data)
+        start = self._sink.position
+        self._sink.write(data)
+        return start
+
+    @property
+    def _put_out(self) -> int:
+        return self._sink.position
+
+    def _put(self, group: pa.Table) -> None:
+        if group.num_rows:
+            made = self._encoded(group)
+            self._groups.append((group.num_rows, [place for name in self._leaves for place in self._place(made, name)]))
+
+    def _encoded(self, table: pa.Table) -> _Encoded:
+        """A row group of some columns, encoded."""
+        if self._ranges is not None and table.num_columns < len(self._leaves):
+            self._ranges.see(table)
+        names = tuple(table.column_names)
+        encoder = self._encoders.get(names)
+        if encoder is None:
+            encoder = self._encoders[names] = _Encoder(pa.schema([self._schema.field(n) for n in names]), self._leaves)
+        return encoder.encode(table, self._writer_options)
+
+    def _repeated(self, name: str, rows: int) -> _Encoded:
+        """A column of one value, encoded once for each number of rows."""
+        found = self._constant_columns.get((name, rows))
+        if found is None:
+            value = self._constants[name]
+            column = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([value]))
+            found = self._encoded(pa.table({name: column}))
+            found.is_repeated = True
+            self._constant_columns[name, rows] = found
+        return found
+
+    def _place(self, made: _Encoded, name: str) -> list[_Place]:
+        """Where the leaves of an encoded column are; its row group is put where it was not."""
+        if made.put_at is None or made.is_repeated:
+            made.put_at = self._sink.position
+            for part in made.parts:
+                self._sink.write(part)
+                self.traffic.encoded_bytes += len(part)
+            if not made.is_repeated:
+                made.parts = ()
+        return [_Place(None, made.put_at, made, leaf) for leaf in made.leaves[name]]
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        for encoder in self._encoders.values():
+            encoder.drop()
+        super().abort()
+
+    def _finish(self, footer: Mapping[str, str]) -> None:
+        for encoder in self._encoders.values():
+            encoder.close()
+        shell = pa.BufferOutputStream()
+        empty = self._schema.empty_table()
+        with pq.ParquetWriter(shell, self._schema, **self._writer_options(empty)) as to:
+            to.add_key_value_metadata(footer)
+        groups = [(rows, [place.resolved() for place in places]) for rows, places in self._groups]
+        made = footer_of(_footer_in(shell.getvalue().to_pybytes()), groups)
+        if self._ranges is not None:
+            self._metadata.append(parse_footer(made))
+        self._sink.write(b"".join([made, len(made).to_bytes(4, "little"), _MAGIC]))
+
+
+@dataclass(slots=True)
+class _Encoded:
+    """A row group of some columns as its encoder gave it: the bytes, and where it had them."""
+
+    encoder: _Encoder
+    number: int
+    start: int
+    parts: Sequence[bytes]
+    leaves: Mapping[str, range]
+    put_at: int | None = None
+    is_repeated: bool = False
+
+
+class _Place(NamedTuple):
+    """A column chunk of the new file: a moved one and its place, or a leaf of an encoded row group and its place."""
+
+    chunk: Chunk | None
+    start: int
+    encoded: _Encoded | None = None
+    leaf: int = 0
+
+    def resolved(self) -> Placed:
+        if self.chunk is not None:
+            return Placed(self.chunk, self.start)
+        assert self.encoded is not None
+        chunk = self.encoded.encoder.groups[self.encoded.number].chunks[self.leaf]
+        return Placed(chunk, self.start + chunk.start - self.encoded.start)
+
+
+class _Run:
+    """Chunks of a row group that follow one another in their file are put in one go."""
+
+    def __init__(self, to: AssembledFile, source: StoredGroups, number: int) -> None:
+        self._to, self._source, self._number = to, source, number
+        self._chunks: list[Chunk] = []
+        self._next = to.position
+
+    def add(self, chunk: Chunk) -> _Place:
+        last = self._chunks[-1] if self._chunks else None
+        if last is not None and chunk.start != last.start + last.length:
+            self.end()
+        if not self._chunks:
+            self._next = self._to.position
+        self._chunks.append(chunk)
+        place = _Place(chunk, self._next)
+        self._next += chunk.length
+        return place
+
+    def end(self) -> None:
+        if self._chunks:
+            self._to.moved(self._source.stored(self._number, self._chunks))
+            self._chunks = []
+
+
+class _Encoder:
+    """Encodes row groups of the same columns one by one; their entries in a footer are there after `close`."""
+
+    def __init__(self, schema: pa.Schema, leaves: Mapping[str, int]) -> None:
+        self._schema = schema
+        self._written_schema: pa.Schema | None = None
+        self._sink = _Parts()
+        self._stream = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _STREAM_BYTES)
+        self._writer: pq.ParquetWriter | None = None
+        self._count = 0
+        self.leaves: dict[str, range] = {}
+        at = 0
+        for name in schema.names:
+            self.leaves[name] = range(at, at + leaves[name])
+            at += leaves[name]
+        self.groups: Sequence[ChunkGroup] = ()
+
+    def encode(self, table: pa.Table, options: Callable[[pa.Table], dict[str, Any]]) -> _Encoded:
+        if self._written_schema is None:
+            self._written_schema = with_dictionaries(self._schema, table.schema)
+        table = in_types(table, self._written_schema)
+        if self._writer is None:
+            settings: dict[str, Any] = {**options(table), "metadata_collector": None}
+            self._writer = pq.ParquetWriter(self._stream, table.schema, **settings)
+            self._taken()
+        start = self._stream.tell()
+        self._writer.write_table(small_dictionaries(table), row_group_size=table.num_rows)
+        made = _Encoded(self, self._count, start, self._taken(), self.leaves)
+        self._count += 1
+        return made
+
+    def close(self) -> None:
+        assert self._writer is not None
+        end = self._stream.tell()
+        self._writer.close()
+        found = chunk_groups(_footer_in(b"".join(self._taken())), end)
+        assert found is not None
+        self.groups = found
+        self.drop()
+
+    def drop(self) -> None:
+        """Let go of what is held outside of Python's memory."""
+        self._writer = None
+        self._stream.close()
+
+    def _taken(self) -> list[bytes]:
+        """What was put out since the last time."""
+        self._stream.flush()
+        parts, self._sink.parts = self._sink.parts, []
+        return parts
+
+
+class _Parts:
+    """Keeps what is written to it."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._position = 0
+
+    def write(self, data: Any) -> int:
+        self.parts.append(bytes(data))
+        self._position += len(self.parts[-1])
+        return len(self.parts[-1])
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing is held here."""
+
+    def close(self) -> None:
+        """There is nothing to be closed."""
+
+    def writable(self) -> bool:
+        return True
+
+
+def _footer_in(file: bytes) -> bytes:
+    """The footer of a Parquet file, or of its end."""
+    length = int.from_bytes(file[-_TAIL:-4], "little")
+    return file[-_TAIL - length : -_TAIL]

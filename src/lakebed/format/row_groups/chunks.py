@@ -1,0 +1,270 @@
+"""Column chunks of Parquet files as bytes: where they are, and what a footer says of them when they are moved.
+
+A chunk knows its place only by offsets in the footer. Its entry there is kept as it is but for these: statistics and
+what nobody knows here stay, places of page indexes and bloom filters are left out, since those are not moved along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from isal import isal_zlib
+
+from lakebed.format.row_groups.thrift_compact import (
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Field,
+    head,
+    integer,
+    number_in,
+    read_struct,
+    skip,
+    structs,
+    varint,
+    write_list,
+    write_struct,
+)
+
+# Fields by their numbers in parquet.thrift: of the footer,
+_NUM_ROWS, _ROW_GROUPS, _ENCRYPTION, _SIGNING = 3, 4, 8, 9
+# of a row group,
+_COLUMNS, _TOTAL_BYTES, _GROUP_ROWS, _GROUP_OFFSET, _COMPRESSED_BYTES, _ORDINAL = 1, 2, 3, 5, 6, 7
+# of a column chunk: the path of another file, its place, its entry, places of page indexes, encryption,
+_FILE_PATH, _FILE_OFFSET, _META_DATA = 1, 2, 3
+_PAGE_INDEXES = frozenset({4, 5, 6, 7})
+_ENCRYPTED = frozenset({8, 9})
+# and of its entry.
+_CODEC, _VALUES, _INFLATED, _STORED, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 4, 5, 6, 7, 9, 10, 11
+_BLOOM = frozenset({14, 15})
+# Of a page: its stored size, its checksum, the heads of data pages of versions 1 and 2.
+_PAGE_SIZE, _CRC, _DATA_PAGES = 3, 4, (5, 8)
+_MOST_ORDINALS = 1 << 15
+_FIRST_BYTE = 4
+CODECS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
+
+
+class Chunk(NamedTuple):
+    """One column chunk: its bytes' place in its file, its codec's number, its values, and its entry in the footer."""
+
+    start: int
+    length: int
+    codec: int
+    values: int
+    inflated: int
+    entry: list[Field]
+    meta: list[Field]
+
+    def moved(self, start: int) -> bytes:
+        """The entry of the same chunk at another place."""
+        by = start - self.start
+        meta: list[Field] = []
+        for field in self.meta:
+            if field.number in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE) and (at := number_in(field.value)) > 0:
+                meta.append(integer(field.number, I64, at + by))
+            elif field.number not in _BLOOM:
+                meta.append(field)
+        entry: list[Field] = []
+        for field in self.entry:
+            if field.number == _META_DATA:
+                entry.append(Field(_META_DATA, STRUCT, write_struct(meta)))
+            elif field.number == _FILE_OFFSET:  # not every writer tells
+                at = number_in(field.value)
+                entry.append(integer(_FILE_OFFSET, I64, at + by) if at > 0 else field)
+            elif field.number not in _PAGE_INDEXES:
+                entry.append(field)
+        return write_struct(entry)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkGroup:
+    """A row group by its column chunks, in the order of the schema's columns."""
+
+    rows: int
+    chunks: Sequence[Chunk]
+
+    @property
+    def start(self) -> int:
+        return min(chunk.start for chunk in self.chunks)
+
+    @property
+    def end(self) -> int:
+        return max(chunk.start + chunk.length for chunk in self.chunks)
+
+    @property
+    def inflated(self) -> int:
+        """Bytes of its pages without compression."""
+        return sum(chunk.inflated for chunk in self.chunks)
+
+
+class Placed(NamedTuple):
+    """A column chunk, and where it is in a new file."""
+
+    chunk: Chunk
+    start: int
+
+
+def chunk_groups(footer: bytes, end: int) -> list[ChunkGroup] | None:
+    """The row groups of a file whose footer begins at `end`; None where its chunks cannot be moved: encrypted ones,
+    those of other files, and of row groups without rows. Raises `ValueError` where the footer contradicts itself."""
+    groups: list[ChunkGroup] = []
+    at = field = 0
+    try:
+        while footer[at]:
+            field, kind, at = head(footer, at, field)
+            if field in (_ENCRYPTION, _SIGNING):
+                return None
+            if field != _ROW_GROUPS or kind != LIST:
+                at = skip(footer, at, kind, 0)
+                continue
+            count, at = structs(footer, at)
+            for _ in range(count):
+                group, at = _group(footer, at, end)
+                if group is None:
+                    return None
+                groups.append(group)
+    except IndexError:
+        raise ValueError("its footer is cut off") from None
+    return groups
+
+
+def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[Placed]]]) -> bytes:
+    """The footer of a file of these row groups (their rows and chunks): `shell`, that of a file without rows, tells the
+    rest."""
+    fields, _ = read_struct(shell)
+    entries = [_group_entry(number, rows, chunks) for number, (rows, chunks) in enumerate(groups)]
+    made = {
+        _NUM_ROWS: integer(_NUM_ROWS, I64, sum(rows for rows, _ in groups)),
+        _ROW_GROUPS: Field(_ROW_GROUPS, LIST, write_list(STRUCT, entries)),
+    }
+    return write_struct([made.get(field.number, field) for field in fields])
+
+
+def check_pages(chunk: bytes | memoryview, values: int) -> None:
+    """Raise `ValueError` where a column chunk is no row of pages with so many values, or a page has not the bytes of
+    which it has a checksum."""
+    data = memoryview(chunk)
+    at = found = 0
+    try:
+        while at < len(data):
+            size, crc, count, at = _page_head(data, at)
+            page = data[at : at + size]
+            if len(page) < size:
+                raise ValueError("a page reaches beyond its column chunk")
+            if crc is not None and isal_zlib.crc32(page) != crc & 0xFFFFFFFF:
+                raise ValueError("a page has not the bytes of its checksum")
+            at, found = at + size, found + count
+    except IndexError:
+        raise ValueError("a page's head is cut off") from None
+    if found != values:
+        raise ValueError(f"a column chunk with {found} values that should have {values}")
+
+
+# Heads of pages are short, but for statistics in them; what follows is read from a copy of the first bytes.
+_HEAD_BYTES = 128
+
+
+def _page_head(data: memoryview, at: int) -> tuple[int, int | None, int, int]:
+    """Stored size, checksum and number of values of a page, and where its bytes begin."""
+    some = bytes(data[at : at + _HEAD_BYTES])
+    try:
+        return _parsed_head(some, at)
+    except IndexError:
+        if len(some) < _HEAD_BYTES:
+            raise
+        return _parsed_head(bytes(data[at:]), at)
+
+
+def _parsed_head(some: bytes, at: int) -> tuple[int, int | None, int, int]:
+    size, crc, count = -1, None, 0
+    place = field = 0
+    while some[place]:
+        field, kind, place = head(some, place, field)
+        if kind == I32 and field in (_PAGE_SIZE, _CRC):
+            value, place = varint(some, place)
+            value = value >> 1 ^ -(value & 1)
+            size, crc = (value, crc) if field == _PAGE_SIZE else (size, value)
+            continue
+        if kind == STRUCT and field in _DATA_PAGES:
+            first, first_kind, first_at = head(some, place, 0)
+            count = number_in(some, first_at) if first == 1 and first_kind == I32 else -1
+        place = skip(some, place, kind, 0)
+    if size < 0 or count < 0:
+        raise ValueError("a page without its size")
+    return size, crc, count, at + place + 1
+
+
+# Positions in, positions out: footers are large, and each byte is looked at once.
+
+
+def _group(data: bytes, at: int, end: int) -> tuple[ChunkGroup | None, int]:
+    chunks: list[Chunk] = []
+    field, rows = 0, -1
+    while data[at]:
+        field, kind, at = head(data, at, field)
+        if field == _COLUMNS and kind == LIST:
+            count, at = structs(data, at)
+            for _ in range(count):
+                chunk, at = _chunk(data, at, end)
+                if chunk is None:
+                    return None, at
+                chunks.append(chunk)
+            continue
+        if field == _GROUP_ROWS and I16 <= kind <= I64:
+            rows = number_in(data, at)
+        at = skip(data, at, kind, 0)
+    if rows < 0 or not chunks:
+        raise ValueError(f"a row group of {rows} rows and {len(chunks)} columns")
+    return (ChunkGroup(rows, chunks) if rows else None), at + 1
+
+
+def _chunk(data: bytes, at: int, end: int) -> tuple[Chunk | None, int]:
+    entry: list[Field] = []
+    meta: list[Field] = []
+    field = 0
+    while data[at]:
+        field, kind, at = head(data, at, field)
+        if field == _FILE_PATH or field in _ENCRYPTED:
+            return None, at
+        if field == _META_DATA and kind == STRUCT:
+            meta, at = read_struct(data, at)
+            entry.append(Field(field, kind, b""))  # made of `meta` when the chunk is moved
+            continue
+        stop = skip(data, at, kind, 0)
+        entry.append(Field(field, kind, data[at:stop]))
+        at = stop
+    return _placed(entry, meta, end), at + 1
+
+
+def _placed(entry: list[Field], meta: list[Field], end: int) -> Chunk | None:
+    numbers = {field.number: number_in(field.value) for field in meta if I16 <= field.kind <= I64}
+    if not numbers.get(_VALUES, 1):  # of no values some writers tell no place
+        return None
+    try:
+        data, stored, codec = numbers[_DATA_PAGE], numbers[_STORED], numbers[_CODEC]
+        values, inflated = numbers[_VALUES], numbers[_INFLATED]
+    except KeyError as lacking:
+        raise ValueError(f"a column chunk without the field {lacking}") from None
+    dictionary = numbers.get(_DICTIONARY_PAGE, 0)
+    start = dictionary if 0 < dictionary < data else data
+    if start < _FIRST_BYTE or stored < 0 or start + stored > end or min(values, inflated) < 0:
+        raise ValueError(f"a column chunk of {stored} bytes at {start} in a file whose footer begins at {end}")
+    return Chunk(start, stored, codec, values, inflated, entry, meta)
+
+
+def _group_entry(number: int, rows: int, placed: Sequence[Placed]) -> bytes:
+    chunks = [chunk for chunk, _ in placed]
+    fields = [
+        Field(_COLUMNS, LIST, write_list(STRUCT, [chunk.moved(start) for chunk, start in placed])),
+        integer(_TOTAL_BYTES, I64, sum(chunk.inflated for chunk in chunks)),
+        integer(_GROUP_ROWS, I64, rows),
+        integer(_GROUP_OFFSET, I64, min(start for _, start in placed)),
+        integer(_COMPRESSED_BYTES, I64, sum(chunk.length for chunk in chunks)),
+    ]
+    if number < _MOST_ORDINALS:
+        fields.append(integer(_ORDINAL, I16, number))
+    return write_struct(fields)

@@ -1,0 +1,183 @@
+"""The row groups of a base file, open to be decoded in part and copied as bytes.
+
+A file is gone through once, from its first row group to its last: each byte is read once, in large ranges, whether its
+column is decoded, copied or both.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed.format.base_file import Footer, check_rows, naming_damage
+from lakebed.format.parquet_writer import written_schema
+from lakebed.format.row_groups.chunks import CODECS, Chunk, ChunkGroup, check_pages, chunk_groups
+
+if TYPE_CHECKING:
+    from lakebed.storage.base import Storage
+
+# Row groups are read together up to so many bytes.
+_READ_BYTES = 8 << 20
+# A row group that takes more than these is decoded by batches, as a stream.
+_MOST_ROWS = 1 << 18
+_MOST_INFLATED = 192 << 20
+_MOST_STORED = 128 << 20
+_TAIL = 8
+# Writers whose statistics are right: readers disregard those of older ones by the file's writer, which changes here.
+_TRUSTED = ("parquet-cpp-arrow version ", "parquet-mr version 1.1")
+
+
+class StoredGroups:
+    """See `open_groups`. Numbers are those of row groups."""
+
+    def __init__(
+        self, path: str, source: pa.NativeFile, footer: Footer, groups: Sequence[ChunkGroup], dictionary: Sequence[str]
+    ) -> None:
+        self.path = path
+        self.footer = footer
+        self.groups = groups
+        self._source = source
+        self._held = pa.py_buffer(b"")
+        self._held_from = 0
+        texts = {f.name for f in footer.schema if pa.types.is_string(f.type)}
+        options: dict[str, Any] = {
+            "metadata": footer.metadata,
+            "read_dictionary": [name for name in dictionary if name in texts] or None,
+            "pre_buffer": False,
+            "coerce_int96_timestamp_unit": "us",
+            "page_checksum_verification": True,
+        }
+        self._parquet = pq.ParquetFile(pa.PythonFile(_View(self), mode="r"), **options)
+
+    def columns(self, number: int, names: Sequence[str], *, ahead: bool = True) -> pa.RecordBatch:
+        """Some columns of a row group. `ahead`: the other ones will be wanted, too."""
+        with naming_damage(self.path):
+            if ahead or self.groups[-1].end <= _READ_BYTES:
+                self._hold(number)
+            table = self._parquet.read_row_group(number, columns=list(names), use_threads=False)
+            check_rows(self.path, table.num_rows, self.groups[number].rows)
+            columns = [_whole(table[name]) for name in names]
+            return pa.RecordBatch.from_arrays(columns, names=list(names))
+
+    def stored(self, number: int, chunks: Sequence[Chunk]) -> memoryview:
+        """The bytes of chunks of a row group that follow one another, as they are. Pages are held against their
+        checksums, where they have some: raises `CorruptFile`."""
+        with naming_damage(self.path):
+            self._hold(number)
+            start = chunks[0].start
+            found = self.read(start, chunks[-1].start + chunks[-1].length - start)
+            for chunk in chunks:
+                check_pages(found[chunk.start - start :][: chunk.length], chunk.values)
+            return found
+
+    def read(self, start: int, length: int) -> memoryview:
+        """Bytes of the file, from those that are held where these are among them."""
+        at = start - self._held_from
+        if at >= 0 and at + length <= self._held.size:
+            return memoryview(self._held)[at : at + length]
+        return memoryview(self._fetch(start, length))
+
+    def _hold(self, number: int) -> None:
+        group = self.groups[number]
+        start, end = group.start, group.end
+        if start >= self._held_from and end <= self._held_from + self._held.size:
+            return
+        for other in self.groups[number + 1 :]:
+            if other.start < end or other.end - start > _READ_BYTES:
+                break
+            end = other.end
+        self._held = pa.py_buffer(b"")
+        self._held, self._held_from = self._fetch(start, end - start), start
+
+    def _fetch(self, start: int, length: int) -> pa.Buffer:
+        self._source.seek(start)
+        found = self._source.read_buffer(length)
+        if found.size != length:
+            raise ValueError(f"{length} bytes at {start} are not there, it ends after {found.size} of them")
+        return found
+
+
+@contextmanager
+def open_groups(
+    storage: Storage, path: str, size: int, footer: Footer, codec: str, dictionary: Sequence[str] = ()
+) -> Generator[StoredGroups | None]:
+    """The row groups of a base file; None where they cannot be copied into a file of this codec (as in
+    `ParquetSettings.codec`), or are too large to be held. `dictionary` are text columns that come as dictionaries,
+    `footer` has its bytes."""
+    groups = None
+    if footer.encoded and footer.metadata.created_by.startswith(_TRUSTED):
+        with naming_damage(path):
+            groups = chunk_groups(footer.encoded, size - len(footer.encoded) - _TAIL)
+    if not groups or codec_of(groups) != codec or any(_too_large(group) for group in groups):
+        yield None
+        return
+    with naming_damage(path):
+        source = storage.open_input(path, size)
+    with source:
+        with naming_damage(path):
+            found = StoredGroups(path, source, footer, groups, dictionary)
+        yield found
+
+
+def has_columns(footer: Footer, schema: pa.Schema) -> bool:
+    """Whether a file has the columns of a schema, as files that are written now have them."""
+    ours = pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
+    if not footer.schema.equals(ours):
+        return False
+    stored, written = footer.metadata.schema, written_schema(ours)
+    columns = [(stored.column(at), written.column(at)) for at in range(len(written))]
+    return len(stored) == len(written) and all(one.path == other.path and one.equals(other) for one, other in columns)
+
+
+def codec_of(groups: Sequence[ChunkGroup]) -> str | None:
+    """The codec of all chunks, in the spelling of `ParquetSettings.codec`; None where they have several, or another."""
+    numbers = {chunk.codec for group in groups for chunk in group.chunks}
+    return next((name for name, number in CODECS.items() if numbers == {number}), None)
+
+
+def _too_large(group: ChunkGroup) -> bool:
+    stored = group.end - group.start
+    return group.rows > _MOST_ROWS or group.inflated > _MOST_INFLATED or stored > _MOST_STORED
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return column.combine_chunks()
+
+
+class _View(io.RawIOBase):
+    """The file for Arrow's reader, from the bytes that are held."""
+
+    def __init__(self, groups: StoredGroups) -> None:
+        super().__init__()
+        self._groups = groups
+        self._size = groups.groups[-1].end if groups.groups else 0
+        self._at = 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> Any:
+        left = max(0, self._size - self._at)
+        length = left if size is None or size < 0 else min(size, left)
+        found = self._groups.read(self._at, length)
+        self._at += length
+        return found

@@ -1,0 +1,71 @@
+"""Smallest and greatest value of each column of rows that no Parquet footer describes: those of log files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.format.column_ranges import COUNTS, has_range
+from lakebed.format.parquet_encodings import leaves
+from lakebed.schema.arrow import leaf_paths
+
+
+@dataclass(slots=True)
+class _Column:
+    """What was seen of one column."""
+
+    kind: pa.DataType
+    bounds: list[pa.Array]
+    nulls: int = 0
+    values: int = 0
+    has_nan: bool = False
+
+    def see(self, values: pa.Array) -> None:
+        self.nulls += values.null_count
+        self.values += len(values)
+        occurring = values.dictionary.take(pc.unique(values.indices)) if pt.is_dictionary(values.type) else values
+        if pt.is_floating(self.kind) and not self.has_nan:
+            self.has_nan = bool(pc.any(pc.is_nan(occurring)).as_py())
+        found = pc.min_max(occurring)
+        if found["min"].is_valid:
+            self.bounds += [pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)]
+
+    def range(self) -> tuple[pa.Array, pa.Array]:
+        """Least and greatest value, each as an array of one; NaN is the greatest, as in Java."""
+        found = pc.min_max(pa.concat_arrays(self.bounds or [pa.array([], self.kind)]))
+        low, high = (pa.repeat(found[side], 1).cast(self.kind) for side in ("min", "max"))
+        if self.has_nan:
+            high = pa.array([float("nan")], self.kind)
+            low = low if low.null_count == 0 and not pc.is_nan(low)[0].as_py() else high
+        return low, high
+
+
+class RowRanges:
+    """The ranges of some columns by their Parquet paths, as `column_ranges.ColumnRanges` has those of base files."""
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
+        kinds = dict(leaf_paths(schema))
+        self._columns = {p: _Column(kinds[p], []) for p in columns if p in kinds and has_range(kinds[p])}
+        self._tops = sorted({path if path in schema.names else path.split(".")[0] for path in self._columns})
+
+    def see(self, rows: pa.RecordBatch) -> None:
+        """Take rows in."""
+        for top in self._tops:
+            for path, values in leaves(top, rows.column(top)):
+                column = self._columns.get(path)
+                if column is not None and len(values):
+                    column.see(values)
+
+    def row(self) -> pa.RecordBatch:
+        """One row with a struct a column; see `ColumnRanges.row`. Rows in a log file have no sizes of their own."""
+        arrays: list[pa.Array] = []
+        for column in self._columns.values():
+            low, high = column.range()
+            numbers = pa.array([column.nulls, column.values, 0, 0], pa.int64())
+            counts = [numbers.slice(i, 1) for i in range(len(COUNTS))]
+            arrays.append(pa.StructArray.from_arrays([low, high, *counts], names=["min", "max", *COUNTS]))
+        return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))

@@ -1,0 +1,168 @@
+"""Writing the change log of one base file: which rows a merge inserted, updated and deleted, in Hudi's form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakebed.engine.base import Task
+from lakebed.errors import CommitConflict
+from lakebed.format.change_log import (
+    AFTER,
+    BEFORE,
+    COLUMNS,
+    DELETE,
+    INSERT,
+    KEY,
+    OP,
+    TIME,
+    UPDATE,
+    LogMode,
+    change_log_block,
+    change_log_schema,
+)
+from lakebed.format.file_names import log_file_name
+from lakebed.format.hashes import plain_strings
+from lakebed.format.log_file import block_bytes
+from lakebed.merge.row_merge import Merged
+from lakebed.model import COMMIT_TIME, META_COLUMNS, RECORD_KEY, path_in
+from lakebed.schema.avro import avro_without_meta
+from lakebed.storage.base import Storage, Upload
+from lakebed.timeline.markers import marker_path, write_marker
+
+# Changes that are held before they become a block.
+_BLOCK_BYTES = 32 << 20
+
+
+@dataclass(slots=True)
+class ChangeLogWriter:
+    """Logs the changes of one file group by one instant. No file is written where there are none.
+
+    `schema` are the columns of the base file, `avro_schema` the same with meta columns. A file that grows beyond
+    `max_bytes` is followed by another.
+    """
+
+    storage: Storage
+    mode: LogMode
+    schema: pa.Schema
+    avro_schema: str
+    max_bytes: int
+    instant: str
+    partition: str
+    file_id: str
+    task: Task
+    done: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    _held: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
+    _held_bytes: int = 0
+    _name: str = ""
+    _size: int = 0
+    _upload: Upload | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that changed rows must have."""
+        if self.mode == "OP_KEY_ONLY":
+            return [RECORD_KEY, COMMIT_TIME]
+        return [RECORD_KEY, *self._images]
+
+    @property
+    def _images(self) -> list[str]:
+        return [name for name in self.schema.names if name not in META_COLUMNS]
+
+    def merged(self, merged: Merged) -> None:
+        """The changes of a merged batch."""
+        if merged.removed is not None:
+            self._log(DELETE, merged.removed, None)
+        if merged.before is not None:
+            self._log(UPDATE, merged.before, merged.after)
+        if merged.added is not None:
+            self.added(merged.added)
+
+    def added(self, rows: pa.RecordBatch) -> None:
+        """Rows that are new."""
+        self._log(INSERT, None, rows)
+
+    def _log(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> None:
+        either = before if before is not None else after
+        if either is None or not either.num_rows:
+            return
+        rows = either.num_rows
+        values = {
+            OP: lambda: pa.repeat(pa.scalar(op), rows),
+            KEY: lambda: plain_strings(either.column(RECORD_KEY)).cast(pa.string()),
+            TIME: lambda: pa.repeat(pa.scalar(self.instant), rows),
+            BEFORE: lambda: self._image(before, rows),
+            AFTER: lambda: self._image(after, rows),
+        }
+        names = COLUMNS[self.mode]
+        batch = pa.RecordBatch.from_arrays([values[name]() for name in names], names=list(names))
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes > _BLOCK_BYTES:
+            self._flush()
+
+    def _image(self, rows: pa.RecordBatch | None, count: int) -> pa.Array:
+        fields = [self.schema.field(name) for name in self._images]
+        if rows is None:
+            return pa.nulls(count, pa.struct(fields))
+        columns = [_plain(rows.column(f.name), f.type) for f in fields]
+        return pa.StructArray.from_arrays(columns, fields=fields)
+
+    def _flush(self) -> None:
+        """Write what is held as one block."""
+        if not self._held:
+            return
+        schema = change_log_schema(self.mode, avro_without_meta(self.avro_schema))
+        data = block_bytes(change_log_block(self._held, schema, self.instant))
+        self._held, self._held_bytes = [], 0
+        if self._upload is None:
+            self._open()
+        assert self._upload is not None
+        self._upload.write(data)
+        self._size += len(data)
+        if self._size > self.max_bytes:
+            self._close_file()
+
+    def _open(self) -> None:
+        """Put the marker, then open the file: a file without marker would outlive a failed write."""
+        version = len(self.done) + 1
+        self._name = log_file_name(self.file_id, self.instant, version, self.task.write_token, cdc=True)
+        write_marker(self.storage, self.instant, self.partition, self._name, "CREATE")
+        self._upload = self.storage.create(path_in(self.partition, self._name))
+        self._size = 0
+
+    def _close_file(self) -> None:
+        assert self._upload is not None
+        self._upload.close()
+        self._upload = None
+        path = path_in(self.partition, self._name)
+        if self.storage.head(marker_path(self.instant, self.partition, self._name, "CREATE")) is None:
+            self.storage.delete(path)
+            raise CommitConflict(
+                f"instant {self.instant} was over before {self.storage.url(path)} was written",
+                hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
+                context={"instant": self.instant, "path": path},
+            )
+        self.done.append((path, self._size))
+
+    def close(self) -> Sequence[tuple[str, int]]:
+        """Make the log durable and visible; its files with their sizes."""
+        self._flush()
+        if self._upload is not None:
+            self._close_file()
+        return self.done
+
+    def abort(self) -> None:
+        """Give up what is open."""
+        self._held.clear()
+        if self._upload is not None:
+            self._upload.abort()
+            self._upload = None
+
+
+def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if column.type.equals(kind) else column.cast(kind)

@@ -1,0 +1,179 @@
+"""Writing the log files of one file group: names and versions, markers, roll-over, one file after another."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakebed.engine.base import Task
+from lakebed.errors import CommitConflict
+from lakebed.format.column_ranges import as_stream
+from lakebed.format.file_names import log_file_name
+from lakebed.format.log_file import LogBlock, block_bytes
+from lakebed.format.row_ranges import RowRanges
+from lakebed.handles.file_writer import FileFormat
+from lakebed.model import path_in
+from lakebed.storage.base import Storage, Upload
+from lakebed.timeline.creation import put_once
+from lakebed.timeline.instants import has_completion_times
+from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
+
+# Bytes of a file that are held and then written in one go; a larger one is written as its blocks come.
+_HELD_BYTES = 16 << 20
+# Write tokens are three numbers that fit into an `int` of Java.
+_TOKEN_NUMBERS = (1 << 31) - 1
+
+
+@dataclass(slots=True)
+class WrittenLogFile:
+    """One log file with the counts of its own blocks; `ranges` are those of its data blocks, also where it has none."""
+
+    name: str
+    version: int
+    size: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    millis: int = 0
+    ranges: bytes | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows in its data blocks."""
+        return self.inserts + self.updates
+
+
+@dataclass(slots=True)
+class LogWriter:
+    """Writes blocks to log files of one file group; `done` are those that are closed.
+
+    `log_instant` is the instant in their names: from table version 8 on that of the write, before it that of the file
+    slice. No file is written over: where a name is taken the next version is, and no byte is added to a file that is
+    there. A file's marker is there before the file.
+    """
+
+    storage: Storage
+    format: FileFormat
+    table_version: int
+    instant: str
+    log_instant: str
+    partition: str
+    file_id: str
+    task: Task
+    next_version: int
+    done: list[WrittenLogFile] = field(default_factory=list[WrittenLogFile])
+    _file: WrittenLogFile | None = None
+    _held: list[bytes] = field(default_factory=list[bytes])
+    _upload: Upload | None = None
+    _ranges: RowRanges | None = None
+    _started: float = 0.0
+
+    @property
+    def marker_kind(self) -> MarkerKind:
+        """Before version 8 a log file may hold blocks of several instants: its marker does not mean to delete it."""
+        return "CREATE" if has_completion_times(self.table_version) else "APPEND"
+
+    @property
+    def file(self) -> WrittenLogFile:
+        """The file that is open; the next one is opened where none is."""
+        if self._file is None:
+            self._started = time.monotonic()
+            self._file = self._named(self.next_version)
+            columns = self.format.range_columns
+            self._ranges = RowRanges(self.format.schema, columns) if columns else None
+            self._mark()
+        return self._file
+
+    def see(self, rows: pa.RecordBatch) -> None:
+        """Note the ranges of rows that go to the open file."""
+        if self._ranges is not None:
+            self._ranges.see(rows)
+
+    def append(self, block: LogBlock) -> None:
+        """Write a block; a file that is larger than the maximum then is closed."""
+        file, data = self.file, block_bytes(block)
+        file.size += len(data)
+        self._held.append(data)
+        if self._upload is None and file.size > _HELD_BYTES:
+            self._open_upload()
+        if self._upload is not None:
+            for part in self._held:
+                self._upload.write(part)
+            self._held.clear()
+        if file.size > self.format.settings.log_file_bytes:
+            self.close()
+
+    def close(self) -> None:
+        """Make the open file durable and visible, if there is one."""
+        if self._file is None:
+            return
+        if not has_completion_times(self.table_version):
+            self._check_marker()  # what is visible under a slice's name may stand in another writer's commit
+        if self._upload is not None:
+            self._upload.close()
+            self._upload = None
+        else:
+            data = b"".join(self._held)
+            while not put_once(self.storage, self._path, data):
+                self._take_next_version()
+            self._held.clear()
+        if has_completion_times(self.table_version):
+            self._check_marker()
+        file = self._file
+        file.millis = int((time.monotonic() - self._started) * 1000)
+        file.ranges = None if self._ranges is None else as_stream(self._ranges.row())
+        self.done.append(file)
+        self.next_version, self._file = file.version + 1, None
+
+    def abort(self) -> None:
+        """Give up the open file."""
+        self._held.clear()
+        if self._upload is not None:
+            self._upload.abort()
+            self._upload = None
+
+    @property
+    def _path(self) -> str:
+        assert self._file is not None
+        return path_in(self.partition, self._file.name)
+
+    def _named(self, version: int) -> WrittenLogFile:
+        return WrittenLogFile(log_file_name(self.file_id, self.log_instant, version, self._token()), version)
+
+    def _token(self) -> str:
+        """Names that carry the slice's instant do not tell who writes: the token does."""
+        if self.log_instant == self.instant or not self.instant.isdecimal():
+            return self.task.write_token
+        return f"{self.task.partition}-{int(self.instant) % _TOKEN_NUMBERS}-{self.task.attempt}"
+
+    def _mark(self) -> None:
+        assert self._file is not None
+        write_marker(self.storage, self.instant, self.partition, self._file.name, self.marker_kind)
+
+    def _take_next_version(self) -> None:
+        assert self._file is not None
+        following = self._named(self._file.version + 1)
+        self._file.name, self._file.version = following.name, following.version
+        self._mark()
+
+    def _open_upload(self) -> None:
+        """An upload replaces what has its name: nobody else may have it. Tokens make names the writer's own."""
+        while self.storage.head(self._path) is not None:
+            self._take_next_version()
+        self._upload = self.storage.create(self._path)
+
+    def _check_marker(self) -> None:
+        """A task attempt that outlives its write finds its marker gone, and nobody would look for its file any more."""
+        assert self._file is not None
+        marker = marker_path(self.instant, self.partition, self._file.name, self.marker_kind)
+        if self.storage.head(marker) is not None:
+            return
+        if has_completion_times(self.table_version):
+            self.storage.delete(self._path)
+        raise CommitConflict(
+            f"instant {self.instant} was over before {self.storage.url(self._path)} was written",
+            hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
+            context={"instant": self.instant, "path": self._path},
+        )

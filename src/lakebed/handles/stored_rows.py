@@ -1,0 +1,84 @@
+"""Rows of a base file that go into another one, decoded or as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakebed.format.base_file import Footer, ParquetSettings, read_footer
+from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
+from lakebed.format.row_groups.stored import StoredGroups, has_columns, open_groups
+from lakebed.handles.file_writer import FileFormat
+from lakebed.model import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
+from lakebed.schema.evolution import project
+from lakebed.slices.reader import SliceReader
+from lakebed.storage.once import once
+
+# Meta columns with few different values: read and written as dictionaries, as are those the old file stores so.
+_DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+# Rows that are read at a time only to see whether anything changes: the first of them mostly tell.
+_PROBED_ROWS = 16_384
+# Fewer rows in a single row group are encoded anew as fast as looked at more closely.
+_WORTH_COPYING = 16_384
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a slice without log files; `format` is that of the files that they go to."""
+
+    reader: SliceReader
+    format: FileFormat
+    file_slice: FileSlice
+    base: BaseFile
+
+    @once
+    def footer(self) -> Footer:
+        return read_footer(self.reader.storage, self.base.path, self.base.size, encoded=True)
+
+    @once
+    def encodings(self) -> Mapping[str, str]:
+        """How the columns are encoded, which is kept."""
+        return encodings_of(self.footer.metadata)
+
+    def keys_and(self, others: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Record keys and some other columns, by few rows."""
+        columns = [RECORD_KEY, *others]
+        return self.reader.read(self.file_slice, columns, batch_rows=_PROBED_ROWS, footer=self.footer)
+
+    @once
+    def parquet(self) -> ParquetSettings:
+        """How the next file is written."""
+        return self.format.parquet()
+
+    @once
+    def dictionaries(self) -> Sequence[str]:
+        """Texts that come as dictionaries."""
+        texts = {f.name for f in self.format.schema if pa.types.is_string(f.type) and f.name not in META_COLUMNS}
+        return *_DICTIONARY_META, *(n for n, how in self.encodings.items() if how == DICTIONARY and n in texts)
+
+    @contextmanager
+    def groups(self, *, any_size: bool = False) -> Generator[StoredGroups | None]:
+        """The row groups, where they can be copied into a file of today's columns and settings, and are many enough for
+        a merge (`any_size`: however few)."""
+        footer = self.footer
+        many = any_size or footer.row_groups > 1 or footer.rows >= _WORTH_COPYING
+        if not (many and self.format.settings.copy_row_groups) or not has_columns(footer, self.format.schema):
+            yield None
+            return
+        place = self.base.path, self.base.size
+        with open_groups(self.reader.storage, *place, footer, self.parquet.codec, self.dictionaries) as groups:
+            yield groups
+
+    def rows(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Whole rows in the table's columns and types of today, dictionaries kept; meta columns as they are."""
+        schema = pa.schema([f for f in self.format.schema if f.name not in META_COLUMNS])
+        for batch in self.reader.read(
+            self.file_slice, batch_rows=batch_rows, dictionary=self.dictionaries, footer=self.footer
+        ):
+            kinds = {f.name: f.type for f in batch.schema if pa.types.is_dictionary(f.type)}
+            data = project(batch, pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in schema]))
+            meta = [batch.column(name) for name in META_COLUMNS]
+            yield pa.RecordBatch.from_arrays([*meta, *data.columns], names=[*META_COLUMNS, *data.schema.names])

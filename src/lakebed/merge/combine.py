@@ -1,0 +1,152 @@
+"""Several rows of a key in one batch made one, by the table's merge rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.merge.ordering import one_array
+from lakebed.merge.pairs import Flags, Side, merge_pairs
+from lakebed.merge.partial_fold import folded
+from lakebed.merge.rules import MergeRules
+from lakebed.model import DELETE
+
+Positions = npt.NDArray[np.int64]
+
+# More records of a key than these are not merged in rounds, where there is another way.
+_FEW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Rows of which those of one key became one.
+
+    `places` are their positions in `rows`: the rows as they came, followed by those made of several. `last` is the
+    position of each key's last row among those that came.
+    """
+
+    rows: pa.Table
+    places: Positions
+    last: Positions
+    deletes: Flags
+    forced: Flags
+
+
+def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
+    """One row per key, in the order of the rows: the one that wins (`winners`), or what they make together. A column
+    `DELETE` tells of those that a merger of the user's deletes."""
+    if rules.picks_winners:
+        places = winners(rows, keys, rules)
+        return rows if places is None else rows.take(pa.array(places))
+    made = merged_duplicates(rows, keys, rules)
+    if made is None:
+        return rows
+    result = made.rows.take(pa.array(made.places))
+    if rules.merger is not None and DELETE in result.column_names:
+        result = result.set_column(result.column_names.index(DELETE), DELETE, pa.array(made.deletes))
+    return result
+
+
+def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions | None:
+    """Positions of the one row per key that stays: the greatest ordering value, of equals the later row; without
+    ordering the later row. None when no key comes twice.
+
+    Ordering values are not null (`check_ordering`). Costs a hash of the keys when there are no duplicates.
+    """
+    codes, distinct = key_codes(rows, keys)
+    if distinct >= rows.num_rows:
+        return None
+    counts = np.bincount(codes, minlength=distinct)
+    several = np.nonzero(counts[codes] > 1)[0]
+    part = rows.select(rules.ordering_columns).take(pa.array(several))
+    values = rules.comparable(rules.ordering_of(part))
+    order = pa.table({"key": codes[several], **{f"o{i}": v for i, v in enumerate(values)}, "at": several})
+    ranked = pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names]).to_numpy()
+    sorted_codes = codes[several][ranked]
+    last = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
+    keep = np.ones(rows.num_rows, dtype=bool)
+    keep[several] = False
+    keep[several[ranked[last]]] = True
+    return np.flatnonzero(keep)
+
+
+def merged_duplicates(
+    rows: pa.Table, keys: Sequence[str], rules: MergeRules, forced: Flags | None = None
+) -> Combined | None:
+    """The rows with those of one key merged; None when no key comes twice. Nothing but the rows of such keys is copied.
+    `forced` marks deletes that win whatever their ordering value says."""
+    codes, distinct = key_codes(rows, keys)
+    if distinct >= rows.num_rows:
+        return None
+    counts = np.bincount(codes, minlength=distinct)
+    several = np.nonzero(counts[codes] > 1)[0]
+    order = several[np.lexsort((several, codes[several], -counts[codes[several]]))]
+    ends = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) + 1
+    starts = np.append(0, ends[:-1])
+    part = rows.take(pa.array(order)).combine_chunks().to_batches()[0]
+    merged = in_rounds(rules, side_of(rules, part, None if forced is None else forced[order]), starts, ends - starts)
+    last = order[ends - 1]
+    keep = np.ones(rows.num_rows, dtype=bool)
+    keep[several] = False
+    keep[last] = True
+    kept = np.flatnonzero(keep)
+    places = np.arange(rows.num_rows)
+    places[last] = rows.num_rows + np.arange(len(last))
+    deletes, force = (flags.copy() for flags in _deletes(rules, rows, forced))
+    deletes[last], force[last] = merged.deletes, merged.forced & merged.deletes
+    both = pa.concat_tables([rows, pa.Table.from_batches([merged.rows]).cast(rows.schema)])
+    return Combined(both, places[kept], kept, deletes[kept], force[kept])
+
+
+def side_of(rules: MergeRules, rows: pa.RecordBatch, forced: Flags | None = None) -> Side:
+    """Whole rows as a side of a merge, with the deletes that their own columns tell."""
+    return Side(rows, *_deletes(rules, rows, forced))
+
+
+def _deletes(rules: MergeRules, rows: pa.Table | pa.RecordBatch, forced: Flags | None) -> tuple[Flags, Flags]:
+    """Which rows are deletes, and which of those win whatever their ordering value says."""
+    marked = rules.is_delete(rows)
+    none = np.zeros(rows.num_rows, dtype=bool)
+    deletes = none if marked is None else marked.to_numpy(zero_copy_only=False)
+    forced = none if forced is None else forced
+    return deletes | forced, forced
+
+
+def in_rounds(rules: MergeRules, side: Side, starts: Positions, counts: Positions) -> Side:
+    """One record of each key. The records of a key stand together from `starts` on, in their order, and keys with more
+    of them come first, so that those of a round are the first ones."""
+    folds = rules.merger is None and not rules.late_fills
+    if folds and counts[0] > _FEW and (rules.partial or side.present is not None):
+        return folded(rules, side, starts)
+    merged = side.take(starts)
+    done: list[Side] = []
+    for number in range(1, int(counts[0])):
+        left = int(np.searchsorted(-counts, -number, side="left"))
+        if left < merged.length:
+            done.append(merged.slice(left))
+            merged = merged.slice(0, left)
+        merged = merge_pairs(rules, merged, side.take(starts[:left] + number))
+    return Side.concat([merged, *reversed(done)])
+
+
+def key_codes(rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> tuple[np.ndarray, int]:
+    """Each row's key as a number from 0, and how many different keys there are (one at least); nulls are one key."""
+    combined: np.ndarray | None = None
+    distinct = 1
+    for name in keys:
+        encoded = one_array(rows.column(name)).dictionary_encode()
+        size = len(encoded.dictionary)
+        codes = pc.fill_null(encoded.indices.cast(pa.int64()), size).to_numpy(zero_copy_only=False)
+        size += 1 if encoded.null_count or not size else 0
+        combined = codes if combined is None else combined * size + codes
+        distinct *= size
+    assert combined is not None
+    if len(keys) > 1:
+        unique, combined = np.unique(combined, return_inverse=True)
+        distinct = len(unique)
+    return combined, distinct

@@ -1,0 +1,163 @@
+"""Keys that are found among many others by eight bytes of each; whole texts are compared only where those are equal.
+
+A hash table of texts is read at random for each key that is looked for; that most keys are not in it is seen from the
+eight bytes alone, for a fifth of the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.hashes import value_buffer
+
+Positions = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+_WORD: Final = 8
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+# Slots a key, at least; and of few keys.
+_ROOM: Final = 4
+_FEWEST_SLOTS_LOG: Final = 6
+# Among fewer keys, and where every so manieth shares its slot, a table of texts is as good.
+_MANY: Final = 1 << 12
+_MOST_CROWDED: Final = 5
+# Keys that show which bytes tell them apart, and how far into a key these are looked for.
+_SHOWN: Final = 512
+_FARTHEST: Final = 256
+
+
+class KeyTable:
+    """Different keys without nulls. `find` gives the place of each of other keys among them, -1 for none.
+
+    >>> KeyTable(pa.array(["a", "b"])).find(pa.array(["b", "nobody", "a"])).tolist()
+    [1, -1, 0]
+    """
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._keys = keys
+        self._place = telling_place(keys)
+        self._words = words_at(keys, self._place)
+        self._bits = _slot_bits(len(keys))
+        slots = _slots(self._words, self._bits)
+        places = np.arange(len(keys), dtype=np.int32)
+        self._first = np.full(1 << self._bits, -1, np.int32)
+        self._first[slots] = places
+        # keys whose slots others have
+        self._others = np.flatnonzero(self._first[slots] != places)
+        self._crowded = np.zeros(len(self._first), np.bool_)
+        self._crowded[slots[self._others]] = True
+        self._pays = len(keys) >= _MANY and len(self._others) <= len(keys) // _MOST_CROWDED
+
+    def find(self, keys: pa.Array) -> npt.NDArray[np.int32]:
+        if not self._pays:
+            return pc.fill_null(pc.index_in(keys, value_set=self._keys), -1).to_numpy(zero_copy_only=False)
+        words = words_at(keys, self._place)
+        slots = _slots(words, self._bits)
+        candidates = self._first[slots]
+        at = np.flatnonzero(candidates >= 0)
+        at = at[self._words[candidates[at]] == words[at]]
+        at = at[_equal(keys, at, self._keys, candidates[at])]
+        found = np.full(len(keys), -1, np.int32)
+        found[at] = candidates[at]
+        if len(self._others):
+            left = np.flatnonzero(self._crowded[slots] & (found < 0))
+            others = pc.index_in(keys.take(pa.array(left)), value_set=self._keys.take(pa.array(self._others)))
+            hits = np.flatnonzero(others.is_valid().to_numpy(zero_copy_only=False))
+            found[left[hits]] = self._others[others.drop_null().to_numpy()]
+        return found
+
+
+def key_codes(keys: pa.Array) -> tuple[Positions, int]:
+    """Each key as a number from 0, equal ones as the same, and how many different ones there are.
+
+    >>> key_codes(pa.array(["a", "b", "a"]))[0].tolist()
+    [0, 1, 0]
+    """
+    count = len(keys)
+    if count < _MANY:
+        encoded = keys.dictionary_encode()
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+    words = words_at(keys, telling_place(keys))
+    bits = _slot_bits(count)
+    slots = _slots(words, bits)
+    table = np.empty(1 << bits, np.int32)
+    table[slots[::-1]] = np.arange(count, dtype=np.int32)[::-1]
+    firsts = table[slots].astype(np.int64)
+    later = np.flatnonzero(firsts != np.arange(count))
+    same = words[later] == words[firsts[later]]
+    same[same] = _equal(keys, later[same], keys, firsts[later[same]])
+    left = later[~same]
+    if len(left):
+        encoded = keys.take(pa.array(left)).dictionary_encode().indices.to_numpy()
+        first = np.empty(int(encoded.max()) + 1, np.int64)
+        first[encoded[::-1]] = left[::-1]
+        firsts[left] = first[encoded]
+    is_first = firsts == np.arange(count)
+    return (np.cumsum(is_first) - 1)[firsts], int(is_first.sum())
+
+
+def telling_place(keys: pa.Array) -> int:
+    """Where in keys like these the eight bytes are that tell them best apart."""
+    if not len(keys):
+        return 0
+    shown = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SHOWN)).astype(np.int64)))
+    longest = min(int(np.diff(value_buffer(shown)[1]).max()), _FARTHEST)
+    places = [*range(0, max(1, longest - _WORD), _WORD), max(0, longest - _WORD)]
+    return max(places, key=lambda place: len(np.unique(words_at(shown, place))))
+
+
+def words_at(keys: pa.Array, place: int) -> Words:
+    """Eight bytes of each key from this place on, or its last ones; of shorter keys all bytes."""
+    if not len(keys):
+        return np.empty(0, np.uint64)
+    length = length_of_all(keys)
+    if length >= _WORD:
+        _, edges, raw = keys.buffers()
+        first = int(np.frombuffer(edges, np.int32)[keys.offset]) + min(place, length - _WORD)
+        of_length: Any = np.ndarray((len(keys),), "<u8", raw, first, (length,))
+        return of_length.astype(np.uint64)
+    data, offsets = value_buffer(keys)
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    if int(offsets[-1]) + _WORD > len(data):
+        first = int(offsets[0])
+        data, starts = np.append(data[first : int(offsets[-1])], np.zeros(_WORD, np.uint8)), starts - first
+    every: Any = np.ndarray((len(data) - _WORD + 1,), "<u8", data, 0, (1,))
+    found: Words = every[starts + np.minimum(place, np.maximum(lengths - _WORD, 0))]
+    short = np.flatnonzero(lengths < _WORD)
+    if len(short):  # what follows a short key is no part of it
+        bits = (_WORD * lengths[short]).astype(np.uint64)
+        found[short] &= (np.uint64(1) << bits) - np.uint64(1)
+    return found
+
+
+def length_of_all(keys: pa.Array) -> int:
+    """The bytes that each of some texts has; 0 where they differ."""
+    if not pa.types.is_string(keys.type):
+        return 0
+    offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    length = int(offsets[1]) - int(offsets[0])
+    if int(offsets[-1]) - int(offsets[0]) != length * len(keys):
+        return 0
+    return length if (np.diff(offsets) == length).all() else 0
+
+
+def _slot_bits(count: int) -> int:
+    return max(_FEWEST_SLOTS_LOG, (_ROOM * count).bit_length())
+
+
+def _slots(words: Words, bits: int) -> Positions:
+    return ((words * _MIX) >> np.uint64(64 - bits)).view(np.int64)
+
+
+def _equal(one: pa.Array, at: Positions, other: pa.Array, places: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether the texts at these places of both are equal."""
+    if not len(at):
+        return np.zeros(0, np.bool_)
+    first, second = one.take(pa.array(at)), other.take(pa.array(places))
+    if first.equals(second):
+        return np.ones(len(at), np.bool_)
+    return pc.equal(first, second).to_numpy(zero_copy_only=False)

@@ -1,0 +1,269 @@
+"""Two rows of each key made one: the kernel for every merge that is not "the winner stays as it is".
+
+Where several records of a key meet, they are merged in rounds: the first with the second, the result with the third.
+Pure: Arrow in, Arrow out, no loop over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.merge.mergers import Merger
+from lakebed.merge.put import plain, take_of_both
+from lakebed.merge.rules import MergeRules
+from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, DERIVED, FILE_NAME, META_COLUMNS
+
+Flags = npt.NDArray[np.bool_]
+# Those that records of one key differ in.
+CHANGING_META = (COMMIT_TIME, COMMIT_SEQNO, FILE_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One record of each of some keys, all in the same order on both sides of a merge.
+
+    `rows` are the records in the reader's columns; of a delete only the key and the ordering values count, the rest may
+    be null. `deletes` says which records are deletes, `forced` which of these are commit-time deletes, which win
+    whatever the ordering values say. `ordering` are the values of the rules' ordering fields where the rows do not
+    hold them (a field inside a struct); None: they are columns of `rows`.
+
+    `present` is None where no record comes from a partial block, or from behind one. Otherwise field by field merging
+    is in force, and it tells for each column that some records lack which records have it; a column that it does not
+    name is in all of them. `rows` is null where a column is absent.
+    """
+
+    rows: pa.RecordBatch
+    deletes: Flags
+    forced: Flags
+    present: Mapping[str, Flags] | None = None
+    ordering: tuple[pa.Array, ...] | None = None
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, *, partial: bool = False) -> Side:
+        """Records none of which is a delete. With `partial` merging is field by field, though all have all columns."""
+        none = np.zeros(rows.num_rows, dtype=bool)
+        return cls(rows, none, none, {} if partial else None)
+
+    @classmethod
+    def of_partial(cls, rows: pa.RecordBatch, schema: pa.Schema) -> Side:
+        """Records of a partial block, which has some columns of `schema`."""
+        n = rows.num_rows
+        absent = np.zeros(n, dtype=bool)
+        columns = [rows.column(f.name) if f.name in rows.schema.names else pa.nulls(n, f.type) for f in schema]
+        present = {name: absent for name in schema.names if name not in rows.schema.names}
+        return cls(pa.RecordBatch.from_arrays(columns, names=schema.names), absent, absent, present)
+
+    @classmethod
+    def concat(cls, sides: Sequence[Side]) -> Side:
+        """The records of several sides, one after another."""
+        if len(sides) == 1:
+            return sides[0]
+        present: dict[str, Flags] | None = None
+        if any(side.present is not None for side in sides):
+            names = dict.fromkeys(name for side in sides for name in side.present or {})
+            present = {name: np.concatenate([side.has(name) for side in sides]) for name in names}
+        ordering = None
+        values = [side.ordering for side in sides if side.ordering is not None]
+        if len(values) == len(sides):
+            ordering = tuple(pa.concat_arrays(parts) for parts in zip(*values, strict=True))
+        deletes, forced = (np.concatenate(flags) for flags in zip(*((s.deletes, s.forced) for s in sides), strict=True))
+        return cls(pa.concat_batches([side.rows for side in sides]), deletes, forced, present, ordering)
+
+    @property
+    def length(self) -> int:
+        return self.rows.num_rows
+
+    def has(self, name: str) -> Flags:
+        """Which records have a column."""
+        found = (self.present or {}).get(name)
+        return np.ones(self.length, dtype=bool) if found is None else found
+
+    def with_columns(self, columns: Mapping[str, pa.Array]) -> Side:
+        """The same records with other values in some columns."""
+        if not columns:
+            return self
+        names = self.rows.schema.names
+        values = [columns[name] if name in columns else self.rows.column(name) for name in names]
+        return replace(self, rows=pa.RecordBatch.from_arrays(values, names=names))
+
+    def slice(self, start: int, length: int | None = None) -> Side:
+        """Some records that stand together; nothing is copied."""
+        end = self.length if length is None else start + length
+        present = None if self.present is None else {k: v[start:end] for k, v in self.present.items()}
+        ordering = None if self.ordering is None else tuple(v.slice(start, end - start) for v in self.ordering)
+        rows = self.rows.slice(start, end - start)
+        return Side(rows, self.deletes[start:end], self.forced[start:end], present, ordering)
+
+    def take(self, positions: npt.NDArray[np.int64]) -> Side:
+        """Some of the records, in that order."""
+        at = pa.array(positions)
+        present = None if self.present is None else {k: v[positions] for k, v in self.present.items()}
+        ordering = None if self.ordering is None else tuple(values.take(at) for values in self.ordering)
+        return Side(self.rows.take(at), self.deletes[positions], self.forced[positions], present, ordering)
+
+
+def merge_pairs(rules: MergeRules, older: Side, newer: Side) -> Side:
+    """Row by row the record that the two make; `older` may be the stored rows, with `newer` what the log says of them.
+
+    Both sides have the same keys, row by row, and the same columns and types (dictionaries aside); so has the result.
+    Its deletes are still there: for a stored row they mean that it is gone, among log records they are an outcome that
+    later rounds merge on. Meta columns are those of the record that wins, where the rules do not say otherwise.
+    """
+    return merge_into(rules, older, newer)[0]
+
+
+def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags]:
+    """The same, and which records are not the older ones as they were."""
+    if rules.merger is not None:
+        return _by_merger(rules.merger, older, newer)
+    pairs = _Pairs(older, newer, newer_wins(rules, older, newer))
+    merged = pairs.winners()
+    filled: dict[str, pa.Array] = {}
+    changed = pairs.wins
+    for name, lacking in _lacking(rules, pairs, merged):
+        if lacking.any():
+            filled[name] = pairs.from_loser(name, lacking)
+            changed = changed | (lacking & _says_something(rules, merged, newer, name, filled[name]))
+    if rules.late_meta and merged.present is None:
+        late = pairs.alive & ~pairs.wins
+        filled |= {name: pairs.from_loser(name, late) for name in CHANGING_META if name in merged.rows.schema.names}
+        changed = changed | late
+    return merged.with_columns(filled), changed
+
+
+def newer_wins(rules: MergeRules, older: Side, newer: Side) -> Flags:
+    """Row by row, whether the newer record is the one that counts. Of equal ordering values it is."""
+    if not rules.ordering:
+        return np.ones(older.length, dtype=bool)
+    gone, goes = (side.forced | side.deletes if rules.deletes_win else side.forced for side in (older, newer))
+    by_value = rules.newer_wins(ordering_of(rules, older), ordering_of(rules, newer)).to_numpy(zero_copy_only=False)
+    # what follows a commit-time delete replaces it, unless it is a delete too
+    return np.where(gone, ~newer.deletes, goes | by_value)
+
+
+def _by_merger(merger: Merger, older: Side, newer: Side) -> tuple[Side, Flags]:
+    """What the user's function makes of two rows. A delete removes what is older, and what follows it starts anew: such
+    a record is `forced`, so that it does not meet what stood before the delete."""
+    every = np.ones(older.length, dtype=bool)
+    pairs = _Pairs(older, newer, every)
+    result = pairs.winners()
+    lacks = {name: ~newer.has(name) & pairs.alive for name in newer.present or {}}
+    result = result.with_columns({name: pairs.from_loser(name, flags) for name, flags in lacks.items()})
+    result = replace(result, forced=older.forced | older.deletes | newer.forced)
+    asked = np.flatnonzero(pairs.alive & ~newer.forced)
+    if not len(asked):
+        return result, every
+    names = [name for name in result.rows.schema.names if is_data(name)]
+    at = pa.array(asked)
+    old, new = (plain(rows.select(names).take(at)) for rows in (older.rows, result.rows))
+    made, gone = merger.apply(old, new)
+    places = np.arange(older.length)
+    places[asked] = older.length + np.arange(len(asked))
+    columns = {name: take_of_both(result.rows.column(name), made.column(name), pa.array(places)) for name in names}
+    deletes = result.deletes.copy()
+    deletes[asked] = gone
+    return replace(result.with_columns(columns), deletes=deletes), every
+
+
+def ordering_of(rules: MergeRules, side: Side) -> Sequence[pa.Array]:
+    return side.ordering if side.ordering is not None else rules.ordering_of(side.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Two sides, and whether the newer one wins, row by row."""
+
+    older: Side
+    newer: Side
+    wins: Flags
+
+    @property
+    def alive(self) -> Flags:
+        """Where neither is a delete: only then does the loser give values."""
+        return ~(self.older.deletes | self.newer.deletes)
+
+    def of_winner(self, older: Flags, newer: Flags) -> Flags:
+        return np.where(self.wins, newer, older)
+
+    def winners(self) -> Side:
+        """The records that win, as they are; with the columns that the merge field by field gives them."""
+        one = self.newer if self.wins.all() else self.older if not self.wins.any() else None
+        deletes = self.of_winner(self.older.deletes, self.newer.deletes)
+        forced = self.of_winner(self.older.forced, self.newer.forced)
+        present = self._present()
+        if one is not None:
+            return Side(one.rows, deletes, forced, present, one.ordering)
+        at = self._places(self.wins)
+        names = self.older.rows.schema.names
+        columns = [take_of_both(self.older.rows.column(name), self.newer.rows.column(name), at) for name in names]
+        ordering = None
+        if self.older.ordering is not None and self.newer.ordering is not None:
+            pairs = zip(self.older.ordering, self.newer.ordering, strict=True)
+            ordering = tuple(take_of_both(old, new, at) for old, new in pairs)
+        return Side(pa.RecordBatch.from_arrays(columns, names=names), deletes, forced, present, ordering)
+
+    def from_loser(self, name: str, lacking: Flags) -> pa.Array:
+        """The winners' values of a column with those of the losers in the rows `lacking`."""
+        at = self._places(self.wins ^ lacking)
+        return take_of_both(self.older.rows.column(name), self.newer.rows.column(name), at)
+
+    def _present(self) -> Mapping[str, Flags] | None:
+        older, newer = self.older.present, self.newer.present
+        if older is None and newer is None:
+            return None
+        alive = self.alive
+        found: dict[str, Flags] = {}
+        for name in {**(older or {}), **(newer or {})}:
+            old, new = self.older.has(name), self.newer.has(name)
+            found[name] = np.where(alive, old | new, self.of_winner(old, new))
+        return {name: flags for name, flags in found.items() if not flags.all()}
+
+    def _places(self, newer: Flags) -> pa.Array:
+        """Positions in both sides put together: of the newer record where `newer`, else of the older one."""
+        n = self.older.length
+        return pa.array(np.where(newer, n, 0) + np.arange(n))
+
+
+def _lacking(rules: MergeRules, pairs: _Pairs, merged: Side) -> Iterator[tuple[str, Flags]]:
+    """Columns in which some winners take the loser's value, and which do."""
+    if merged.present is None and not rules.partial:
+        return
+    alive = pairs.alive
+    if merged.present is not None:
+        for name in {**(pairs.older.present or {}), **(pairs.newer.present or {})}:
+            yield name, ~pairs.of_winner(pairs.older.has(name), pairs.newer.has(name)) & alive
+        return
+    fills = alive & pairs.wins if rules.late_fills else alive
+    for name in merged.rows.schema.names:
+        if is_data(name):
+            empty = empty_values(rules, merged.rows.column(name))
+            if empty is not None:
+                yield name, empty & fills
+
+
+def _says_something(rules: MergeRules, merged: Side, newer: Side, name: str, values: pa.Array) -> Flags:
+    """Where values that the winners took from the losers are none that they had themselves."""
+    if merged.present is not None:
+        return newer.has(name)
+    empty = empty_values(rules, values)
+    return np.ones(len(values), dtype=bool) if empty is None else ~empty
+
+
+def is_data(name: str) -> bool:
+    return name not in META_COLUMNS and not name.startswith(DERIVED)
+
+
+def empty_values(rules: MergeRules, values: pa.Array) -> Flags | None:
+    """Which values say nothing under the rules' partial update mode; None: all of them say something."""
+    if rules.partial == "IGNORE_DEFAULTS":
+        return pc.is_null(values).to_numpy(zero_copy_only=False) if values.null_count else None
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return None
+    return pc.fill_null(pc.equal(values, pa.scalar(rules.unavailable, kind)), False).to_numpy(zero_copy_only=False)

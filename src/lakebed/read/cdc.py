@@ -1,0 +1,159 @@
+"""Change data: which rows the commits of a range inserted, updated and deleted, each as it was and as it became."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption
+from lakebed.filters.columns import resolve_column
+from lakebed.format.change_log import AFTER, BEFORE, OP, TIME
+from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, Action, FileSlice
+from lakebed.read.arrow_scan import RowReader, in_order, row_readers
+from lakebed.read.cdc_plan import ChangeSource, plan_changes, select_changes
+from lakebed.read.cdc_rows import ChangeReader, structs
+from lakebed.read.incremental import CommitRange, When
+from lakebed.read.plan import data_columns, plan_scan
+from lakebed.read.scan import Results
+from lakebed.schema.json_rows import json_texts
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.once import once
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Images = Literal["rows", "json"]
+
+ChangeJob = tuple[ChangeSource, RowReader | None, RowReader | None]
+"""A source with the readers of its slices before and after."""
+
+
+class ChangeLog(Results):
+    """The changes that the commits in (start, end] made, in the order of the commits.
+
+    Columns: `op` (`i`, `u` or `d`), `ts_ms` (the requested instant of the commit, as Hudi has it), `before` and
+    `after`: the row's images, null where there is none. With `images="rows"` these are structs of the table's columns
+    now (or of some of them), with "json" texts as real Hudi gives them. `end` is the checkpoint: the `start` of the
+    next read.
+
+    A row that several commits changed comes once for each of them. Within one commit the rows of a file group come in
+    the order in which they are stored; deletes of whole file groups come first.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        start: When,
+        end: When | None = None,
+        columns: Sequence[str] | None = None,
+        images: Images = "rows",
+        spark: SparkSession | None = None,
+    ) -> None:
+        if images not in ("rows", "json"):
+            raise InvalidOption(f"there are no images {images!r}", hint="take 'rows' (structs) or 'json' (texts)")
+        super().__init__(spark)
+        self._snapshot = snapshot
+        self._start = start
+        self._end = end
+        self._names = columns
+        self._as_text = images == "json"
+
+    @once
+    def range(self) -> CommitRange:
+        """Which commits are read."""
+        return select_changes(self._snapshot, self._start, self._end)
+
+    @property
+    def end(self) -> str:
+        """The checkpoint after these changes: give it as `start` to read what comes next."""
+        return self.range.end
+
+    @once
+    def image_schema(self) -> pa.Schema:
+        """The columns of the images."""
+        available = data_columns(self._snapshot)
+        names = available.names
+        if self._names is not None:
+            names = list(dict.fromkeys(resolve_column(name, available).name for name in self._names))
+        return pa.schema([pa.field(name, available.field(name).type) for name in names])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the result."""
+        image = pa.string() if self._as_text else pa.struct(list(self.image_schema))
+        return pa.schema([(OP, pa.string()), (TIME, pa.string()), (BEFORE, image), (AFTER, image)])
+
+    @once
+    def sources(self) -> tuple[ChangeSource, ...]:
+        """What is read."""
+        return plan_changes(self._snapshot, self.range)
+
+    @property
+    def reader(self) -> ChangeReader:
+        """Reads the sources; can be sent to tasks."""
+        return ChangeReader(
+            self._snapshot.reader,
+            self.schema.field(BEFORE).type,
+            json_texts if self._as_text else structs,
+            max((i.time for i in self._snapshot.timeline.completed if i.action is Action.CLEAN), default=""),
+        )
+
+    @once
+    def jobs(self) -> list[ChangeJob]:
+        """The sources with what reads their slices."""
+        slices = dict.fromkeys(s for source in self.sources for s in (source.before, source.after) if s is not None)
+        compared = any(source.kind == "appended" for source in self.sources)
+        meta = [COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY] if compared else [RECORD_KEY]
+        plan = plan_scan(self._snapshot, None, [*self.image_schema.names, *meta], slices=list(slices))
+        readers: dict[FileSlice | None, RowReader] = dict(row_readers(plan, None))
+        return [(source, readers.get(source.before), readers.get(source.after)) for source in self.sources]
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The changes as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
+        reader = self.reader
+        jobs = [partial(reader.read, *job) for job in self.jobs]
+        for batch in in_order(jobs, min(8, os.cpu_count() or 1)):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+    def to_spark(self) -> DataFrame:
+        """A lazy DataFrame; its tasks read the sources."""
+        from lakebed.read.cdc_spark import changes_frame
+
+        return changes_frame(self.jobs, self.reader, self.schema, self._session())
+
+    def count(self) -> int:
+        """The number of changes."""
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def explain(self) -> str:
+        """The commits of the range, and what tells their changes."""
+        commits, sources = self.range, self.sources
+        span = f"({commits.start or 'beginning'}, {commits.end}]"
+        lines = [
+            f"changes of {self._snapshot.config.name}: {len(commits.commits)} commits in {span}",
+            f"  columns     {', '.join(self.image_schema.names)}",
+        ]
+        for kind, what in _KINDS.items():
+            found = [source for source in sources if source.kind == kind]
+            if found:
+                lines.append(f"  {kind:<11} {len(found)} {what} ({sum(s.size for s in found) / (1 << 20):.1f} MiB)")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.explain()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.explain())}</pre>"
+
+
+_KINDS: dict[str, Any] = {
+    "logged": "change logs",
+    "inserted": "base files of new rows",
+    "deleted": "file slices whose rows are all gone",
+    "appended": "file slices with new log files",
+}

@@ -1,0 +1,195 @@
+"""Where the changes of a range of commits stand: for each commit and file group a change log, or files that tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from lakebed.errors import CorruptFile, InvalidOption
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, WriteStat
+from lakebed.read.incremental import CommitRange, When, select_commits
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.instants import has_completion_times
+
+# What changes no row: these operations write rows anew that other commits changed.
+_SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
+CDC_ENABLED = "hoodie.table.cdc.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """What tells the changes that one commit made in one file group.
+
+    - `logged`: the change logs `files` have them; images that they lack are in the slices `before` and `after`.
+    - `inserted`: every row of `after` is new. `deleted`: every row of `before` is gone.
+    - `appended`: `after` is `before` with the log files `files` on top.
+    """
+
+    kind: Literal["logged", "inserted", "deleted", "appended"]
+    instant: str
+    before: FileSlice | None = None
+    after: FileSlice | None = None
+    files: tuple[LogFile, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """About how many bytes have to be read."""
+        if self.kind in ("logged", "appended"):
+            return sum(f.size for f in self.files)
+        file_slice = self.before or self.after
+        return file_slice.size if file_slice is not None else 0
+
+
+def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitRange:
+    """The commits whose changes are read. Raises `InvalidOption` where the table keeps no change log, or where some of
+    these commits are archived."""
+    if not snapshot.config.cdc_enabled:
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} keeps no change log",
+            hint=f"create it with properties={{'{CDC_ENABLED}': 'true'}}; t.changes() gives the rows that were written,"
+            " in their latest state, without one",
+            context={"property": CDC_ENABLED},
+        )
+    found = select_commits(snapshot, start, end)
+    if found.archived:
+        active = snapshot.commits
+        first = _position(active[0], snapshot.config.version) if active else ""
+        raise InvalidOption(
+            f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on cannot be told: some"
+            " of these commits are archived",
+            hint=f"read a snapshot, then go on from a later start ({first} is the first commit that is not archived);"
+            " hoodie.keep.min.commits says how many are kept",
+            context={"start": found.start, "first_active": first},
+        )
+    return found
+
+
+def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource, ...]:
+    """The sources of all changes in the order of their commits; of one commit deletes of whole file groups first."""
+    instants = commits.commits
+    found: list[ChangeSource] = []
+    for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
+        if meta.operation not in _SERVICES and instant.action is not Action.COMPACTION:
+            found += _Commit(snapshot, instant, meta).sources()
+    return tuple(found)
+
+
+def _position(instant: Instant, version: int) -> str:
+    return (instant.completion_time or instant.time) if has_completion_times(version) else instant.time
+
+
+class _Commit:
+    """One commit's write stats, taken apart."""
+
+    def __init__(self, snapshot: Snapshot, instant: Instant, meta: CommitMetadata) -> None:
+        self._snapshot = snapshot
+        self._time = instant.time
+        self._meta = meta
+        self._slices_before = cache(self._all_slices_before)
+
+    def sources(self) -> Iterator[ChangeSource]:
+        for partition, ids in self._meta.replaced.items():
+            for file_id in ids:
+                yield ChangeSource("deleted", self._time, before=self._replaced(partition, file_id))
+        for partition, stats in self._meta.stats.items():
+            logs: dict[str, list[WriteStat]] = {}
+            for stat in stats:
+                if parse_log_file(partition, stat.path.rpartition("/")[2], 0) is not None:
+                    logs.setdefault(stat.file_id, []).append(stat)
+                else:
+                    yield from self._of_base_file(partition, stat)
+            for file_id, appended in logs.items():
+                yield self._of_log_files(partition, file_id, appended)
+
+    def _of_base_file(self, partition: str, stat: WriteStat) -> Iterator[ChangeSource]:
+        after = self._after(partition, stat)
+        if stat.cdc_stats:
+            files = tuple(_log_file(partition, path, size) for path, size in stat.cdc_stats.items())
+            before = self._before(partition, stat) if self._snapshot.config.change_log == "OP_KEY_ONLY" else None
+            yield ChangeSource("logged", self._time, before, after, files)
+        elif stat.num_writes == 0 and stat.num_deletes:
+            yield ChangeSource("deleted", self._time, before=self._before(partition, stat))
+        elif not stat.num_updates and not stat.num_deletes and stat.num_writes == stat.num_inserts:
+            if stat.num_writes:
+                yield ChangeSource("inserted", self._time, after=after)
+        else:
+            raise InvalidOption(
+                f"commit {self._time} of table {self._snapshot.config.name!r} changed rows of {stat.path} and logged no"
+                " change",
+                hint=f"it was written while the table kept no change log ({CDC_ENABLED}): read a snapshot, then go on"
+                f" behind it, from {self._time}",
+                context={"instant": self._time, "path": stat.path},
+            )
+
+    def _of_log_files(self, partition: str, file_id: str, stats: list[WriteStat]) -> ChangeSource:
+        own = {stat.path.rpartition("/")[2]: stat.file_size for stat in stats}
+        files = tuple(_log_file(partition, path, size) for path, size in own.items())
+        last = stats[-1]
+        if last.base_file:
+            others = [name for name in last.log_files or () if name not in own]
+            earlier = [log for name in others if not (log := _log_file(partition, name, 0)).is_cdc]
+            base = _base_file(partition, last.base_file)
+            before: FileSlice | None = FileSlice(partition, file_id, base.instant, base, _in_order(earlier))
+        else:
+            before = self._slices_before().get((partition, file_id))
+        if before is None:
+            alone = FileSlice(partition, file_id, self._time, None, files)
+            return ChangeSource("appended", self._time, after=alone, files=files)
+        after = FileSlice(partition, file_id, before.instant, before.base_file, _in_order([*before.log_files, *files]))
+        return ChangeSource("appended", self._time, before, after, files)
+
+    def _after(self, partition: str, stat: WriteStat) -> FileSlice:
+        base = _base_file(partition, stat.path, stat.file_size) if stat.path else None
+        return FileSlice(partition, stat.file_id, self._time, base)
+
+    def _before(self, partition: str, stat: WriteStat) -> FileSlice | None:
+        """The slice that a base file was made from."""
+        if stat.prev_base_file and self._snapshot.config.table_type == "cow":
+            base = _base_file(partition, stat.prev_base_file)
+            return FileSlice(partition, stat.file_id, base.instant, base)
+        return self._replaced(partition, stat.file_id)
+
+    def _replaced(self, partition: str, file_id: str) -> FileSlice:
+        found = self._slices_before().get((partition, file_id))
+        if found is None:
+            raise gone(f"file group {file_id} of partition path {partition!r} as it was", self._time)
+        return found
+
+    def _all_slices_before(self) -> dict[tuple[str, str], FileSlice]:
+        """The slices of all file groups as they were when the commit began."""
+        earlier = str(int(self._time) - 1).zfill(len(self._time))
+        partitions = {*self._meta.replaced, *self._meta.stats}
+        view = self._snapshot.at(earlier)
+        return {(s.partition, s.file_id): s for s in view.file_slices(partitions)}
+
+
+def _base_file(partition: str, path: str, size: int = 0) -> BaseFile:
+    found = parse_base_file(partition, path.rpartition("/")[2], size)
+    if found is None:
+        raise CorruptFile(f"{path!r} is no name of a base file", context={"path": path})
+    return found
+
+
+def _log_file(partition: str, path: str, size: int) -> LogFile:
+    found = parse_log_file(partition, path.rpartition("/")[2], size)
+    if found is None:
+        raise CorruptFile(f"{path!r} is no name of a log file", context={"path": path})
+    return found
+
+
+def _in_order(logs: list[LogFile]) -> tuple[LogFile, ...]:
+    """Log files of one slice in merge order."""
+    return tuple(sorted(logs, key=lambda log: (log.instant, log.version, log.write_token)))
+
+
+def gone(what: str, instant: str) -> InvalidOption:
+    """A file that tells what a commit changed was cleaned."""
+    return InvalidOption(
+        f"the changes of commit {instant} cannot be told any more: {what} is not there, it was cleaned",
+        hint=f"read a snapshot, then go on behind it, from {instant}; hoodie.clean.commits.retained says for how many"
+        " commits files are kept",
+        context={"instant": instant},
+    )

@@ -1,0 +1,39 @@
+"""Change data on Spark: the sources are spread over tasks, which read them as the in-process engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.read.cdc import ChangeJob
+from lakebed.read.cdc_rows import ChangeReader
+from lakebed.schema.spark import arrow_to_spark_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TASKS_PER_CORE = 4
+_SOURCES_PER_TASK = 64
+
+
+def changes_frame(jobs: Sequence[ChangeJob], reader: ChangeReader, schema: pa.Schema, spark: SparkSession) -> DataFrame:
+    """The changes of all sources as a lazy DataFrame."""
+    require_spark()
+    ddl = arrow_to_spark_ddl(schema)
+    if not jobs:
+        return spark.createDataFrame([], schema=ddl)
+    tasks = max(1, min(len(jobs), max(parallelism(spark) * _TASKS_PER_CORE, len(jobs) // _SOURCES_PER_TASK)))
+    numbers = spark.range(0, len(jobs), 1, tasks)
+    return numbers.mapInArrow(partial(_read_sources, reader, list(jobs)), ddl)
+
+
+def _read_sources(
+    reader: ChangeReader, jobs: Sequence[ChangeJob], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():  # one a source
+            yield from reader.read(*jobs[number])

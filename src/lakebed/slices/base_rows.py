@@ -1,0 +1,158 @@
+"""Rows of a slice's base file in the columns and types that a merge wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.base_file import Footer, read_base_file, read_footer
+from lakebed.model import COMMIT_TIME, FILE_NAME, PARTITION_PATH, BaseFile
+from lakebed.schema.evolution import cast_column
+from lakebed.storage.base import Storage
+from lakebed.storage.once import once
+
+# Meta columns with few different values: they go through a merge as dictionaries.
+DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+StoredNames = Mapping[str, str | None]
+
+
+class ColumnNames(Protocol):
+    """Under which names files have a table's columns, by the instant that wrote them. It pickles."""
+
+    def stored_names(self, instant: str, columns: pa.Schema) -> dict[str, str | None]:
+        """Names of columns in a file of this instant, None for one that it does not have; those that are not named
+        have their own."""
+        ...
+
+
+class BaseRows(Protocol):
+    """The stored rows that log records are merged into, the same in each reading."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    is_whole: ClassVar[bool]
+    """Whether these are all rows of the file, in its order."""
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns (of those that there are) of all rows, by batches."""
+        ...
+
+
+@dataclass(frozen=True)
+class BaseFileRows:
+    """All rows of a base file; `dictionary` are texts that come as dictionaries."""
+
+    storage: Storage
+    file: BaseFile
+    batch_rows: int
+    dictionary: Sequence[str] = ()
+    page_checksums: bool = True
+    known_footer: Footer | None = None
+    is_whole: ClassVar[bool] = True
+
+    @once
+    def footer(self) -> Footer:
+        return self.known_footer or read_footer(self.storage, self.file.path, self.file.size or None)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.footer.schema
+
+    @property
+    def rows(self) -> int:
+        return self.footer.rows
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from read_base_file(
+            self.storage,
+            self.file.path,
+            self.file.size or None,
+            columns,
+            batch_rows=self.batch_rows,
+            dictionary=[*DICTIONARY_META, *self.dictionary],
+            footer=self.footer,
+            page_checksums=self.page_checksums,
+        )
+
+
+@dataclass(frozen=True)
+class RowsOfInstants:
+    """Those of other rows that some instants wrote."""
+
+    of: BaseRows
+    instants: Set[str]
+    is_whole: ClassVar[bool] = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.of.schema
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.read([COMMIT_TIME]))
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        wanted = pa.array(sorted(self.instants), pa.string())
+        for batch in self.of.read([*columns, *([COMMIT_TIME] if COMMIT_TIME not in columns else [])]):
+            times = batch.column(COMMIT_TIME)
+            times = times.dictionary_decode() if pa.types.is_dictionary(times.type) else times
+            yield batch.filter(pc.is_in(times, value_set=wanted)).select(
+                [name for name in columns if name in batch.schema.names]
+            )
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """Rows of a base file that were read before, in columns enough."""
+
+    batches: Sequence[pa.RecordBatch]
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    is_whole: ClassVar[bool] = False
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for batch in self.batches:
+            yield batch.select([name for name in columns if name in batch.schema.names])
+
+
+def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:
+    """The column of a file that holds a column of the table: of its name, if need be in another case; None for none."""
+    stored = names.get(name, name)
+    if stored is None or stored in schema.names:
+        return stored
+    alike = [other for other in schema.names if other.lower() == stored.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def shaped(rows: pa.RecordBatch, wanted: pa.Schema, names: StoredNames) -> list[pa.Array]:
+    """The wanted columns of rows of one file, null where the file lacks them; dictionaries of texts stay."""
+    columns: list[pa.Array] = []
+    for one in wanted:
+        stored = stored_name(one.name, rows.schema, names)
+        if stored is None:
+            columns.append(pa.nulls(rows.num_rows, one.type))
+            continue
+        column = rows.column(stored)
+        kept = pa.types.is_dictionary(column.type) and column.type.value_type.equals(one.type)
+        columns.append(column if kept else cast_column(column, one.type))
+    return columns
+
+
+def plain_rows(rows: pa.RecordBatch, dictionary: Sequence[str] = ()) -> pa.RecordBatch:
+    """The rows without dictionaries, but for the columns named."""
+    coded = [f.name for f in rows.schema if pa.types.is_dictionary(f.type) and f.name not in dictionary]
+    if not coded:
+        return rows
+    columns = [c.dictionary_decode() if n in coded else c for n, c in zip(rows.schema.names, rows.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)

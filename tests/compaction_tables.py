@@ -1,0 +1,40 @@
+"""What tests of compaction ask of a table: its slices, its pending plans, its rows with their meta columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.config.options import resolve_options
+from lakebed.engine.local import LocalEngine
+from lakebed.model import Instant
+from lakebed.operations.context import WriteContext
+from lakebed.operations.job import write_context
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.timeline.properties_file import load_table_config
+
+
+def snapshot(table: Table) -> Snapshot:
+    return open_snapshot(open_storage(table.uri))
+
+
+def pending(table: Table) -> list[Instant]:
+    return list(snapshot(table).timeline.pending)
+
+
+def log_files(table: Table) -> int:
+    return sum(len(s.log_files) for s in snapshot(table).file_slices())
+
+
+def context(table: Table, **options: Any) -> WriteContext:
+    """What a service of this table is given, in this process."""
+    storage = open_storage(table.uri)
+    return write_context(storage, load_table_config(storage), LocalEngine(), resolve_options(options))
+
+
+def bare(found: pa.Table) -> list[str]:
+    """Rows in an order of their own, all columns but the name of the file."""
+    return sorted(map(str, found.drop_columns(["_hoodie_file_name"]).to_pylist()))

@@ -1,0 +1,111 @@
+"""A DataFrame that Spark knows to be small is collected once and written in this process: the same table, no job."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import lakebed
+from lakebed.engine.spark_session import known_rows
+from lakebed.table import Table
+
+pytestmark = pytest.mark.small_frames
+
+SCHEMA = "id bigint, city string, at timestamp, day date, price decimal(9,2), tags array<string>, ts bigint"
+
+
+@pytest.fixture
+def evaluated(spark: SparkSession) -> Any:
+    """Counts the rows that a column of a DataFrame is computed for."""
+    return spark.sparkContext.accumulator(0)
+
+
+def frame(spark: SparkSession, rows: int = 40) -> DataFrame:
+    return spark.range(rows).selectExpr(
+        "id",
+        "concat('c', id % 2) AS city",
+        "timestamp_micros(1700000000000000 + id) AS at",
+        "date_add(DATE'2024-01-01', cast(id AS int)) AS day",
+        "cast(id / 4 AS decimal(9,2)) AS price",
+        "array(cast(id AS string), NULL) AS tags",
+        "id AS ts",
+    )
+
+
+def created(folder: Path, name: str, data: DataFrame, type: Any) -> Table:
+    return lakebed.create(
+        str(folder / name), data, key="id", partition_by="city", ordering="ts", index="bucket", buckets=2, type=type
+    )
+
+
+@pytest.mark.parametrize("type", ["cow", "mor"])
+def test_it_makes_the_same_table_as_spark(spark: SparkSession, tmp_path: Path, type: str) -> None:
+    data = frame(spark)
+    tables = {}
+    for name, most in (("here", 20_000), ("there", 0)):
+        table = tables[name] = created(tmp_path, name, data, type)
+        options = {"lakebed.local.rows": most}
+        result = table.upsert(data, options=options)
+        assert result.inserted == 40
+        plan = table.explain(upsert=data, options=options)
+        assert plan.engine == ("local" if most else "spark")
+        assert ("it is collected and written here" in str(plan)) == bool(most)
+        changed = data.filter("id % 3 = 0").withColumn("tags", F.array(F.lit("changed"))).withColumn("ts", F.lit(99))
+        assert table.upsert(changed, options=options).updated == 14
+        assert table.delete(data.filter("id > 35").select("id", "city"), options=options).deleted == 4
+    columns = ["id", "city", "at", "day", "price", "tags", "ts"]
+    here, there = (t.scan(columns).to_arrow().sort_by("id") for t in tables.values())
+    assert here.equals(there.cast(here.schema))
+    assert here.num_rows == 36
+    assert here["tags"].to_pylist()[:4] == [["changed"], ["1", None], ["2", None], ["changed"]]
+    assert here["price"][6].as_py() == Decimal("1.50")
+    assert tables["here"].schema == tables["there"].schema
+
+
+def test_the_rows_are_evaluated_once(spark: SparkSession, tmp_path: Path, evaluated: Any) -> None:
+    count = F.udf(lambda n: (evaluated.add(1), n)[1], "bigint").asNondeterministic()
+    # what a Python function makes is not looked through: of cached rows the number is known
+    data = frame(spark, 30).withColumn("ts", count("id")).cache()
+    try:
+        table = created(tmp_path, "t", frame(spark, 1), "mor")
+        assert table.upsert(data).inserted == 30
+        assert evaluated.value == 30
+    finally:
+        data.unpersist()
+    written = lakebed.write(frame(spark, 5), str(tmp_path / "new"), JOB)
+    assert written is not None
+    assert written.inserted == 5
+
+
+JOB = {
+    "hoodie.table.name": "new",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.datasource.write.precombine.field": "ts",
+}
+
+
+def test_what_is_known_to_be_small(spark: SparkSession, tmp_path: Path) -> None:
+    arrow = pa.table({"id": pa.array(range(100), pa.int64()), "v": ["x"] * 100})
+    held = spark.createDataFrame(arrow)  # pyright: ignore[reportArgumentType]
+    assert known_rows(spark.range(50)) == 50
+    assert known_rows(held) == 100
+    assert known_rows(spark.range(1_000_000).limit(7)) == 7
+    assert (known_rows(held.filter("id > 3")) or 0) <= 100
+    assert known_rows(spark.range(1_000_000)) == 1_000_000
+    frame(spark, 1_000).write.parquet(str(tmp_path / "files"))
+    stored = known_rows(spark.read.parquet(str(tmp_path / "files")))
+    assert stored is not None
+    assert stored >= 1_000
+    # nobody knows what a function makes of few rows, nor how many there are in an RDD
+    assert known_rows(spark.range(3).selectExpr("explode(sequence(1, 100000)) AS n")) is None
+    assert known_rows(spark.range(3).mapInArrow(lambda batches: batches, "id bigint")) is None
+    unknown = known_rows(spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id bigint"))
+    assert unknown is None or unknown > 1 << 50
+    assert (known_rows(spark.range(20_000).crossJoin(spark.range(20_000).toDF("x"))) or 1 << 60) > 20_000

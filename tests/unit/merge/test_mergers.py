@@ -1,0 +1,189 @@
+"""Mergers of the user's own: found by entry point and strategy id, asked about pairs, refused where they lie."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
+from lakebed.merge import mergers
+from lakebed.merge.mergers import Merger
+from lakebed.table import Table
+from sampling import HISTORIES, todays_of
+
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("city", pa.string()), ("amount", pa.int64()), ("limit", pa.int64()), ("who", pa.string())]
+)
+LEDGER = "8d1f7bd2-6c0f-4b7e-9f83-0f0f5d1c2b3a"
+Row = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "toy"))
+    monkeypatch.setattr(mergers, "_known", {})
+
+
+def made(uri: str, **words: Any) -> Table:
+    named: dict[str, Any] = {"key": "id", "partition_by": "city", "index": "bucket", "merge": "ledger", **words}
+    return lakebed.create(uri, SCHEMA, **named)
+
+
+def upsert_model(stored: dict[Any, Row], rows: list[Row], *, moves: bool) -> None:
+    def merged(old: Row, new: Row) -> Row | None:
+        row = new | {"amount": old["amount"] + new["amount"], "limit": max(old["limit"], new["limit"])}
+        return row if row["amount"] else None
+
+    batch: dict[Any, Row | None] = {}
+    for new in rows:
+        at = new["id"] if moves else (new["id"], new["city"])
+        before = batch.get(at)
+        batch[at] = new if before is None else merged(before, new)
+    for at, row in batch.items():
+        old = stored.pop(at, None)
+        result = row if row is None or old is None else merged(old, row)
+        if result is not None:
+            stored[at] = result
+
+
+KINDS = [("cow", 9), ("cow", 6), ("mor", 9), ("mor", 8), ("mor", 6)]
+CASES = todays_of(KINDS, ["bucket", "simple", "global_simple"], parts=3, variable=HISTORIES)
+
+
+@pytest.mark.parametrize(("kind", "version", "index"), [(*kind, index) for kind, index in CASES])
+def test_random_histories_give_the_rows_of_the_model(kind: str, version: int, index: str) -> None:
+    chance = random.Random(f"{kind} {version} {index}")
+    uri = f"memory://mergers/{kind}{version}{index}"
+    made(uri, type=kind, table_version=version, index=index)
+    stored: dict[Any, Row] = {}
+    for turn in range(7):
+        rows = [
+            {
+                "id": chance.randrange(9),
+                "city": chance.choice(["oslo", "rome"]),
+                # log records meet each other before the base row: no two of them may make a delete
+                "amount": chance.choice([-2, -1, 1, 2] if kind == "cow" else [1, 2]),
+                "limit": chance.randrange(9),
+                "who": chance.choice([None, "a", "b"]),
+            }
+            for _ in range(10)
+        ]
+        table = lakebed.open(uri)
+        table.upsert(pa.Table.from_pylist(rows, SCHEMA))
+        upsert_model(stored, rows, moves=index == "global_simple")
+        if turn == 4:
+            table.delete([1, 2])
+            stored = {at: row for at, row in stored.items() if row["id"] not in (1, 2)}
+        found = sorted(table.scan().to_arrow().to_pylist(), key=lambda r: (r["id"], r["city"]))
+        assert found == sorted(stored.values(), key=lambda r: (r["id"], r["city"])), turn
+        amounts = table.scan(columns=["amount"]).to_arrow().column("amount").to_pylist()
+        assert (sorted(amounts), table.count()) == (sorted(row["amount"] for row in stored.values()), len(stored))
+    if kind == "mor":
+        lakebed.open(uri).compact()
+        assert lakebed.open(uri).count() == len(stored)
+
+
+def test_a_delete_that_the_merger_makes_of_log_and_base_takes_the_row_away() -> None:
+    table = made("memory://mergers/closed", type="mor")
+    row = {"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}
+    table.upsert(pa.Table.from_pylist([row, row | {"id": 2}], SCHEMA))
+    table.upsert(pa.Table.from_pylist([row | {"amount": -5}, row | {"id": 2, "amount": 1}], SCHEMA))
+    assert table.scan().to_arrow().to_pylist() == [row | {"id": 2, "amount": 6}]
+    table.upsert(pa.Table.from_pylist([row | {"amount": -6, "id": 2}], SCHEMA))
+    assert (table.scan().to_arrow().num_rows, table.count(), table.get([2]).num_rows) == (0, 0, 0)
+
+
+def test_the_table_keeps_the_strategy_id_and_a_job_may_name_it() -> None:
+    properties = made("memory://mergers/stored").properties
+    assert properties["hoodie.record.merge.mode"] == "CUSTOM"
+    assert properties["hoodie.record.merge.strategy.id"] == LEDGER
+    table = lakebed.open("memory://mergers/stored")
+    row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
+    table.upsert(row, options={"hoodie.record.merge.strategy.id": LEDGER.upper()})
+    table.upsert(row)
+    assert table.get([1])["amount"].to_pylist() == [10]
+    with pytest.raises(InvalidOption, match=r"hoodie\.record\.merge\.mode: the options say commit_time"):
+        table.upsert(row, options={"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"})
+    job = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.record.merge.strategy.id": LEDGER}
+    lakebed.write(row, "memory://mergers/job", job)
+    lakebed.write(row, "memory://mergers/job", job)
+    assert lakebed.open("memory://mergers/job").scan().to_arrow()["amount"].to_pylist() == [10]
+
+
+def test_without_the_merger_nothing_is_written_and_base_files_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
+    for kind in ("cow", "mor"):
+        made(f"memory://mergers/missing{kind}", type=kind).upsert(row)
+    monkeypatch.setattr(mergers, "entry_points", lambda **_: [])
+    for kind in ("cow", "mor"):
+        table = lakebed.open(f"memory://mergers/missing{kind}")
+        for write in (table.upsert, table.insert, table.bulk_insert, table.delete):
+            with pytest.raises(UnsupportedFeature, match=rf"strategy id {LEDGER}.*'lakebed\.mergers'"):
+                write(row)
+        assert table.scan().to_arrow().to_pylist() == row.to_pylist()
+    with pytest.raises(InvalidOption, match=r"merge='ledger' is unknown.*entry point of 'lakebed\.mergers'"):
+        made("memory://mergers/none")
+
+
+def test_a_log_of_a_merger_that_is_missing_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
+    table = made("memory://mergers/log", type="mor")
+    table.upsert(row)
+    table.upsert(row)
+    assert table.scan().to_arrow()["amount"].to_pylist() == [10]
+    monkeypatch.setattr(mergers, "entry_points", lambda **_: [])
+    with pytest.raises(UnsupportedFeature, match=LEDGER):
+        lakebed.open("memory://mergers/log").scan().to_arrow()
+    found = lakebed.open("memory://mergers/log").scan(query="read_optimized").to_arrow()
+    assert found.to_pylist() == row.to_pylist()
+
+
+class Broken(Merger):
+    strategy_id = "11111111-1111-4111-8111-111111111111"
+
+    def __init__(self, how: str = "rows") -> None:
+        self.how = how
+
+    def merge(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
+        if self.how == "rows":
+            return new.slice(1), None
+        if self.how == "columns":
+            return new.select(new.schema.names[1:]), None
+        return new, pa.array([1] * new.num_rows)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("rows", "gave 0 rows of .* for 1 pairs"),
+        ("columns", "gave 1 rows of"),
+        ("flags", "gave 1 delete flags of type int64"),
+    ],
+)
+def test_what_a_merger_gives_is_checked(how: str, words: str) -> None:
+    row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
+    table = made(f"memory://mergers/broken{how}", merge=Broken(how))
+    table.upsert(row)
+    with pytest.raises(InvalidRecord, match=f"the merger Broken {words}"):
+        table.upsert(row)
+    assert table.scan().to_arrow().to_pylist() == row.to_pylist()
+
+
+def test_what_is_no_merger_is_refused() -> None:
+    class NoId(Broken):
+        strategy_id = "balance"
+
+    with pytest.raises(InvalidOption, match="the strategy id 'balance', which is no UUID"):
+        made("memory://mergers/noid", merge=NoId)
+    with pytest.raises(InvalidOption, match="Did you mean 'PartialUpdateAvroPayload'"):
+        made("memory://mergers/typo", merge="PartialUpdatePayload")
+
+
+def test_a_merger_pickles() -> None:
+    assert pickle.loads(pickle.dumps(Broken("flags"))) == Broken()

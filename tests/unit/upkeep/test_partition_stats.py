@@ -1,0 +1,93 @@
+"""Ranges of partition paths: writes that only add files widen them, all others make them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.metadata.kinds.updates import merged_partition_stats
+from lakebed.metadata.read.stats_lookup import Stats
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.upkeep.stored_files import live_files
+from write_tables import rows
+
+Make = Callable[..., Table]
+SHOWN = ["key", "file_name", "min", "max", "value_count", "null_count"]
+
+
+def shown(stats: Stats) -> dict[str, list[dict[str, Any]]]:
+    return {c: t.select(SHOWN).sort_by("key").to_pylist() for c, t in sorted(stats.items())}
+
+
+def assert_ranges_are_those_of_the_live_files(table: Table) -> dict[str, pa.Table]:
+    snapshot = open_snapshot(open_storage(table.uri))
+    metadata = snapshot.metadata
+    assert metadata is not None
+    found, of_files = metadata.partition_stats(), metadata.column_stats()
+    kinds = {column: stats.schema.field("min").type for column, stats in of_files.items()}
+    expected, _ = merged_partition_stats(of_files, {}, live_files(snapshot.file_slices()), kinds)
+    assert shown(found) == shown(expected)
+    return found
+
+
+def tight(stats: Stats, column: str) -> dict[str, bool]:
+    table = stats[column]
+    return dict(zip(table["file_name"].to_pylist(), table["is_tight"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_appended_rows_widen_and_a_compaction_makes_anew(make: Make, version: int) -> None:
+    properties = {"hoodie.compact.inline": False, "hoodie.write.table.version": version}
+    t = make(type="mor", index="bucket", buckets=1, properties=properties)
+    t.upsert(rows((1, "a", "b", 5), (2, "b", None, 5)))
+    assert tight(assert_ranges_are_those_of_the_live_files(t), "ts") == {"a": True, "b": True}
+    t.upsert(rows((1, "a", "zz", 9), (3, "c", "x", 1)))  # a path more
+    assert_ranges_are_those_of_the_live_files(t)
+    t.upsert(rows((1, "a", None, 12)))
+    t.delete([2])
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert tight(stats, "ts") == {"a": False, "b": False, "c": True}
+    t.compact()
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert tight(stats, "ts") == {"a": True, "b": True, "c": True}
+    assert stats["ts"].sort_by("key")["min"].to_pylist().count(12) == 1
+
+
+def test_new_files_widen_and_changed_ones_make_anew(make: Make) -> None:
+    small = {"hoodie.parquet.small.file.limit": 0}
+    t = make()
+    t.insert(rows((1, "a", "b", 5)), options=small)
+    t.insert(rows((2, "a", "c", 50)), options=small)
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert tight(stats, "ts") == {"a": False}
+    t.upsert(rows((2, "a", "c", 51), (3, "a", "", 1)), options=small)
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert tight(stats, "ts") == {"a": True}
+
+
+def test_ranges_of_bytes_are_made_anew(tmp_path: Path) -> None:
+    """Real Hudi's readers take the bytes of two records to be merged as signed."""
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("raw", pa.binary())])
+    t = lakebed.create(str(tmp_path / "t"), schema, key="id", partition_by="city", index="simple")
+    for number, raw in enumerate((b"\x01", b"\xff", b"\x80")):
+        t.bulk_insert(pa.table([[number], ["a"], [raw]], schema=schema))
+        stats = assert_ranges_are_those_of_the_live_files(t)
+        assert tight(stats, "id") == {"a": True}
+
+
+def test_what_is_not_known_stays_so(make: Make) -> None:
+    small = {"hoodie.parquet.small.file.limit": 0}
+    t = make()
+    t.insert(rows((1, "a", "b", 5)).append_column("f", pa.array([1.5])), options=small)
+    t.insert(rows((2, "a", "c", 6)).append_column("f", pa.array([float("nan")])), options=small)
+    t.insert(rows((3, "a", "c", 6)).append_column("f", pa.array([2.5])), options=small)
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert t.scan(filter="f = 2.5").to_arrow()["id"].to_pylist() == [3]
+    assert stats["f"]["max"][0].as_py() > 1e300
