@@ -26,6 +26,7 @@ from lakebed.operations.rollback import (
 from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
+from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts, commits_since
@@ -34,6 +35,7 @@ from lakebed.timeline.locks.heartbeat import Heartbeat
 from lakebed.timeline.locks.lock import Lock, default_lock
 from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -180,13 +182,20 @@ class Transaction:
         )
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
-        if not self._is_requested(timeline):
+        # whose rollback was cut off finds its requested file still there
+        if not self._is_requested(timeline) or self._is_rolled_back(timeline, checked):
             return "another writer rolled it back"
         since = [i for i in commits_since(timeline, StartedAt.of(checked)) if i.time != self.instant]
         for stats in (commit.stats for commit in timeline.commits_metadata(since)):
             if any(stat.prev_commit == self.instant for group in stats.values() for stat in group):
                 return None
         return f"instant {since[0].time} was committed" if since else None
+
+    def _is_rolled_back(self, timeline: Timeline, checked: Timeline) -> bool:
+        """Whether another writer has begun to take this instant back since the timeline was `checked`."""
+        before = {i.time for i in checked.instants}
+        rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time not in before]
+        return any(rollback_target(rollback_record(timeline, i)) == self.instant for i in rollbacks)
 
     def abort(self) -> None:
         """Undo this write now: its files, then its pending instant. What fails here the next writer does."""

@@ -20,11 +20,9 @@ from lakebed.operations.leftovers import remove_unfinished
 from lakebed.operations.rollback import delete_data_files, roll_back
 from lakebed.operations.transaction import Transaction
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
-from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.upkeep.write_status import WriteStatus
@@ -164,9 +162,7 @@ class ServiceTransaction(Transaction):
         """Others may commit beside a service: it stands unless it was taken back in between."""
         if not self._is_requested(timeline):
             return "another process took its plan off the timeline"
-        before = {i.time for i in checked.instants}
-        rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time not in before]
-        if any(rollback_target(rollback_record(timeline, i)) == self.instant for i in rollbacks):
+        if self._is_rolled_back(timeline, checked):
             return "another process took it back"
         completed = [
             name

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import lru_cache
 
 from lakebed.errors import InvalidOption
 from lakebed.timeline.instants import format_millis, format_time, parse_time
@@ -45,6 +46,7 @@ class InstantClock:
             return self._last
 
 
+@lru_cache(maxsize=256)  # of the same few newest times it is asked again and again
 def following(time_text: str) -> str:
     """The least instant time greater than `time_text`, as texts compare; empty for special times that are no dates.
 
