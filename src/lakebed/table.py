@@ -30,6 +30,9 @@ from lakebed.services.after_write import engine_for, run_due_services
 from lakebed.services.compaction import compact
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.log_compaction import compact_logs
+from lakebed.services.restore import RestoreResult, restore
+from lakebed.services.rollback import RollbackResult, rollback
+from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
@@ -182,6 +185,33 @@ class Table:
         context = self._context(None, options, "compact")
         context = replace(context, engine=engine_for(context.opened, context.engine, self._spark))
         return compact_logs(context, plan_only=plan_only, when_due=when_due)
+
+    def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
+        """Keep a completed commit (the last one where none is named) so that `restore` can go back to it: cleaning
+        leaves its files, archival its instant, until `delete_savepoint`. `user` is whoever runs this, if not named."""
+        return savepoint(self._context(None, None, "savepoint"), instant, comment=comment, user=user)
+
+    def savepoints(self) -> list[Savepoint]:
+        """The table's savepoints, oldest commit first."""
+        return savepoints(self._snapshot().timeline)
+
+    def delete_savepoint(self, instant: str) -> Savepoint | None:
+        """Let cleaning and archival have what the savepoint of this commit kept."""
+        return delete_savepoint(self._context(None, None, "savepoint"), instant)
+
+    def restore(
+        self, to: str | Savepoint | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+    ) -> RestoreResult:
+        """Make the table what it was when the commit `to` (an instant, or a savepoint) completed: all that came later
+        is rolled back for good. With `dry_run` only say what that is; without `to` finish one that was cut off."""
+        instant = to.instant if isinstance(to, Savepoint) else to
+        return restore(self._context(None, options, "restore"), instant, dry_run=dry_run)
+
+    def rollback(
+        self, instant: str, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+    ) -> RollbackResult:
+        """Take the last completed commit back, whatever it did. With `dry_run` only say which files go."""
+        return rollback(self._context(None, options, "rollback"), instant, dry_run=dry_run)
 
     # -- reading
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import compact, indexes, inspect, options, rows, tables
+from lakebed.cli import compact, indexes, inspect, options, restore, rows, tables
 from lakebed.errors import LakebedError
 
 app = typer.Typer(
@@ -49,7 +49,8 @@ _ROWS = (
 )
 for command in _ROWS:
     app.command()(command)
-app.command()(compact.compact)
+for command in (compact.compact, restore.savepoint, restore.restore, restore.rollback):
+    app.command()(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:

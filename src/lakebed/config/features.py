@@ -21,6 +21,8 @@ VERSIONS = ("6", "8", "9")
 SCHEMA_FOLDER = ".hoodie/.schema"
 BUCKET_FOLDER = ".hoodie/.bucket_index"
 METADATA_FOLDER = ".hoodie/metadata"
+# They go by files and instants, whatever rows and keys there are.
+_TAKES_BACK = ("rollback", "restore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ FEATURES: tuple[Feature, ...] = (
         "some",
         "has another bucket count in each partition",
         _READ_ONLY,
-        writes=("compact",),
+        writes=("compact", *_TAKES_BACK),
     ),
     Feature(
         "consistent-hashing buckets",
@@ -189,7 +191,7 @@ FEATURES: tuple[Feature, ...] = (
         "some",
         "has consistent-hashing buckets",
         _READ_ONLY,
-        writes=("compact",),
+        writes=("compact", *_TAKES_BACK),
     ),
     Feature(
         "partial updates",
@@ -224,9 +226,10 @@ FEATURES: tuple[Feature, ...] = (
         "unfinished restore",
         lambda _, f: bool(f.pending_restore),
         "yes",
-        "no",
+        "some",
         "has an unfinished restore on its timeline",
-        "let real Hudi finish the restore first",
+        "finish it first: t.restore() or `lakebed restore URI`; what another process runs is left to it",
+        writes=("restore",),
     ),
     Feature(
         "update of a file group in pending clustering",
@@ -249,7 +252,7 @@ FEATURES: tuple[Feature, ...] = (
         "some",
         "has no meta fields (hoodie.populate.meta.fields=false), so stored rows cannot be found again",
         "only insert and bulk_insert write to it",
-        writes=("insert", "bulk_insert"),
+        writes=("insert", "bulk_insert", *_TAKES_BACK),
     ),
     Feature("generated keys", lambda p, _: not p.get("hoodie.table.recordkey.fields", "").strip(), "yes", "yes"),
     Feature(

@@ -1,4 +1,5 @@
-"""Rolls back writes that did not finish: deletes the files that their markers name, then their pending instants.
+"""Rolls back writes: deletes the files that their markers name, or (of completed ones) their write stats, then their
+instants. A completed one loses its completion first: from then on nobody reads what it wrote.
 
 Before table version 8 a log file goes by its slice's instant and may hold blocks of others: a command block behind it
 hides those of the write.
@@ -18,7 +19,7 @@ from lakebed.metadata.layout import FILES
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import Action, Instant, State, path_in
-from lakebed.policies.rollback import files_of_instant, is_void, plan_rollback_by_paths
+from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
 from lakebed.timeline.actions import (
@@ -31,6 +32,8 @@ from lakebed.timeline.actions import (
 )
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.creation import put_once
+from lakebed.timeline.instants import has_completion_times, parse_instant_file
+from lakebed.timeline.listed import key_of
 from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
 from lakebed.timeline.markers import delete_markers, list_markers, write_marker
 from lakebed.timeline.rolled_back import rollback_record
@@ -115,10 +118,13 @@ def roll_back(
     clock: InstantClock,
     still_mine: Callable[[], bool] = lambda: True,
     forget: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Undo one pending write, on the timeline as real Hudi does it. Lock held: raises `CommitConflict` where it was
-    lost, since the target may have completed by now. From the plan on others see what is going on, and finish it."""
-    plan = plan_rollback(storage, timeline, target)
+    *,
+    with_plan: bool = False,
+) -> str:
+    """Undo one write, on the timeline as real Hudi does it; gives the rollback's instant. Lock held: raises
+    `CommitConflict` where it was lost, since a pending target may have completed by now. From the plan on others see
+    what is going on, and finish it. A service that is pending is taken off `with_plan`, or its plan stays."""
+    plan = plan_rollback(storage, timeline, target, with_plan=with_plan)
     instant = clock.next(after=timeline.greatest_time)
     writer = TimelineWriter(storage, config)
     requested = encode_rollback_plan(storage.url(), plan)
@@ -129,11 +135,13 @@ def roll_back(
             writer.remove_pending(Instant(instant, Action.ROLLBACK, State.INFLIGHT))
             remove_heartbeat(storage, instant)
             raise CommitConflict(
-                f"the table lock was lost before instant {target.time} of a dead writer could be rolled back",
+                f"the table lock was lost before instant {target.time} could be rolled back",
                 hint="another writer took it after it expired; run the write again",
             )
-        _execute(storage, config, timeline, plan, instant, clock, forget)
+        keep_plan = target.action in _KEEP_THEIR_PLAN and not with_plan
+        _execute(storage, config, timeline, plan, instant, clock, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, instant)
+    return instant
 
 
 def _finish_rollback(
@@ -154,19 +162,36 @@ def _finish_rollback(
     with Heartbeat(storage, rollback.time, uuid.uuid4().hex):
         if rollback.state is State.REQUESTED:
             TimelineWriter(storage, config).inflight(Action.ROLLBACK, rollback.time)
-        _execute(storage, config, timeline, plan, rollback.time, clock, forget)
+        # of a completed compaction, which is a commit, the plan goes too
+        keep_plan = action in _KEEP_THEIR_PLAN
+        _execute(storage, config, timeline, plan, rollback.time, clock, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, rollback.time)
     return undone
 
 
-def plan_rollback(storage: Storage, timeline: Timeline, target: Instant) -> RollbackPlan:
-    """The data files that a pending write may have left: by its markers, by name where it has no marker folder."""
+def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with_plan: bool = False) -> RollbackPlan:
+    """The data files that a pending write may have left: by its markers, by name where it has no marker folder; those
+    that a completed one wrote."""
+    if target.is_completed:
+        return _plan_by_stats(storage, timeline, target)
+    if with_plan and target.action is Action.COMPACTION and not has_completion_times(timeline.config.version):
+        # who wrote to the slice that it began was taken back before it
+        return RollbackPlan(target, tuple(files_named(storage, target.time)))
     markers = list_markers(storage, target.time)
     # a compaction's instant is also in the names of log files of version 6 that others write meanwhile
     if markers or target.state is State.REQUESTED or target.action is Action.COMPACTION:
         appended = [marker.path for marker in markers if marker.kind == "APPEND"]
         return _plan_by_paths(timeline, target, [marker.path for marker in markers], appended)
     return RollbackPlan(target, tuple(files_named(storage, target.time)))
+
+
+def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> RollbackPlan:
+    """Whatever the write stats name, and what lost task attempts left beside it: only files of the target's own."""
+    stats = timeline.commit_metadata(target).stats
+    listing = list_table(storage, set(stats))
+    named = [file.path for file in files_of_instant((*listing.base_files, *listing.log_files), target.time)]
+    paths = [path for group in stats.values() for stat in group for path in stat.paths]
+    return _plan_by_paths(timeline, target, [*paths, *named], [path for path in paths if is_log_path(path)])
 
 
 def _plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], logs: Collection[str]) -> RollbackPlan:
@@ -189,9 +214,16 @@ def _execute(
     instant: str,
     clock: InstantClock,
     forget: Callable[[str], None],
+    *,
+    keep_plan: bool,
 ) -> None:
     started = time.monotonic()
     target = plan.target
+    pending = _as_pending(timeline, target)
+    writer = TimelineWriter(storage, config)
+    if target.is_completed:
+        writer.make_pending(target, pending.action)
+        timeline = load_timeline(storage, config)
     deleted = [path for path in plan.files if storage.delete(path)]
     hiding = hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
@@ -201,11 +233,10 @@ def _execute(
             metadata.apply(instant, {FILES: file_records(files, form_of_version(config.version))})
         metadata.roll_back(target.time, instant)
     forget(target.time)
-    writer = TimelineWriter(storage, config)
-    if target.action in _KEEP_THEIR_PLAN:
-        writer.remove_inflight(target)
+    if keep_plan:
+        writer.remove_inflight(pending)
     else:
-        writer.remove_pending(target)
+        writer.remove_pending(pending)
     millis = int((time.monotonic() - started) * 1000)
     body = encode_rollback_metadata(storage.url(), plan, instant, deleted, millis, hiding)
     completed = clock.next(after=max(instant, timeline.greatest_time))
@@ -214,6 +245,13 @@ def _execute(
     if hiding:
         delete_markers(storage, instant)
     remove_heartbeat(storage, target.time)
+
+
+def _as_pending(timeline: Timeline, target: Instant) -> Instant:
+    """The target by the action of its pending files: a commit may be a compaction's."""
+    requested = timeline.requested.get(key_of(target))
+    asked = parse_instant_file(requested, timeline.config.version) if requested else None
+    return Instant(target.time, asked.action if asked is not None else target.action, State.INFLIGHT)
 
 
 def hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str) -> dict[str, int]:

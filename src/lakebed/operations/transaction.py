@@ -279,7 +279,7 @@ class Transaction:
             if pending.action is Action.RESTORE:
                 raise UnsupportedFeature(
                     f"a restore of the table is unfinished (instant {pending.time})",
-                    hint="let the engine that began it finish it, then write again",
+                    hint="Finish it: t.restore() or `lakebed restore URI`; what another process runs is left to it.",
                     context={"feature": "unfinished restore", "instant": pending.time},
                 )
         return timeline

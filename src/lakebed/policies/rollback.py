@@ -47,13 +47,14 @@ def plan_rollback_by_paths(
     files = sorted(
         path
         for path in set(paths)
-        if is_written_by(path, [target.time]) or (_is_log(path) and is_written_by(path, resizes))
+        if is_written_by(path, [target.time]) or (is_log_path(path) and is_written_by(path, resizes))
     )
     appended = () if has_completion_times(version) else [path for path in logs if _is_of_other(path, target.time)]
     return RollbackPlan(target, tuple(files), dict.fromkeys(appended, _UNKNOWN_BYTES))
 
 
-def _is_log(path: str) -> bool:
+def is_log_path(path: str) -> bool:
+    """Whether a path is that of a log file."""
     return ".log." in path.rpartition("/")[2]
 
 

@@ -33,21 +33,27 @@ def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: Wri
     damage = _damage(snapshot, table, partitions)
     if not damage:
         return DIFFERENCES.empty_table()
-    storage, config = snapshot.storage, snapshot.config
-    broken = list(config.metadata_partitions) if FILES in damage else list(damage)
+    broken = list(snapshot.config.metadata_partitions) if FILES in damage else list(damage)
     _check_rows(table, broken)
-    definitions = load_definitions(storage, config)
-    kept = {p: upkeep for p in broken if p != FILES and (upkeep := find_upkeep(p)) is not None}
-    names = [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
-    sizings = {name.partition: _sizing(snapshot, name) for name in names}
-    settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
-    config = MetadataUpkeep(storage, config, snapshot.timeline, settings).writer.drop(broken)
-    for name in [IndexName(FILES), *names] if FILES in damage else names:
-        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings)
-        config = upkeep.add(name, sizing=sizings.get(name.partition)).config
+    rebuild(snapshot, broken, settings)
     columns = {"index": list(damage), "problem": ["damaged"] * len(damage), "what": list(damage.values())}
     empty = [None] * len(damage)
     return pa.table([pa.array(columns.get(f.name, empty), f.type) for f in DIFFERENCES], schema=DIFFERENCES)
+
+
+def rebuild(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> None:
+    """Drop these partitions and build them as they were defined, from the table; with `files` the whole metadata table.
+    Lock held."""
+    storage, config = snapshot.storage, snapshot.config
+    definitions = load_definitions(storage, config)
+    kept = {p: upkeep for p in partitions if p != FILES and (upkeep := find_upkeep(p)) is not None}
+    names = [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
+    sizings = {name.partition: _sizing(snapshot, name) for name in names}
+    settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
+    config = MetadataUpkeep(storage, config, snapshot.timeline, settings).writer.drop(partitions)
+    for name in [IndexName(FILES), *names] if FILES in partitions else names:
+        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings)
+        config = upkeep.add(name, sizing=sizings.get(name.partition)).config
 
 
 def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,7 @@ from lakebed.metadata.records import Records
 from lakebed.metadata.store.slices import open_slices
 from lakebed.metadata.store.suffixes import REPAIRS
 from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.model import Action
 from lakebed.services.rebuilding import rebuild_damaged
 from lakebed.services.verification import Verification, verify_partitions
 from lakebed.slices.snapshot import Snapshot
@@ -46,23 +47,37 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
         wanted = config.metadata_partitions if partitions is None else partitions
         if FILES not in config.metadata_partitions:
             return Verification(DIFFERENCES.empty_table(), ())
-        if timeline.pending:
+        waiting = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)
+        if waiting is not None:
             raise CommitConflict(
-                f"the metadata table cannot be repaired while instant {timeline.pending[0].time} is pending",
+                f"the metadata table cannot be repaired while instant {waiting.time} is pending",
                 hint="Try again when the writers are done; what dead ones left is undone by the next write.",
             )
-        damage = rebuild_damaged(snapshot, wanted, settings)
-        if damage.num_rows:
-            config = load_table_config(storage)
-            snapshot = Snapshot(storage, config, timeline)
-        assert snapshot.metadata is not None
-        found = verify_partitions(snapshot, snapshot.metadata, wanted)
-        if found.ok:
-            return Verification(damage, found.checked, found.left_out)
-        for records in _corrections(snapshot, found):
-            if records:
-                MetadataWriter(storage, config, timeline).apply(_instant(storage, config, timeline), records)
-        return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
+        return align(snapshot, wanted, settings)
+
+
+def align(
+    snapshot: Snapshot,
+    partitions: Sequence[str],
+    settings: WriteSettings,
+    still_mine: Callable[[], bool] = lambda: True,
+) -> Verification:
+    """Make these partitions of the metadata table say what the table is now. Lock held, `snapshot` read under it. Gives
+    what differed."""
+    storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
+    damage = rebuild_damaged(snapshot, partitions, settings)
+    if damage.num_rows:
+        config = load_table_config(storage)
+        snapshot = Snapshot(storage, config, timeline)
+    assert snapshot.metadata is not None
+    found = verify_partitions(snapshot, snapshot.metadata, partitions)
+    if found.ok:
+        return Verification(damage, found.checked, found.left_out)
+    for records in _corrections(snapshot, found):
+        if records:
+            writer = MetadataWriter(storage, config, timeline, still_mine=still_mine)
+            writer.apply(_instant(storage, config, timeline), records)
+    return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
 
 
 def _corrections(snapshot: Snapshot, found: Verification) -> Iterator[dict[str, Records]]:

@@ -63,6 +63,13 @@ class TimelineWriter:
         shown = completion_time if has_completion_times(version) else None
         return Instant(time, completes_as(action), State.COMPLETED, shown, name)
 
+    def make_pending(self, completed: Instant, action: Action) -> None:
+        """Take the completion from an instant, which was requested as `action`: it is inflight then."""
+        version = self.config.version
+        for name in (requested_name, inflight_name):
+            self.storage.put_if_absent(self._path(name(action, completed.time, version)), b"")
+        self.storage.delete(self._path(completed.file_name))
+
     def remove_pending(self, instant: Instant) -> None:
         """Delete the inflight and then the requested file of an instant, whichever exist."""
         version = self.config.version
@@ -71,6 +78,11 @@ class TimelineWriter:
             requested_name(instant.action, instant.time, version),
         ):
             self.storage.delete(self._path(name))
+
+    def remove_completed(self, instant: Instant) -> None:
+        """Delete all files of a completed instant, the completed one last: it is completed as long as it is there."""
+        self.remove_pending(instant)
+        self.storage.delete(self._path(instant.file_name))
 
     def remove_inflight(self, instant: Instant) -> None:
         """Take an instant back to requested."""

@@ -58,7 +58,7 @@ class MetadataUpkeep:
     def prepare(self) -> Snapshot:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
         what is due. Gives the table as it is after that, read under the lock: no later commit is in it."""
-        config = self._without_unknown()
+        config = self.without_unknown()
         ready = replace(self, config=config)
         missing = ready._missing()
         writer = ready._build(missing, ready.requested()) if missing else ready.writer
@@ -126,7 +126,8 @@ class MetadataUpkeep:
                 refused.append(partition)
         return refused
 
-    def _without_unknown(self) -> TableConfig:
+    def without_unknown(self) -> TableConfig:
+        """Take partitions off that lakebed cannot keep, or refuse them; gives the settings that are left."""
         unknown = self._cannot_keep()
         if not unknown:
             return self.config

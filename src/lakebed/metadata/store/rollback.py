@@ -24,7 +24,7 @@ from lakebed.timeline.actions import (
     rollback_logs,
     rollback_target,
 )
-from lakebed.timeline.instants import inflight_name, requested_name
+from lakebed.timeline.listed import completed_at
 from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.written_files import is_data_path
 
@@ -65,6 +65,19 @@ def take_off(store: MetadataStore, instant: str) -> None:
     for path in (*_files_of(store, instant), *alone):
         store.storage.delete(path)
     store.changed()
+
+
+def is_folded(store: MetadataStore, instant: str) -> bool:
+    """Whether records of the data table's instant may be in files that go by another: since its delta commit was
+    written, or instead of it, file groups were compacted, built, re-sharded or repaired."""
+    own = next((i for i in store.timeline.commits if i.time == instant and i.action is Action.DELTACOMMIT), None)
+    if own is None:
+        return bool(store.timeline.commits)
+    data = {i.time for i in store.data_timeline.instants}
+    return any(
+        completed_at(i) > completed_at(own) and (i.action is not Action.DELTACOMMIT or i.time not in data)
+        for i in store.timeline.commits
+    )
 
 
 def take_off_strays(store: MetadataStore) -> None:
@@ -155,21 +168,13 @@ def _execute(store: MetadataStore, plan: RollbackPlan, at: str) -> None:
     started = time.monotonic()
     target = plan.target
     if target.is_completed:
-        _make_pending(store, target)
+        store.transitions.make_pending(target, target.action)
     deleted = [path for path in plan.files if store.storage.delete(path)]
     command_logs = {path: size for log in plan.logs for path, size in [_hide_blocks(store, log, target.time, at)]}
     store.transitions.remove_pending(target)
     millis = int((time.monotonic() - started) * 1000)
     body = encode_rollback_metadata(store.storage.url(), plan, at, deleted, millis, command_logs)
     store.finish(Action.ROLLBACK, at, body)
-
-
-def _make_pending(store: MetadataStore, target: Instant) -> None:
-    """A completed instant loses its completion first: from then on nobody reads what it wrote."""
-    folder = store.slices.config.timeline_path
-    for name in (requested_name, inflight_name):
-        store.storage.put_if_absent(f"{folder}/{name(target.action, target.time, store.version)}", b"")
-    store.storage.delete(f"{folder}/{target.file_name}")
 
 
 def _hide_blocks(store: MetadataStore, path: str, target: str, at: str) -> tuple[str, int]:

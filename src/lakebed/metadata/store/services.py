@@ -14,11 +14,16 @@ from lakebed.metadata.store.store import MetadataStore
 
 def run_services(store: MetadataStore) -> list[str]:
     """Finish what writers that died left, clean, re-shard, compact, archive; gives a line about each."""
-    undo_dead_replaces(store)
-    drop_unfinished(store)
-    undo_log_compactions(store)
-    done = [*finish_compactions(store), *run_cleaning(store)]
+    done = [*finish_services(store), *run_cleaning(store)]
     # a re-sharded index needs no compaction, and version 6 has the instant of this one in front of the other's
     done += run_resharding(store)
     done += run_compaction(store) or run_log_compaction(store)
     return [*done, *run_archival(store)]
+
+
+def finish_services(store: MetadataStore) -> list[str]:
+    """Finish or undo what writers that died left half done; gives a line about each."""
+    undo_dead_replaces(store)
+    drop_unfinished(store)
+    undo_log_compactions(store)
+    return finish_compactions(store)

@@ -17,7 +17,7 @@ from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
 from lakebed.metadata.store.expected_files import WAY_OUT, ExpectedFiles, check_delta_commits, check_groups
 from lakebed.metadata.store.small_files import HFILES, LOGS, remember_newest_base
-from lakebed.model import BaseFile, FileSlice, LogFile
+from lakebed.model import Action, BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import in_background, is_remote
@@ -181,7 +181,8 @@ class MetadataSlices:
 
     @cached_property
     def _pending_in_data(self) -> frozenset[str]:
-        return frozenset(instant.time for instant in self.data_timeline.pending)
+        # a savepoint that is being made has the time of its commit
+        return frozenset(i.time for i in self.data_timeline.pending if i.action is not Action.SAVEPOINT)
 
 
 def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataSlices | None:

@@ -10,7 +10,7 @@ from lakebed.metadata.records import Records
 from lakebed.metadata.store import creation, deltacommit, resharding, rollback
 from lakebed.metadata.store.creation import GroupRecords, NewPartition
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog
-from lakebed.metadata.store.services import run_services
+from lakebed.metadata.store.services import finish_services, run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
@@ -120,7 +120,16 @@ class MetadataWriter:
         if self._store.partitions and self._store.exists():
             rollback.take_off_strays(self._store)
 
+    def is_folded(self, instant: str) -> bool:
+        """Whether taking off the delta commit of an instant would leave records of it: see `rollback.is_folded`."""
+        return bool(self._store.partitions) and self._store.exists() and rollback.is_folded(self._store, instant)
+
     # services
+
+    def settle(self) -> None:
+        """Finish what writers that died left half done, and nothing else."""
+        if self._store.partitions and self._store.exists():
+            finish_services(self._store)
 
     def run_services(self) -> list[str]:
         """Compact, clean and archive the metadata table as far as it is due; gives a line about each."""

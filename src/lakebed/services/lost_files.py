@@ -1,0 +1,175 @@
+"""Files that a cleaning has deleted, or is about to, and that an earlier state of the table needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lakebed.errors import CorruptFile
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.model import Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
+from lakebed.slices.listing import list_table
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.file_slices import all_slices, latest_slices
+from lakebed.timeline.instants import FIRST_LAYOUT_2_VERSION
+from lakebed.timeline.listed import COMMITS
+from lakebed.timeline.service_plans import clean_files
+from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.written_files import is_data_path
+
+
+class EarlierState:
+    """The table as it was, or will be, without some of its instants: its file slices, with the files that a cleaning
+    took from them. Lists the whole table."""
+
+    def __init__(self, snapshot: Snapshot, without: Collection[str]) -> None:
+        self._timeline = snapshot.timeline
+        self._without = frozenset(without)
+        listing = list_table(snapshot.storage)
+        self._there: dict[str, BaseFile | LogFile] = {f.path: f for f in (*listing.base_files, *listing.log_files)}
+        self._going, gone = _cleaned(snapshot.timeline)
+        self._gone = {path: file for path, file in {**gone, **self._going}.items() if path not in self._there}
+
+    def file_slices(self) -> list[FileSlice]:
+        """The latest file slice of each file group, files that are gone among its files."""
+        files = [*self._there.values(), *self._gone.values()]
+        timeline = self._timeline
+        return list(
+            latest_slices(
+                [f for f in files if isinstance(f, BaseFile)],
+                [f for f in files if isinstance(f, LogFile)],
+                version=timeline.config.version,
+                is_visible=lambda time: time not in self._without and timeline.is_committed(time),
+                completion_time=timeline.completion_time,
+                replaced=self._replaced(),
+                pending_compactions={
+                    group: i for group, i in timeline.pending_compaction().items() if i.time not in self._without
+                },
+                is_named=self._is_named,
+            )
+        )
+
+    def whole_slices(self) -> list[FileSlice]:
+        """The same slices with the log files that later commits added to them, as far as they are there."""
+        timeline = self._timeline
+        wanted = {(one.partition, one.file_id): one for one in self.file_slices()}
+        files = [f for f in self._there.values() if (f.partition, f.file_id) in wanted]
+        every = all_slices(
+            [f for f in files if isinstance(f, BaseFile) and timeline.is_committed(f.instant) and self._is_named(f)],
+            [f for f in files if isinstance(f, LogFile) and self._is_committed_log(f)],
+            version=timeline.config.version,
+            completion_time=timeline.completion_time,
+        )
+        found: list[FileSlice] = []
+        for group in every:
+            one = wanted[group.id]
+            logs = next((part.log_files for part in group.slices if part.instant == one.instant), one.log_files)
+            found.append(replace(one, log_files=tuple(log for log in logs if not log.is_cdc)))
+        return sorted(found, key=lambda one: (one.partition, one.file_id))
+
+    def _is_committed_log(self, log: LogFile) -> bool:
+        return self._timeline.config.version < FIRST_LAYOUT_2_VERSION or self._timeline.is_committed(log.instant)
+
+    def lost(self) -> list[str]:
+        """What is gone, or is going to be, of the files that this state needs; as paths, or as file groups."""
+        slices = self.file_slices()
+        found = {
+            file.path
+            for one in slices
+            for file in (one.base_file, *one.log_files)
+            if file is not None and (file.path in self._gone or file.path in self._going)
+        }
+        known = {(one.partition, one.file_id) for one in slices}
+        found |= set(self._lost_before(known))
+        return sorted(found)
+
+    def _lost_before(self, known: Collection[FileGroupId]) -> Iterator[str]:
+        """What the instants that are left out say of the files before them, where a cleaning's word is archived."""
+        undone = [i for i in self._timeline.commits if i.time in self._without]
+        for body in self._timeline.commits_metadata(undone):
+            for partition, ids in body.replaced.items():
+                yield from (f"file group {path_in(partition, i)}" for i in ids if self._is_lost(partition, i, known))
+            for partition, stats in body.stats.items():
+                for stat in stats:
+                    before = parse_base_file(partition, stat.prev_base_file or "", 0)
+                    if before is not None and before.instant not in self._without and before.path not in self._there:
+                        yield before.path
+
+    def _is_lost(self, partition: str, file_id: str, known: Collection[FileGroupId]) -> bool:
+        """Whether nothing is there of a replaced file group that comes back; not where the instant that made it, or
+        replaced it first, is left out, too."""
+        group = (partition, file_id)
+        first = self._timeline.replaced_files().get(group)
+        if group in known or first is None or first.time not in self._without:
+            return False
+        return not any((f.partition, f.file_id) == group for f in self._there.values()) and not self._made_since(group)
+
+    def _made_since(self, group: FileGroupId) -> bool:
+        undone = [i for i in self._timeline.commits if i.time in self._without]
+        bodies = self._timeline.commits_metadata(undone)
+        made = [s for body in bodies for s in body.stats.get(group[0], ()) if s.file_id == group[1]]
+        return any(s.prev_commit in ("null", *self._without) for s in made)
+
+    def _replaced(self) -> set[FileGroupId]:
+        found: set[FileGroupId] = set()
+        kept = [i for i in self._timeline.commits if i.action is Action.REPLACECOMMIT and i.time not in self._without]
+        for body in self._timeline.commits_metadata(kept):
+            found |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
+        return found
+
+    def _is_named(self, file: BaseFile) -> bool:
+        """What a lost task attempt left is in no write stat."""
+        instant = self._timeline.commit(file.instant)
+        if instant is None:
+            return True
+        stats = self._timeline.commit_metadata(instant).stats.get(file.partition, ())
+        return not stats or any(s.path == file.path for s in stats)
+
+
+def _cleaned(timeline: Timeline) -> tuple[dict[str, BaseFile | LogFile], dict[str, BaseFile | LogFile]]:
+    """The files that pending cleanings are going to delete, and those that completed ones on the timeline deleted."""
+    going: dict[str, BaseFile | LogFile] = {}
+    gone: dict[str, BaseFile | LogFile] = {}
+    for instant in timeline.instants:
+        if instant.action is not Action.CLEAN:
+            continue
+        paths = _deleted(timeline, instant) if instant.is_completed else _planned(timeline.plan(instant))
+        for path in paths:
+            partition, _, name = path.rpartition("/")
+            file = parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)
+            if file is not None and is_data_path(path):
+                (gone if instant.is_completed else going)[path] = file
+    return going, gone
+
+
+def _deleted(timeline: Timeline, clean: Instant) -> list[str]:
+    try:
+        parts: Mapping[str, Mapping[str, Any]] = timeline.metadata(clean).get("partitionMetadata") or {}
+    except CorruptFile:
+        return []
+    return [
+        path_in(part.get("partitionPath") or "", name.rpartition("/")[2])
+        for part in parts.values()
+        for name in (*(part.get("deletePathPatterns") or ()), *(part.get("successDeleteFiles") or ()))
+    ]
+
+
+def _planned(plan: Mapping[str, Any]) -> list[str]:
+    return [path_in(partition, name) for partition, names in clean_files(plan).items() for name in names]
+
+
+def retained_from(timeline: Timeline) -> str:
+    """The requested time of the oldest commit that the last cleaning left everything of: what is before may miss files.
+    Empty where no cleaning says."""
+    for instant in reversed(timeline.instants):
+        if instant.action is Action.CLEAN:
+            if instant.is_completed:
+                return str(timeline.metadata(instant).get("earliestCommitToRetain") or "")
+            return str((timeline.plan(instant).get("earliestInstantToRetain") or {}).get("timestamp") or "")
+    return ""
+
+
+def first_commit(timeline: Timeline) -> str:
+    """The requested time of the oldest commit on the active timeline."""
+    return next((i.time for i in timeline.instants if i.is_completed and i.action in COMMITS), "")

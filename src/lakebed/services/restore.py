@@ -1,0 +1,224 @@
+"""Restore: the table as it was when a commit completed. All that came later is rolled back, newest first.
+
+From its plan on the table is the restore's: writers are refused until it is completed, by this process or by the next
+one that restores. Readers meanwhile see the table as some commit in between left it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.metadata.layout import FILES
+from lakebed.model import Action, Instant
+from lakebed.operations.context import WriteContext
+from lakebed.policies.restore import later_actions
+from lakebed.services.rebuilding import rebuild
+from lakebed.services.repair import align
+from lakebed.services.undoing import Undoing, check_no_file_lost, check_not_savepointed, completed_commit
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.actions import rollback_target
+from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
+from lakebed.timeline.restore_metadata import (
+    encode_restore_metadata,
+    encode_restore_plan,
+    planned_rollbacks,
+    restored_instant,
+)
+from lakebed.timeline.rolled_back import rollback_record
+from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
+
+
+@dataclass(frozen=True)
+class RestoreResult:
+    """What a restore did, or would do: the instants that it takes back, newest first. `instant` is the restore's own,
+    None where nothing was done."""
+
+    to: str
+    rolled_back: tuple[Instant, ...]
+    instant: str | None = None
+    files_deleted: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "instant": self.instant,
+            "to": self.to,
+            "rolled_back": [{"instant": i.time, "action": i.action.value} for i in self.rolled_back],
+            "files_deleted": self.files_deleted,
+            "seconds": round(self.seconds, 4),
+        }
+
+    def __str__(self) -> str:
+        if not self.rolled_back:
+            return f"nothing to restore: {self.to} is the last commit"
+        names = ", ".join(f"{i.action} {i.time}" for i in self.rolled_back)
+        done = f"{self.files_deleted} files deleted, {self.seconds:.2f} s" if self.instant else "nothing was done"
+        return f"restore to {self.to}: {len(self.rolled_back)} instants rolled back, {names} ({done})"
+
+    __repr__ = __str__
+
+
+def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = False) -> RestoreResult:
+    """Make the table what it was when the commit `to` completed; without it finish a restore that was cut off. With
+    `dry_run` nothing is written.
+
+    Raises `InvalidOption` where there is no such commit, a later one has a savepoint, or files that are needed were
+    cleaned, before anything happens; `CommitConflict` where another process restores the table.
+    """
+    if dry_run:
+        timeline = context.opened.timeline
+        unfinished = _unfinished(timeline)
+        if unfinished is not None:
+            plan = timeline.plan(unfinished)
+            return RestoreResult(restored_instant(plan), tuple(planned_rollbacks(plan)))
+        return RestoreResult(*_planned(context.opened, to))
+    started = time.monotonic()
+    with Undoing.of(context, Action.RESTORE, "restore") as tx:
+        tx.beside_restore = True
+        with tx.held() as snapshot:
+            unfinished = _unfinished(tx.timeline)
+            if unfinished is not None:
+                _check_dead(tx, unfinished)
+                done = _Restore(tx, unfinished.time, is_new=False).run(started)
+                if to in (None, done.to):
+                    return done
+                snapshot = Snapshot(tx.storage, tx.config, tx.timeline)
+            time_to, instants = _planned(snapshot, to)
+            if not instants:
+                return RestoreResult(time_to, ())
+            return _Restore.begun(tx, time_to, instants).run(started)
+
+
+def _unfinished(timeline: Timeline) -> Instant | None:
+    return next((i for i in timeline.pending if i.action is Action.RESTORE), None)
+
+
+def _check_dead(tx: Undoing, restore: Instant) -> None:
+    if not is_dead(tx.storage, restore.time):
+        raise CommitConflict(
+            f"the table is being restored by another process (instant {restore.time})",
+            hint="Leave it to that one. If it died, try again a little later.",
+            context={"instant": restore.time},
+        )
+
+
+def _planned(snapshot: Snapshot, to: str | None) -> tuple[str, tuple[Instant, ...]]:
+    """Where to, and what is taken back; all that can stand against it is found here."""
+    timeline, config = snapshot.timeline, snapshot.config
+    if to is None:
+        raise InvalidOption("there is no unfinished restore", hint="Name the commit to go back to: t.restore(instant).")
+    target = completed_commit(timeline, to, "restore to")
+    later = later_actions(timeline.instants, target, version=config.version, is_mor=config.table_type == "mor")
+    for instant in later:
+        check_not_savepointed(timeline, instant)
+    indexing = next((i for i in timeline.pending if i.action is Action.INDEXING), None)
+    if indexing is not None:
+        raise CommitConflict(
+            f"the table cannot be restored while an index is being built (instant {indexing.time})",
+            hint="Try again when it is done.",
+            context={"instant": indexing.time},
+        )
+    check_no_file_lost(snapshot, {i.time for i in later}, f"a restore to {to}")
+    return to, tuple(later)
+
+
+class _Restore:
+    """One restore whose plan is on the timeline. `is_new` where nothing of it was done yet."""
+
+    def __init__(self, tx: Undoing, instant: str, *, is_new: bool) -> None:
+        self._tx = tx
+        self._instant = instant
+        self._is_new = is_new
+        plan = tx.timeline.plan(next(i for i in tx.timeline.pending if i.time == instant))
+        self._to = restored_instant(plan)
+        self._planned = planned_rollbacks(plan)
+
+    @classmethod
+    def begun(cls, tx: Undoing, to: str, instants: Sequence[Instant]) -> _Restore:
+        """Put the plan on the timeline."""
+        instant = tx.clock.next(after=tx.timeline.greatest_time)
+        with Heartbeat(tx.storage, instant, tx.writer_id):
+            TimelineWriter(tx.storage, tx.config).request(Action.RESTORE, instant, encode_restore_plan(instants, to))
+            _check_lock(tx, instant)
+        tx.timeline = tx.reload()
+        return cls(tx, instant, is_new=True)
+
+    def run(self, started: float) -> RestoreResult:
+        """Roll back what the plan names and is still there, put the metadata table right, complete."""
+        tx = self._tx
+        writer = TimelineWriter(tx.storage, tx.config)
+        with Heartbeat(tx.storage, self._instant, tx.writer_id):
+            if not any(i.time == self._instant and i.state.name == "INFLIGHT" for i in tx.timeline.pending):
+                writer.inflight(Action.RESTORE, self._instant)
+            # what was rolled back before this process took it up may have left traces
+            folded = not self._is_new
+            for planned in self._planned:
+                found = tx.timeline.find(planned.time, planned.action)
+                if found is None:
+                    continue
+                _check_lock(tx, self._instant)
+                folded = folded or (found.is_completed and tx.metadata_writer().is_folded(found.time))
+                tx.take_back(found, with_plan=True)
+            self._align(everything=folded)
+            _check_lock(tx, self._instant)
+            bodies = self._rollbacks()
+            millis = int((time.monotonic() - started) * 1000)
+            tx.timeline = tx.reload()
+            completed = tx.clock.next(after=max(self._instant, tx.timeline.greatest_time))
+            body = encode_restore_metadata(self._instant, self._planned, bodies, millis)
+            writer.complete(Action.RESTORE, self._instant, completed, body)
+        self._tidy(writer)
+        deleted = sum(body["totalFilesDeleted"] for group in bodies.values() for body in group)
+        return RestoreResult(self._to, tuple(self._planned), self._instant, deleted, time.monotonic() - started)
+
+    def _align(self, *, everything: bool) -> None:
+        """The metadata table lists what there is; where records of what was taken back are in its base files, all of
+        its partitions are compared with the table."""
+        tx = self._tx
+        if FILES not in tx.config.metadata_partitions:
+            return
+        if everything:
+            upkeep = MetadataUpkeep(tx.storage, tx.config, tx.timeline, tx.settings, tx.engine, tx.still_mine)
+            tx.config = upkeep.without_unknown()
+        snapshot = Snapshot(tx.storage, tx.config, tx.timeline)
+        wanted = tx.config.metadata_partitions if everything else (FILES,)
+        found = align(snapshot, wanted, tx.settings, tx.still_mine)
+        if found.left_out:
+            rebuild(Snapshot(tx.storage, tx.config, tx.timeline), found.left_out, tx.settings)
+
+    def _rollbacks(self) -> Mapping[str, list[Mapping[str, Any]]]:
+        """The bodies of the rollbacks of this restore, by the instant that each undid."""
+        timeline = self._tx.timeline
+        found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for instant in timeline.completed_after(self._instant):
+            if instant.action is Action.ROLLBACK:
+                found[rollback_target(rollback_record(timeline, instant))].append(timeline.metadata(instant))
+        return {i.time: found.get(i.time, []) for i in self._planned}
+
+    def _tidy(self, writer: TimelineWriter) -> None:
+        """As real Hudi: what the restore's body tells, rollbacks need not. The restore stands whatever fails here."""
+        tx = self._tx
+        with suppress(Exception):
+            for instant in tx.timeline.completed_after(self._to):
+                if instant.action is Action.ROLLBACK:
+                    writer.remove_completed(instant)
+            remove_heartbeat(tx.storage, self._instant)
+        tx.timeline = tx.reload()
+
+
+def _check_lock(tx: Undoing, instant: str) -> None:
+    if not tx.still_mine():
+        raise CommitConflict(
+            f"the table lock was lost while the table was restored (instant {instant})",
+            hint="Another process took it after it expired. Restore again: t.restore() goes on where this one ended.",
+            context={"instant": instant},
+        )

@@ -1,0 +1,169 @@
+"""Savepoints: commits whose files cleaning keeps and whose instants archival leaves, until the savepoint is deleted."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.model import Action, FileSlice, Instant, State
+from lakebed.operations.context import WriteContext
+from lakebed.services.lost_files import EarlierState, first_commit, retained_from
+from lakebed.services.undoing import Undoing, completed_commit
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.instants import has_completion_times
+from lakebed.timeline.savepoint_metadata import encode_savepoint, savepointed_names
+from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.transitions import TimelineWriter
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """A savepoint of the commit `instant`: who made it, when and why, and the names of its files by partition path."""
+
+    instant: str
+    user: str
+    comment: str
+    created: datetime
+    files: Mapping[str, Sequence[str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "instant": self.instant,
+            "user": self.user,
+            "comment": self.comment,
+            "created": self.created.isoformat(timespec="milliseconds"),
+            "partitions": len(self.files),
+            "files": sum(map(len, self.files.values())),
+        }
+
+    def __str__(self) -> str:
+        count = sum(map(len, self.files.values()))
+        by = " by " + self.user if self.user else ""
+        note = f": {self.comment}" if self.comment else ""
+        return f"savepoint {self.instant}{by}, {count} files in {len(self.files)} partitions{note}"
+
+    __repr__ = __str__
+
+
+def savepoint(
+    context: WriteContext, instant: str | None = None, *, comment: str = "", user: str | None = None
+) -> Savepoint:
+    """Keep a completed commit, the last one where none is named.
+
+    Raises `InvalidOption` where there is no such commit, it has a savepoint, or files of it may be cleaned already.
+    """
+    with Undoing.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.held() as snapshot:
+        timeline = snapshot.timeline
+        target = _target(timeline, instant)
+        old = timeline.find(target.time, Action.SAVEPOINT)
+        if old is not None and old.is_completed:
+            raise InvalidOption(
+                f"{target.action} {target.time} has a savepoint already: {_stored(timeline, old)}",
+                hint="Delete that one first if it is to say something else: t.delete_savepoint(instant).",
+                context={"instant": target.time},
+            )
+        files = _files(snapshot, target)
+        at = time.time_ns() // 1_000_000
+        made_by = _this_user() if user is None else user
+        body = encode_savepoint(files, user=made_by, comment=comment, at_millis=at)
+        writer = TimelineWriter(tx.storage, tx.config)
+        if old is None:
+            writer.inflight(Action.SAVEPOINT, target.time)
+        if not tx.still_mine():
+            raise CommitConflict(
+                f"the table lock was lost before commit {target.time} had its savepoint",
+                hint="Another process took it after it expired; make the savepoint again.",
+            )
+        completed = tx.clock.next(after=timeline.greatest_time)
+        writer.complete(Action.SAVEPOINT, target.time, completed, body)
+        return Savepoint(target.time, made_by, comment, _moment(at), files)
+
+
+def savepoints(timeline: Timeline) -> list[Savepoint]:
+    """The table's savepoints, oldest commit first."""
+    return [_stored(timeline, i) for i in timeline.completed if i.action is Action.SAVEPOINT]
+
+
+def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
+    """Let cleaning and archival have what a savepoint kept; gives the one that is gone, None for one that was never
+    completed. Raises `InvalidOption` where there is none."""
+    with Undoing.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.held() as snapshot:
+        found = snapshot.timeline.find(instant, Action.SAVEPOINT)
+        if found is None:
+            there = ", ".join(i.time for i in snapshot.timeline.completed if i.action is Action.SAVEPOINT)
+            raise InvalidOption(
+                f"instant {instant} has no savepoint",
+                hint=f"There are savepoints of {there}." if there else "The table has no savepoint.",
+                context={"instant": instant},
+            )
+        old = _stored(snapshot.timeline, found) if found.is_completed else None
+        if found.is_completed:
+            tx.storage.delete(f"{tx.config.timeline_path}/{found.file_name}")
+        TimelineWriter(tx.storage, tx.config).remove_pending(Instant(instant, Action.SAVEPOINT, State.INFLIGHT))
+        return old
+
+
+def _target(timeline: Timeline, instant: str | None) -> Instant:
+    if instant is not None:
+        return completed_commit(timeline, instant, "savepoint")
+    if timeline.last_completed is None:
+        raise InvalidOption("the table has no commit yet, there is nothing to savepoint", hint="Write to it first.")
+    return timeline.last_completed
+
+
+def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
+    """The names of the files that the table of that commit is made of, by partition path. Raises `InvalidOption` where
+    some may be gone."""
+    timeline = snapshot.timeline
+    retained = retained_from(timeline) or first_commit(timeline)
+    later = {i.time for i in timeline.instants if i.time > target.time}
+    state = EarlierState(snapshot, later)
+    lost = state.lost()
+    if target.time < retained or lost:
+        what = f"{len(lost)} files, {lost[0]} among them" if lost else "files"
+        raise InvalidOption(
+            f"{target.action} {target.time} cannot have a savepoint: {what} of it may be cleaned already"
+            f" (everything is kept from {retained} on)",
+            hint="Choose a later commit: t.savepoint() takes the last one.",
+            context={"instant": target.time, "retained": retained, "files": lost[:20]},
+        )
+    found: dict[str, list[str]] = {}
+    for one in state.whole_slices():
+        found.setdefault(one.partition, []).extend(_names(one, timeline))
+    return found
+
+
+def _names(one: FileSlice, timeline: Timeline) -> Iterator[str]:
+    """As Hudi has them: the base file, then the log files, from version 8 on newest first."""
+    if one.base_file is not None:
+        yield one.base_file.name
+    logs = [log.name for log in one.log_files]
+    yield from reversed(logs) if has_completion_times(timeline.config.version) else logs
+
+
+def _stored(timeline: Timeline, instant: Instant) -> Savepoint:
+    record = timeline.metadata(instant)
+    return Savepoint(
+        instant.time,
+        record.get("savepointedBy") or "",
+        record.get("comments") or "",
+        _moment(record.get("savepointedAt") or 0),
+        savepointed_names(record),
+    )
+
+
+def _moment(millis: int) -> datetime:
+    return datetime.fromtimestamp(millis / 1000, UTC)
+
+
+def _this_user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""

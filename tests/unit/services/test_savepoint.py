@@ -1,0 +1,159 @@
+"""Savepoints: which files they name, in real Hudi's bytes, and where there can be none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakebed
+from golden_tables import golden
+from lakebed.errors import InvalidOption
+from lakebed.format.avro.container import read_avro_file
+from lakebed.model import Action
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.savepoint_metadata import encode_savepoint, savepointed_names
+from lakebed.timeline.transitions import TimelineWriter
+from restored_tables import KINDS, OPTIONS, actions, cleaned, files_of, first_commits, refused, timeline
+from write_tables import content, rows
+
+Make = Callable[..., Table]
+
+
+def made(make: Make, version: int = 9, kind: str = "cow", index: str = "simple", **given: Any) -> Table:
+    return make(type=kind, index=index, table_version=version, **({"buckets": 2} if index == "bucket" else {}), **given)
+
+
+@pytest.mark.parametrize(("version", "kind", "index"), KINDS)
+def test_the_last_commit_and_its_files(make: Make, version: int, kind: str, index: str) -> None:
+    table = made(make, version, kind, index)
+    to = first_commits(table)
+    start = datetime.now(UTC)
+    made_one = table.savepoint(comment="why", user="ann")
+    assert (made_one.instant, made_one.user, made_one.comment) == (to, "ann", "why")
+    assert abs((made_one.created - start).total_seconds()) < 60
+    assert {f"{p}/{name}" for p, names in made_one.files.items() for name in names} == files_of(table)
+    found = lakebed.open(table.uri).savepoints()
+    assert [one.to_dict() for one in found] == [made_one.to_dict()]
+    assert {p: list(names) for p, names in found[0].files.items()} == made_one.files
+    names = [name for name in open_storage(table.uri).list_names(timeline(table).config.timeline_path) if to in name]
+    completed = f"{to}_{timeline(table).find(to, Action.SAVEPOINT).completion_time}"  # pyright: ignore
+    assert f"{to}.savepoint.inflight" in names
+    assert (f"{completed}.savepoint" if version >= 8 else f"{to}.savepoint") in names
+    # base files come before their log files
+    for group in made_one.files.values():
+        seen: set[str] = set()
+        for name in group:
+            file_id = name.lstrip(".").partition("_")[0]
+            assert not (name.endswith(".parquet") and file_id in seen)
+            seen.add(file_id)
+    table.upsert(rows((1, "c1", "z", 3)), options=OPTIONS)
+    deleted = table.delete_savepoint(to)
+    assert deleted is not None
+    assert deleted.files == found[0].files
+    assert table.savepoints() == []
+    assert "savepoint" not in str(actions(table))
+
+
+def test_an_older_commit_has_the_slice_of_then_and_all_its_logs(make: Make) -> None:
+    table = made(make, 9, "mor", "bucket")
+    to = first_commits(table)
+    then = files_of(table)
+    table.upsert(rows((0, "c0", "later", 3)), options=OPTIONS)
+    whole = files_of(table)
+    table.compact(options=OPTIONS)
+    table.upsert(rows((0, "c0", "last", 4)), options=OPTIONS)
+    found = table.savepoint(to)
+    names = {f"{p}/{name}" for p, group in found.files.items() for name in group}
+    assert names == whole > then
+
+
+def test_newest_log_files_come_first(make: Make) -> None:
+    table = made(make, 9, "mor", "bucket", partition_by=None)
+    for n in range(3):
+        table.upsert(rows((0, "c0", "x", n), (1, "c0", "x", n)), options=OPTIONS)
+    (names,) = table.savepoint().files.values()
+    by_group: dict[str, list[str]] = {}
+    for name in names:
+        if ".log." in name:
+            by_group.setdefault(name.partition("_")[0], []).append(name.split("_")[1])
+    assert by_group
+    assert all(times == sorted(times, reverse=True) for times in by_group.values())
+
+
+def test_what_can_have_none(make: Make) -> None:
+    table = made(make)
+    with refused(table.uri, InvalidOption, "no commit yet"):
+        table.savepoint()
+    first = table.upsert(rows((0, "c0", "a", 1))).instant
+    second = table.upsert(rows((0, "c0", "b", 2))).instant
+    with refused(table.uri, InvalidOption, "older than the active timeline"):
+        table.savepoint("20200101000000000")
+    with refused(table.uri, InvalidOption, "has no savepoint"):
+        table.delete_savepoint(first)
+    table.savepoint(second)
+    with refused(table.uri, InvalidOption, "has a savepoint already"):
+        table.savepoint(second)
+    old = {info.path for info in open_storage(table.uri).list() if info.path.endswith(f"{first}.parquet")}
+    assert cleaned(table, lambda path: path in old, earliest=second)
+    with refused(table.uri, InvalidOption, "cannot have a savepoint", "1 files", second):
+        table.savepoint(first)
+
+
+def test_a_commit_before_the_first_that_cleaning_retained(make: Make) -> None:
+    table = made(make)
+    first = table.upsert(rows((0, "c0", "a", 1))).instant
+    second = table.upsert(rows((1, "c1", "b", 2))).instant
+    cleaned(table, lambda path: False, earliest=second)
+    with refused(table.uri, InvalidOption, "cannot have a savepoint", f"from {second} on"):
+        table.savepoint(first)
+    assert table.savepoint(second).instant == second
+
+
+def test_one_that_was_begun_is_made_or_deleted(make: Make) -> None:
+    table = made(make)
+    to = first_commits(table)
+    storage = open_storage(table.uri)
+    TimelineWriter(storage, load_table_config(storage)).inflight(Action.SAVEPOINT, to)
+    assert table.savepoints() == []
+    table.upsert(rows((1, "c1", "z", 3)))
+    assert table.indexes.repair().ok
+    assert table.delete_savepoint(to) is None
+    TimelineWriter(storage, load_table_config(storage)).inflight(Action.SAVEPOINT, to)
+    table.savepoint(to)
+    assert [one.instant for one in table.savepoints()] == [to]
+    assert len(content(table)) == 8
+
+
+@pytest.mark.parametrize("name", ["v9_cow_savepoint_restore", "v9_mor_savepoint_restore", "v6_mor_savepoint_restore"])
+def test_the_body_is_that_of_real_hudi(name: str, tmp_path: Path) -> None:
+    try:
+        table = lakebed.open(str(golden(name).unpack(tmp_path)))
+    except (KeyError, FileNotFoundError, StopIteration):
+        pytest.skip("the subset of golden tables does not have it")
+    now = timeline(table)
+    instant = next(i for i in now.completed if i.action is Action.SAVEPOINT)
+    body = now.metadata(instant)
+    stored = open_storage(table.uri).read(f"{now.config.timeline_path}/{instant.file_name}")
+    ours = encode_savepoint(
+        savepointed_names(body),
+        user=body["savepointedBy"],
+        comment=body["comments"],
+        at_millis=body["savepointedAt"],
+    )
+    assert read_avro_file(ours, "") == body
+    assert len(ours) == len(stored)
+    # real Hudi's files of the same commit, made by us once more
+    (old,) = table.savepoints()
+    assert table.delete_savepoint(instant.time) is not None
+    again = table.savepoint(instant.time)
+    assert again.files.keys() == old.files.keys()
+    for partition, names in again.files.items():
+        # log files that came since are among ours
+        assert set(names) >= set(old.files[partition])
+        assert {n for n in names if ".log." not in n} == {n for n in old.files[partition] if ".log." not in n}
