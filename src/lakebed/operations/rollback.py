@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from lakebed.errors import CommitConflict
 from lakebed.format.file_names import log_file_name, parse_log_file
@@ -120,11 +121,15 @@ def roll_back(
     forget: Callable[[str], None] = lambda _: None,
     *,
     with_plan: bool = False,
+    doomed: Collection[str] = frozenset(),
 ) -> str:
     """Undo one write, on the timeline as real Hudi does it; gives the rollback's instant. Lock held: raises
     `CommitConflict` where it was lost, since a pending target may have completed by now. From the plan on others see
-    what is going on, and finish it. A service that is pending is taken off `with_plan`, or its plan stays."""
+    what is going on, and finish it. A service that is pending is taken off `with_plan`, or its plan stays. Blocks in
+    log files of `doomed` slices are not hidden: the instants that began those are undone next."""
     plan = plan_rollback(storage, timeline, target, with_plan=with_plan)
+    if doomed:
+        plan = replace(plan, logs={path: size for path, size in plan.logs.items() if not is_written_by(path, doomed)})
     instant = clock.next(after=timeline.greatest_time)
     writer = TimelineWriter(storage, config)
     requested = encode_rollback_plan(storage.url(), plan)

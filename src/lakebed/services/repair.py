@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict, LakebedError
+from lakebed.errors import CommitConflict
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.records import Records
 from lakebed.metadata.store.slices import open_slices
-from lakebed.metadata.store.suffixes import REPAIRS
+from lakebed.metadata.store.suffixes import REPAIRS, Suffix
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import Action
 from lakebed.services.rebuilding import rebuild_damaged
@@ -76,7 +76,7 @@ def align(
     for records in _corrections(snapshot, found):
         if records:
             writer = MetadataWriter(storage, config, timeline, still_mine=still_mine)
-            writer.apply(_instant(storage, config, timeline), records)
+            writer.apply(metadata_instant(storage, config, timeline), records)
     return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
 
 
@@ -95,18 +95,16 @@ def _rows(found: Verification, partition: str, *problems: str) -> pa.Table:
     return rows.filter(pc.is_in(rows["problem"], value_set=pa.array(problems)))
 
 
-def _instant(storage: Storage, config: TableConfig, timeline: Timeline) -> str:
+def metadata_instant(storage: Storage, config: TableConfig, timeline: Timeline) -> str:
     """An instant for a commit of the metadata table alone."""
     own = open_slices(storage, config, timeline)
     assert own is not None
     times = {i.time for i in own.timeline.instants}
+    fresh = InstantClock(config.timezone).next(after=max(timeline.greatest_time, own.timeline.greatest_time))
     if config.version >= 8:
-        return InstantClock(config.timezone).next(after=max(timeline.greatest_time, own.timeline.greatest_time))
+        return fresh
     last = without_suffix(max((i.time for i in own.timeline.commits), default="0" * INSTANT_DIGITS))
     for suffix in REPAIRS:
         if f"{last}{suffix}" not in times and f"{last}{suffix}" > max(times):
             return f"{last}{suffix}"
-    raise LakebedError(
-        "the metadata table was repaired several times since the last commit",
-        hint="Write to the table, then repair it again.",
-    )
+    return f"{fresh}{Suffix.RESTORE}"  # as real Hudi's, which puts what differs after a restore there

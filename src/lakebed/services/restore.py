@@ -14,15 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.format.file_names import parse_log_file
+from lakebed.metadata.kinds.updates import file_records
 from lakebed.metadata.layout import FILES
+from lakebed.metadata.schemas import form_of_version
 from lakebed.model import Action, Instant
 from lakebed.operations.context import WriteContext
 from lakebed.policies.restore import later_actions
 from lakebed.services.rebuilding import rebuild
-from lakebed.services.repair import align
+from lakebed.services.repair import align, metadata_instant
 from lakebed.services.undoing import Undoing, check_no_file_lost, check_not_savepointed, completed_commit
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import rollback_target
+from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
 from lakebed.timeline.restore_metadata import (
     encode_restore_metadata,
@@ -159,6 +163,7 @@ class _Restore:
         with Heartbeat(tx.storage, self._instant, tx.writer_id):
             if not any(i.time == self._instant and i.state.name == "INFLIGHT" for i in tx.timeline.pending):
                 writer.inflight(Action.RESTORE, self._instant)
+            self._forget_hidden_logs()
             # what was rolled back before this process took it up may have left traces
             folded = not self._is_new
             for planned in self._planned:
@@ -167,7 +172,7 @@ class _Restore:
                     continue
                 _check_lock(tx, self._instant)
                 folded = folded or (found.is_completed and tx.metadata_writer().is_folded(found.time))
-                tx.take_back(found, with_plan=True)
+                tx.take_back(found, with_plan=True, doomed={i.time for i in self._planned})
             self._align(everything=folded)
             _check_lock(tx, self._instant)
             bodies = self._rollbacks()
@@ -179,6 +184,27 @@ class _Restore:
         self._tidy(writer)
         deleted = sum(body["totalFilesDeleted"] for group in bodies.values() for body in group)
         return RestoreResult(self._to, tuple(self._planned), self._instant, deleted, time.monotonic() - started)
+
+    def _forget_hidden_logs(self) -> None:
+        """Before version 8 earlier rollbacks have put log files behind those of slices that go now: the metadata table
+        must not list them any more when they are deleted, which no delta commit of what is undone sees to."""
+        tx = self._tx
+        if has_completion_times(tx.config.version) or FILES not in tx.config.metadata_partitions:
+            return
+        doomed = {i.time for i in self._planned}
+        undone = [i for one in self._planned if (i := tx.timeline.commit(one.time)) is not None]
+        bodies = tx.timeline.commits_metadata(undone)
+        named = {path for body in bodies for group in body.stats.values() for s in group for path in s.paths}
+        removed: dict[str, list[str]] = {}
+        writer = tx.metadata_writer()
+        listed = writer.view().files()
+        for partition, name in zip(listed["partition"].to_pylist(), listed["name"].to_pylist(), strict=True):
+            log = parse_log_file(partition, name, 0)
+            if log is not None and log.instant in doomed and log.path not in named:
+                removed.setdefault(partition, []).append(name)
+        if removed:
+            records = file_records([], form_of_version(tx.config.version), removed=removed)
+            writer.apply(metadata_instant(tx.storage, tx.config, tx.timeline), {FILES: records})
 
     def _align(self, *, everything: bool) -> None:
         """The metadata table lists what there is; where records of what was taken back are in its base files, all of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -72,8 +72,8 @@ class Undoing(ServiceTransaction):
     def clock(self) -> InstantClock:
         return self._clock
 
-    def take_back(self, target: Instant, *, with_plan: bool = False) -> str:
-        """Roll an instant back; gives the rollback's instant."""
+    def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
+        """Roll an instant back (see `roll_back`); gives the rollback's instant."""
         done = roll_back(
             self.storage,
             self.config,
@@ -83,6 +83,7 @@ class Undoing(ServiceTransaction):
             self.still_mine,
             self._forget,
             with_plan=with_plan,
+            doomed=doomed,
         )
         self.timeline = self._load()
         return done

@@ -15,6 +15,7 @@ class Suffix(StrEnum):
     RESHARDING = "000"
     COMPACTION = "001"
     CLEAN = "002"
+    RESTORE = "003"
     LOG_COMPACTION = "005"
     ROLLBACK = "006"
 
