@@ -42,6 +42,7 @@ _PAGES = [
     ("docs/merging.md", 8),
     ("docs/compaction.md", 9),
     ("docs/changes.md", 6),
+    ("docs/concurrency.md", 6),
     ("docs/cow_or_mor.md", 4),
 ]
 

@@ -16,6 +16,7 @@ from lakebed.config.option_table import Option, canonical, nearest, options
 from lakebed.config.settings import (
     CompactionSettings,
     IndexSettings,
+    LockSettings,
     ReadSettings,
     SparkSettings,
     TableSettings,
@@ -216,6 +217,7 @@ class _Settings:
     def options(self, known: Mapping[str, str], extra: Mapping[str, str]) -> Options:
         write = self._group("write")
         write["extra_metadata"] = dict(extra)
+        write["lock"] = LockSettings(**self._group("lock"))
         if self._value(_MISSING_DROP):
             write["missing_columns"] = "drop"
         elif self._value(_MISSING_NULL):

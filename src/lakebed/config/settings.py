@@ -19,6 +19,25 @@ def _no_text() -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class LockSettings:
+    """Which lock service the table's writers share, beside the lock that lies with the table: `provider` is the class
+    of real Hudi without its package, empty for none."""
+
+    provider: str = ""
+    zookeeper_url: str = ""
+    zookeeper_port: int | None = None
+    zookeeper_base_path: str = ""
+    zookeeper_lock_key: str = ""
+    zookeeper_session_seconds: float = 60.0
+    zookeeper_connection_seconds: float = 15.0
+    dynamodb_table: str = ""
+    dynamodb_partition_key: str = ""
+    dynamodb_region: str = ""
+    dynamodb_endpoint: str = ""
+    dynamodb_billing: str = "PAY_PER_REQUEST"
+
+
+@dataclass(frozen=True, slots=True)
 class WriteSettings:
     """How one write is done. Sizes are in bytes, times in seconds.
 
@@ -74,6 +93,7 @@ class WriteSettings:
     partitions_to_delete: tuple[str, ...] = ()
     overwrite_partitions: tuple[str, ...] = ()
     lock_wait_seconds: float = 60.0
+    lock: LockSettings = field(default_factory=LockSettings)
     heartbeat_interval_seconds: float = 60.0
     metadata: bool | None = None
     metadata_indexes: tuple[str, ...] = ()

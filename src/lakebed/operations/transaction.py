@@ -32,7 +32,8 @@ from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts, commits_since
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat
-from lakebed.timeline.locks.lock import Lock, default_lock
+from lakebed.timeline.locks.lock import Lock
+from lakebed.timeline.locks.providers import table_lock
 from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.rolled_back import rollback_record
@@ -75,7 +76,8 @@ class Transaction:
         self._clock = InstantClock(self.config.timezone)
 
     def _lock(self) -> Lock:
-        return default_lock(self.storage, wait_seconds=self.settings.lock_wait_seconds)
+        settings = self.settings
+        return table_lock(self.storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=self.config.name)
 
     @contextmanager
     def begin(self) -> Generator[None]:

@@ -1,0 +1,108 @@
+"""Which lock a table's writers take: the one that needs no service, and before it that of a service, if a job says so.
+
+The lock beside the table is always taken: two jobs of lakebed, of which one does not name the service, exclude each
+other all the same, and a service that forgets a holder does not make it lose its table. Real Hudi's writers go by the
+service.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from lakebed.config.settings import LockSettings
+from lakebed.errors import InvalidOption
+from lakebed.storage import Storage
+from lakebed.timeline.locks.lock import HDFS_LOCK_FILE, FileLock, Lock, default_lock
+
+_PREFIX = "hoodie.write.lock"
+
+
+def table_lock(storage: Storage, settings: LockSettings, *, wait_seconds: float, table: str = "") -> Lock:
+    """The lock that a job's settings name; `table` is the table's name, which keys of services default to. Raises
+    `InvalidOption` where the settings lack something, `UnsupportedFeature` without the package of the service."""
+    own = default_lock(storage, wait_seconds=wait_seconds)
+    outer = _of_service(storage, settings, wait_seconds, table)
+    return own if outer is None else NestedLock(outer, own, wait_seconds)
+
+
+def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, table: str) -> Lock | None:
+    provider = settings.provider
+    if provider == "FileSystemBasedLockProvider":
+        if storage.spec.uri.startswith("hdfs://"):
+            return None  # the table's own
+        return FileLock(storage, HDFS_LOCK_FILE, wait_seconds=wait_seconds, release_deletes=True)
+    if provider == "ZookeeperBasedLockProvider":
+        from lakebed.timeline.locks.zookeeper import ZooKeeperLock
+
+        url = _given(settings.zookeeper_url, "zookeeper.url", provider)
+        base = _given(settings.zookeeper_base_path, "zookeeper.base_path", provider).rstrip("/")
+        key = _given(settings.zookeeper_lock_key or table, "zookeeper.lock_key", provider)
+        port = f":{settings.zookeeper_port}" if settings.zookeeper_port else ""
+        hosts = ",".join(host if ":" in host else host + port for host in url.split(","))
+        return ZooKeeperLock(
+            hosts,
+            f"{base}/{key}",
+            session_seconds=settings.zookeeper_session_seconds,
+            connection_seconds=settings.zookeeper_connection_seconds,
+            wait_seconds=wait_seconds,
+        )
+    if provider == "DynamoDBBasedLockProvider":
+        from lakebed.timeline.locks.dynamodb import DynamoDbLock
+
+        return DynamoDbLock(
+            _given(settings.dynamodb_table, "dynamodb.table", provider),
+            _given(settings.dynamodb_partition_key or table, "dynamodb.partition_key", provider),
+            region=settings.dynamodb_region or None,
+            endpoint=settings.dynamodb_endpoint or None,
+            billing=settings.dynamodb_billing,
+            wait_seconds=wait_seconds,
+        )
+    return None
+
+
+def _given(value: str, key: str, provider: str) -> str:
+    if not value:
+        raise InvalidOption(
+            f"{_PREFIX}.provider={provider} needs {_PREFIX}.{key}",
+            hint="give it as real Hudi's writers of the table do",
+            context={"option": f"{_PREFIX}.{key}"},
+        )
+    return value
+
+
+class NestedLock:
+    """Two locks as one, always taken in the same order."""
+
+    def __init__(self, outer: Lock, inner: Lock, wait_seconds: float) -> None:
+        self._outer, self._inner, self._wait_seconds = outer, inner, wait_seconds
+
+    def acquire(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        self._outer.acquire(timeout)
+        try:
+            self._inner.acquire(max(0.0, deadline - time.monotonic()))
+        except BaseException:
+            self._outer.release()
+            raise
+
+    def renew(self) -> bool:
+        return self._outer.renew() and self._inner.renew()
+
+    def still_mine(self) -> bool:
+        return self._outer.still_mine() and self._inner.still_mine()
+
+    def release(self) -> None:
+        try:
+            self._inner.release()
+        finally:
+            self._outer.release()
+
+    def __enter__(self) -> NestedLock:
+        self.acquire(self._wait_seconds)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,243 @@
+"""The suite of all locks over those of services, and tables that are written under them."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, StorageError
+from lakebed.timeline.locks.dynamodb import DynamoDbLock
+from lakebed.timeline.locks.zookeeper import ZooKeeperLock
+from lock_contract import SECONDS, LockContract
+
+from .s3_server import ACCESS_KEY, REGION, S3, SECRET_KEY
+from .service import HOST, ServiceError, free_ports
+from .zookeeper_server import ZooKeeper
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _credentials() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield
+
+
+@pytest.fixture(scope="module")
+def dynamodb() -> Iterator[str]:
+    """The endpoint of a server."""
+    with running(S3()) as info:
+        yield info["endpoint"]
+
+
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[str]:
+    """The hosts of an ensemble."""
+    with running(ZooKeeper()) as info:
+        yield info["hosts"]
+
+
+@contextlib.contextmanager
+def running(service: Any) -> Iterator[dict[str, Any]]:
+    try:
+        service.start()
+    except ServiceError as error:
+        pytest.skip(str(error))
+    try:
+        yield service.info
+    finally:
+        service.stop()
+
+
+class TestDynamoDb(LockContract):
+    """Amazon's, by moto."""
+
+    @pytest.fixture(autouse=True)
+    def _where(self, dynamodb: str) -> None:
+        self.endpoint, self.key = dynamodb, uuid.uuid4().hex
+
+    def code(self) -> str:
+        where = f"region={REGION!r}, endpoint={self.endpoint!r}, lease_seconds={SECONDS}, wait_seconds=60.0"
+        return f"DynamoDbLock('locks', {self.key!r}, {where})"
+
+    def steal(self) -> None:
+        client = DynamoDbLock("locks", self.key, region=REGION, endpoint=self.endpoint)._client
+        item = client.get_item(TableName="locks", Key={"key": {"S": self.key}})["Item"]
+        assert item["leaseDuration"] == {"S": "3000"}
+        stolen = {"ownerName": {"S": "someone"}, "recordVersionNumber": {"S": "theirs"}, "isReleased": {"S": "1"}}
+        client.put_item(TableName="locks", Item=item | stolen)
+
+    def unanswered(self) -> DynamoDbLock:
+        (port,) = free_ports(1)
+        return DynamoDbLock("locks", self.key, region=REGION, endpoint=f"http://{HOST}:{port}")
+
+    def test_an_item_of_amazons_client_is_respected(self) -> None:
+        """As `AmazonDynamoDBLockClient` writes it, which real Hudi uses."""
+        with self.make():
+            pass
+        client = DynamoDbLock("locks", self.key, region=REGION, endpoint=self.endpoint)._client
+        item = {
+            "key": {"S": self.key},
+            "ownerName": {"S": "java"},
+            "leaseDuration": {"S": "2000"},
+            "recordVersionNumber": {"S": str(uuid.uuid4())},
+        }
+        client.put_item(TableName="locks", Item=item)
+        with pytest.raises(LockTimeout, match="is held by java"):
+            self.make().acquire(0.5)
+        with self.make() as lock:  # the version stayed the same for as long as it says
+            assert lock.still_mine()
+
+
+class TestZooKeeper(LockContract):
+    @pytest.fixture(autouse=True)
+    def _where(self, zookeeper: str) -> None:
+        self.hosts, self.path = zookeeper, f"/hudi/{uuid.uuid4().hex}"
+
+    def code(self) -> str:
+        return f"ZooKeeperLock({self.hosts!r}, {self.path!r}, session_seconds={SECONDS}, wait_seconds=60.0)"
+
+    def steal(self) -> None:
+        with self._client() as client:
+            for name in client.get_children(self.path):
+                client.delete(f"{self.path}/{name}")
+
+    def unanswered(self) -> ZooKeeperLock:
+        (port,) = free_ports(1)
+        return ZooKeeperLock(f"{HOST}:{port}", self.path, connection_seconds=0.5)
+
+    def test_a_node_of_curator_is_respected(self) -> None:
+        """As Curator's `InterProcessMutex` makes it, which real Hudi uses."""
+        with self._client() as client:
+            client.ensure_path(self.path)
+            node = client.create(f"{self.path}/_c_{uuid.uuid4()}-lock-", ephemeral=True, sequence=True)
+            with pytest.raises(LockTimeout, match="is held by _c_"):
+                self.make().acquire(0.5)
+            client.delete(node)
+        with self.make() as lock:
+            assert lock.still_mine()
+            with self._client() as client:
+                (own,) = client.get_children(self.path)
+            assert own.startswith("_c_")
+            assert "-lock-" in own
+
+    @contextlib.contextmanager
+    def _client(self) -> Iterator[Any]:
+        import kazoo.client
+
+        client = kazoo.client.KazooClient(hosts=self.hosts)
+        client.start()
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+
+# tables
+
+_WRITER = """
+import json, sys, pyarrow as pa, lakebed
+from lakebed.errors import LakebedError
+uri, first, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+for n in range(4):
+    while True:
+        try:
+            lakebed.open(uri).upsert(pa.table({"id": [first + n, 0], "v": [first, first + n]}), options=options)
+            break
+        except LakebedError as error:
+            if not error.retryable:
+                raise
+"""
+
+
+@pytest.fixture(params=["dynamodb", "zookeeper"])
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    where: str = request.getfixturevalue(request.param)
+    prefix = "hoodie.write.lock"
+    common = {"hoodie.write.lock.wait_time_ms": 60_000, "lakebed.write.tasks": 1}
+    if request.param == "dynamodb":
+        return common | {
+            f"{prefix}.provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
+            f"{prefix}.dynamodb.table": "tables",
+            f"{prefix}.dynamodb.partition_key": uuid.uuid4().hex,
+            f"{prefix}.dynamodb.region": REGION,
+            f"{prefix}.dynamodb.endpoint_url": where,
+        }
+    return common | {
+        f"{prefix}.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+        f"{prefix}.zookeeper.url": where.partition(":")[0],
+        f"{prefix}.zookeeper.port": where.partition(":")[2],
+        f"{prefix}.zookeeper.base_path": "/locks",
+        f"{prefix}.zookeeper.lock_key": uuid.uuid4().hex,
+    }
+
+
+def made(folder: Path) -> str:
+    uri = str(folder / "t")
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    lakebed.create(uri, schema, key="id", index="bucket", buckets=1)
+    return uri
+
+
+def test_processes_write_one_table(options: dict[str, Any], tmp_path: Path) -> None:
+    import json
+
+    uri = made(tmp_path)
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, uri, str(first), json.dumps(options)], stderr=subprocess.PIPE, text=True
+        )
+        for first in (100, 200)
+    ]
+    for writer in writers:
+        _, err = writer.communicate(timeout=300)
+        assert writer.returncode == 0, err
+    rows = dict(zip(*lakebed.open(uri).scan().to_arrow().select(["id", "v"]).to_pydict().values(), strict=True))
+    assert rows.pop(0) in (103, 203)
+    assert rows == {first + n: first for first in (100, 200) for n in range(4)}
+
+
+def test_a_lost_lease_is_noticed_before_the_commit(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = made(tmp_path)
+    table = lakebed.open(uri)
+    table.upsert(pa.table({"id": [1], "v": [1]}), options=options)
+    kind = DynamoDbLock if "hoodie.write.lock.dynamodb.table" in options else ZooKeeperLock
+    monkeypatch.setattr(kind, "still_mine", lambda self: False)
+    with pytest.raises(CommitConflict, match="the table lock was lost"):
+        table.upsert(pa.table({"id": [1], "v": [2]}), options=options)
+    monkeypatch.undo()
+    assert lakebed.open(uri).scan().to_arrow()["v"].to_pylist() == [1]
+
+
+def test_a_service_that_is_down_stops_a_write(options: dict[str, Any], tmp_path: Path) -> None:
+    uri = made(tmp_path)
+    (port,) = free_ports(1)
+    changed = {"hoodie.write.lock.zookeeper.port": port, "hoodie.write.lock.zookeeper.connection_timeout_ms": 300}
+    if "hoodie.write.lock.dynamodb.table" in options:
+        changed = {"hoodie.write.lock.dynamodb.endpoint_url": f"http://{HOST}:{port}"}
+    with pytest.raises(StorageError, match="the lock service does not answer"):
+        lakebed.open(uri).upsert(
+            pa.table({"id": [1], "v": [1]}), options=options | changed | {"hoodie.write.lock.wait_time_ms": 100}
+        )
+    assert lakebed.open(uri).scan().count() == 0
+
+
+def test_settings_that_lack_something_are_refused(tmp_path: Path) -> None:
+    provider = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+    with pytest.raises(InvalidOption, match=r"needs hoodie\.write\.lock\.zookeeper\.url"):
+        lakebed.open(made(tmp_path)).upsert(
+            pa.table({"id": [1], "v": [1]}), options={"hoodie.write.lock.provider": provider}
+        )
