@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebed.config.options import Options, compaction_properties, resolve_options, split_partition_types
+from lakebed.config.options import Options, resolve_options, service_properties, split_partition_types
 from lakebed.config.settings import TableSettings
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
@@ -101,7 +101,7 @@ def create(
         indexes=_names(indexes),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
-            **compaction_properties(options.given),
+            **service_properties(options.given),
         },
         profile=lambda: profile_of(schema, settings, named, engine, rows),
     )

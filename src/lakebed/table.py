@@ -25,8 +25,11 @@ from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
 from lakebed.read.scan import Scan
-from lakebed.read.time_travel import resolve_as_of
+from lakebed.read.time_travel import refuse_cleaned, resolve_as_of
 from lakebed.services.after_write import engine_for, run_due_services
+from lakebed.services.archiving import ArchivalResult, archive
+from lakebed.services.cleaning import clean
+from lakebed.services.cleaning_result import CleanResult
 from lakebed.services.compaction import compact
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.log_compaction import compact_logs
@@ -186,6 +189,28 @@ class Table:
         context = replace(context, engine=engine_for(context.opened, context.engine, self._spark))
         return compact_logs(context, plan_only=plan_only, when_due=when_due)
 
+    def clean(
+        self,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        when_due: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> CleanResult:
+        """Delete files that no commit can see any more which is kept (`hoodie.clean.policy`): first carry out the clean
+        that is pending, then all else. Writes and reads of what is kept go on beside it.
+
+        `plan_only` makes the plan and leaves it to another process, `dry_run` only shows it; `when_due` makes one only
+        where commits since the last clean have left something behind.
+        """
+        context = self._context(None, options, "clean")
+        return clean(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+
+    def archive(self, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> ArchivalResult:
+        """Move the oldest instants of a long timeline (`hoodie.keep.max.commits`) to the archived one, down to
+        `hoodie.keep.min.commits`, as far as nothing needs them any more. `dry_run` only shows which."""
+        return archive(self._context(None, options, "archive"), dry_run=dry_run)
+
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
         """Keep a completed commit (the last one where none is named) so that `restore` can go back to it: cleaning
         leaves its files, archival its instant, until `delete_savepoint`. `user` is whoever runs this, if not named."""
@@ -230,8 +255,10 @@ class Table:
         `meta=True` adds Hudi's five meta columns.
         """
         cut = None if as_of is None else resolve_as_of(as_of, self._config)
+        view = self._snapshot(cut)
+        refuse_cleaned(view)
         return Scan(
-            self._snapshot(cut),
+            view,
             columns=columns,
             filter=filter,
             query=query,

@@ -23,6 +23,7 @@ BUCKET_FOLDER = ".hoodie/.bucket_index"
 METADATA_FOLDER = ".hoodie/metadata"
 # They go by files and instants, whatever rows and keys there are.
 _TAKES_BACK = ("rollback", "restore")
+_TIDIES = ("clean", "archive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ FEATURES: tuple[Feature, ...] = (
         "some",
         "has another bucket count in each partition",
         _READ_ONLY,
-        writes=("compact", *_TAKES_BACK),
+        writes=("compact", *_TAKES_BACK, *_TIDIES),
     ),
     Feature(
         "consistent-hashing buckets",
@@ -191,7 +192,7 @@ FEATURES: tuple[Feature, ...] = (
         "some",
         "has consistent-hashing buckets",
         _READ_ONLY,
-        writes=("compact", *_TAKES_BACK),
+        writes=("compact", *_TAKES_BACK, *_TIDIES),
     ),
     Feature(
         "partial updates",
@@ -252,7 +253,7 @@ FEATURES: tuple[Feature, ...] = (
         "some",
         "has no meta fields (hoodie.populate.meta.fields=false), so stored rows cannot be found again",
         "only insert and bulk_insert write to it",
-        writes=("insert", "bulk_insert", *_TAKES_BACK),
+        writes=("insert", "bulk_insert", *_TAKES_BACK, *_TIDIES),
     ),
     Feature("generated keys", lambda p, _: not p.get("hoodie.table.recordkey.fields", "").strip(), "yes", "yes"),
     Feature(

@@ -14,6 +14,8 @@ from typing import Any, cast
 from lakebed.config.conflicts import check_index, check_table
 from lakebed.config.option_table import Option, canonical, nearest, options
 from lakebed.config.settings import (
+    ArchivalSettings,
+    CleaningSettings,
     CompactionSettings,
     IndexSettings,
     LockSettings,
@@ -44,16 +46,18 @@ __all__ = [
     "SparkSettings",
     "TableSettings",
     "WriteSettings",
-    "compaction_properties",
     "compaction_settings",
     "conflicts_with_table",
     "resolve_options",
+    "service_properties",
+    "service_settings",
 ]
 
 _log = logging.getLogger("lakebed.options")
 _logged: set[str] = set()
 
 _METADATA = "hoodie.metadata.enable"
+_SERVICES = ("compaction.", "cleaning.", "archival.")
 _INLINE = ("hoodie.compact.inline", "hoodie.compact.schedule.inline")
 _MISSING_DROP = "missing.drop"
 _MISSING_NULL = "missing.null"
@@ -73,6 +77,8 @@ class Options:
     read: ReadSettings = field(default_factory=ReadSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
+    cleaning: CleaningSettings = field(default_factory=CleaningSettings)
+    archival: ArchivalSettings = field(default_factory=ArchivalSettings)
 
 
 def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
@@ -112,37 +118,47 @@ def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> Non
     check_index(options.index, properties)
 
 
-def compaction_properties(known: Mapping[str, str]) -> dict[str, str]:
-    """Those of a job's options (`Options.given`) that say how logs are compacted, as a new table remembers them: under
+def service_properties(known: Mapping[str, str]) -> dict[str, str]:
+    """Those of a job's options (`Options.given`) that say how table services run, as a new table remembers them: under
     names of lakebed's, since real Hudi refuses a job that says otherwise than a property of its own.
 
-    >>> compaction_properties({"hoodie.compact.inline": "true", "hoodie.table.name": "trips"})
+    >>> service_properties({"hoodie.compact.inline": "true", "hoodie.table.name": "trips"})
     {'lakebed.compact.inline': 'true'}
     """
-    keys = _compaction_keys()
+    keys = _service_keys()
     return {keys[key]: text for key, text in known.items() if key in keys}
 
 
 @cache
-def _compaction_keys() -> dict[str, str]:
-    """The options of compaction, each with the name under which a table of lakebed remembers it."""
-    found = (key for key, option in options().items() if option.setting.startswith("compaction."))
+def _service_keys() -> dict[str, str]:
+    """The options of table services, each with the name under which a table of lakebed remembers it."""
+    found = (key for key, option in options().items() if option.setting.startswith(_SERVICES))
     return {key: key.replace("hoodie.", "lakebed.", 1) for key in found}
 
 
+def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> Options:
+    """How a table's services run: as a job's options say (`Options.given`), else as the table does.
+
+    >>> service_settings({}, {"lakebed.clean.commits.retained": "3"}).cleaning.commits
+    3
+    """
+    keys = _service_keys()
+    texts = {key: properties.get(own, properties.get(key)) for key, own in keys.items()}
+    stored = {key: text for key, text in texts.items() if text is not None}
+    asked = {key: text for key, text in given.items() if key in keys}
+    if asked.keys() & set(_INLINE):
+        # to compact within the write and to leave it to another job are two answers to one question
+        stored = {key: text for key, text in stored.items() if key not in _INLINE}
+    return resolve_options({**stored, **asked})
+
+
 def compaction_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> CompactionSettings:
-    """How a table's logs are compacted: as a job's options say (`Options.given`), else as the table does.
+    """How a table's logs are compacted, see `service_settings`.
 
     >>> compaction_settings({}, {"lakebed.compact.inline.max.delta.commits": "3"}).delta_commits
     3
     """
-    texts = {key: properties.get(own, properties.get(key)) for key, own in _compaction_keys().items()}
-    stored = {key: text for key, text in texts.items() if text is not None}
-    asked = {key: text for key, text in given.items() if key in _compaction_keys()}
-    if asked.keys() & set(_INLINE):
-        # to compact within the write and to leave it to another job are two answers to one question
-        stored = {key: text for key, text in stored.items() if key not in _INLINE}
-    return resolve_options({**stored, **asked}).compaction
+    return service_settings(given, properties).compaction
 
 
 def _text(value: Any) -> str:
@@ -236,6 +252,8 @@ class _Settings:
             write=WriteSettings(**write),
             spark=SparkSettings(**self._group("spark")),
             compaction=self._compaction(),
+            cleaning=CleaningSettings(**self._group("cleaning")),
+            archival=self._archival(),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )
@@ -246,6 +264,15 @@ class _Settings:
             raise InvalidOption(
                 "hoodie.compact.inline and hoodie.compact.schedule.inline are both true",
                 hint="inline compacts within the write, schedule.inline leaves the plan to another job: choose one",
+            )
+        return settings
+
+    def _archival(self) -> ArchivalSettings:
+        settings = ArchivalSettings(**self._group("archival"))
+        if settings.above <= settings.down_to:
+            raise InvalidOption(
+                f"hoodie.keep.max.commits={settings.above} is not above hoodie.keep.min.commits={settings.down_to}",
+                hint="an archival begins above the one and leaves the other",
             )
         return settings
 

@@ -161,6 +161,35 @@ class CompactionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CleaningSettings:
+    """When and what is cleaned. With `automatic` a write cleans once there are `trigger_commits` since the last clean.
+    What stays the `policy` says, by its name in Hudi: the view of the last `commits`, of commits of the last `hours`,
+    or so many `versions` of each file group. With `incremental` only partition paths that changed since the last clean
+    are looked at, else all or those that `partitions` or `partition_regex` name; one clean passes `most_commits`."""
+
+    automatic: bool = True
+    policy: str = "KEEP_LATEST_COMMITS"
+    commits: int = 10
+    hours: int = 24
+    versions: int = 3
+    trigger_commits: int = 1
+    incremental: bool = True
+    most_commits: int = (1 << 63) - 1
+    partitions: tuple[str, ...] = ()
+    partition_regex: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivalSettings:
+    """When instants leave the active timeline: with `automatic` a write that finds more than `above` commits leaves
+    `down_to`."""
+
+    automatic: bool = True
+    above: int = 30
+    down_to: int = 20
+
+
+@dataclass(frozen=True, slots=True)
 class SparkSettings:
     """How Spark is used. `worker_tuning`: whether Spark's Python workers are made faster for the tasks to come.
     `local_rows`: DataFrames known to have no more rows are written without a job; None for lakebed's own bound."""

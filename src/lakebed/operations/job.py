@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from lakebed.config.options import Options, compaction_properties, conflicts_with_table, resolve_options
+from lakebed.config.options import Options, conflicts_with_table, resolve_options, service_properties
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine, to_arrow_table
 from lakebed.engine.spark_session import known_rows, session_of
@@ -172,7 +172,7 @@ def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableCon
         buckets=options.buckets,
         hash_fields=options.fields or (),
         update_partition_path=options.update_partition,
-        properties=compaction_properties(job.given),
+        properties=service_properties(job.given),
         profile=lambda: profile_of(schema, job.table, options, engine, rows),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakebed.model import Action, Instant
+from lakebed.timeline.listed import completed_at
 
 # What goes with the commits around it.
 _FOLLOWING = (Action.CLEAN, Action.ROLLBACK)
@@ -17,6 +18,11 @@ class ArchivalBounds:
 
     above: int
     down_to: int
+
+    def keeping(self, commits: int) -> ArchivalBounds:
+        """The same, leaving so many commits at least."""
+        more = max(commits - self.down_to, 0)
+        return ArchivalBounds(self.above + more, self.down_to + more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,41 @@ def before_pending(commits: Sequence[Instant], pending: Iterable[Instant]) -> Ar
         return None
     last = max((i.time for i in commits if i.time < first), default="")
     return ArchivalLimit(last, f"{first} is pending")
+
+
+def before_due_compaction(instants: Iterable[Instant], delta_commits: int) -> ArchivalLimit | None:
+    """The delta commits stay by which it is told that a compaction is due: so many since the last one, or that one."""
+    known = [i for i in instants if i.is_completed or i.action is Action.DELTACOMMIT]
+    compaction = next((i for i in reversed(known) if i.is_completed and i.action is Action.COMMIT), None)
+    since = [i for i in known if i.action is Action.DELTACOMMIT and (compaction is None or i.time > compaction.time)]
+    if len(since) >= delta_commits:
+        first = since[-delta_commits]
+    else:
+        first = compaction or (since[0] if since else None)
+    return ArchivalLimit(first.time, "delta commits since the last compaction are counted") if first else None
+
+
+def before_uncleaned(instants: Iterable[Instant], cleaned_to: str | None) -> ArchivalLimit | None:
+    """The first replacement that the last clean did not come to: what it replaced would be seen again. `cleaned_to` is
+    the time from which on that one kept everything; None without any."""
+    kinds = (Action.REPLACECOMMIT, Action.CLUSTERING)
+    first = next((i for i in instants if i.action in kinds and i.time >= (cleaned_to or "")), None)
+    return ArchivalLimit(first.time, "files that it replaced are not cleaned yet") if first else None
+
+
+def before_metadata(commits: Iterable[Instant], compaction: str | None) -> ArchivalLimit | None:
+    """The first commit that completed behind the last compaction of the metadata table: its delta commit counts only
+    while it can be found here. None of it: everything stays."""
+    if compaction is None:
+        return ArchivalLimit("", "the metadata table was not compacted yet")
+    first = next((i for i in commits if completed_at(i) >= compaction), None)
+    return ArchivalLimit(first.time, "the metadata table was not compacted since") if first else None
+
+
+def before_savepoint(instants: Iterable[Instant]) -> ArchivalLimit | None:
+    """The first savepoint and all behind it."""
+    first = next((i for i in instants if i.action is Action.SAVEPOINT), None)
+    return ArchivalLimit(first.time, "it has a savepoint") if first else None
 
 
 def plan_archival(

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from lakebed.model import Action, FileGroupId, Instant
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, WriteStat
+from lakebed.timeline.commit_metadata import NEW_FILE
 from lakebed.timeline.file_slices import GroupSlices, SliceFiles
 from lakebed.timeline.service_plans import CleaningPolicy, CleanPlan
 
@@ -58,6 +59,27 @@ def retain_versions(count: int) -> Retention | None:
     return Retention(CleaningPolicy.KEEP_LATEST_FILE_VERSIONS, versions=count) if count >= 1 else None
 
 
+def passing_at_most(retention: Retention, commits: Sequence[Instant], since: str, count: int) -> Retention:
+    """The same, but passing at most `count` of the commits from the time `since` on."""
+    earliest = retention.earliest
+    at = bisect_left(commits, since, key=_time) + count
+    if earliest is None or at >= len(commits) or commits[at].time >= earliest.time:
+        return retention
+    return replace(retention, earliest=commits[at])
+
+
+def superseded_partitions(commit: CommitMetadata) -> frozenset[str]:
+    """The partition paths where a commit began a further slice of a file group, or replaced file groups: when it falls
+    behind the earliest commit that is kept, there is something to clean."""
+    compacts = commit.operation == "COMPACT"
+    found = {
+        partition
+        for partition, stats in commit.stats.items()
+        if any(_begins_further_slice(stat, compacts=compacts) for stat in stats)
+    }
+    return frozenset(found | commit.replaced.keys())
+
+
 def has_expired_since(last_clean: str, commits: Sequence[Instant], retention: Retention, retained_before: int) -> bool:
     """Whether a slice may have expired since the last clean (its time; "" for none), which kept `retained_before`
     commits: one does when a newer one, of a compaction or a replacement, falls behind the earliest commit. This holds
@@ -91,6 +113,12 @@ def plan_cleaning(
         commits[-1].time if commits else "",
         retention.policy,
     )
+
+
+def _begins_further_slice(stat: WriteStat, *, compacts: bool) -> bool:
+    """Log files join a slice; a compaction does not say of which slices without base file its own follow."""
+    is_log = stat.path.rpartition("/")[2].startswith(".")
+    return not is_log and (compacts or stat.prev_commit not in ("", NEW_FILE))
 
 
 def _retain_from(

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Self, cast
 
 from lakebed.errors import CommitConflict
 from lakebed.index.base import Index
@@ -38,11 +38,11 @@ class ServiceTransaction(Transaction):
     context: WriteContext = field(init=False)
     _taken_up: bool = field(default=False, init=False)
 
-    def __enter__(self) -> ServiceTransaction:
+    def __enter__(self) -> Self:
         return self
 
     @classmethod
-    def of(cls, context: WriteContext, action: Action, operation: str) -> ServiceTransaction:
+    def of(cls, context: WriteContext, action: Action, operation: str) -> Self:
         """A service of this table."""
         # the index is asked only about what dead writers left
         index = cast("Index", None)
@@ -72,6 +72,10 @@ class ServiceTransaction(Transaction):
                     writer.remove_pending(requested)
             remove_heartbeat(self.storage, instant)
         return instant
+
+    def refuse_lost(self, what: str) -> None:
+        """Raise `CommitConflict` where the lock of `begin` is lost."""
+        self._refuse_lost(self._held, what)
 
     def take_up(self, instant: str) -> None:
         """Begin to run a plan; what a runner left that died is taken back first. Raises `CommitConflict` where the plan

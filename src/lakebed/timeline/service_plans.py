@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -11,6 +11,8 @@ from lakebed.format.avro.container import write_avro_file
 from lakebed.model import FileSlice, Instant
 from lakebed.timeline.avro_schemas import schema_text
 
+# In plans and results of cleans: the savepoints that kept files from it.
+SAVEPOINTED = "savepointed_timestamps"
 _PLAN_VERSION = 2
 _MEGABYTE = 1 << 20
 # What Hudi expects a base file to become where there is none yet.
@@ -53,17 +55,24 @@ class CleaningPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What cleaning deletes, as names by partition path, and the first commit (if any) that it keeps whole."""
+    """What cleaning deletes, as names by partition path, and the first commit (if any) that it keeps whole.
+    `partitions` are paths that have nothing left then, `savepoints` those that kept files from it."""
 
     files: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     earliest: Instant | None = None
     last_completed: str = ""
     policy: CleaningPolicy = CleaningPolicy.KEEP_LATEST_COMMITS
+    partitions: tuple[str, ...] = ()
+    savepoints: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many files go."""
+        return sum(map(len, self.files.values()))
 
     def __str__(self) -> str:
-        count = sum(map(len, self.files.values()))
         kept = f", what {self.earliest.time} and later commits see is kept" if self.earliest else ""
-        return f"clean of {count} files in {len(self.files)} partitions by {self.policy}{kept}"
+        return f"clean of {self.count} files in {len(self.files)} partitions by {self.policy}{kept}"
 
 
 def encode_compaction_plan(plan: CompactionPlan) -> bytes:
@@ -109,8 +118,8 @@ def encode_clean_plan(root: str, plan: CleanPlan) -> bytes:
         "filesToBeDeletedPerPartition": {},
         "version": _PLAN_VERSION,
         "filePathsToBeDeletedPerPartition": paths,
-        "partitionsToBeDeleted": [],
-        "extraMetadata": {},
+        "partitionsToBeDeleted": list(plan.partitions),
+        "extraMetadata": {SAVEPOINTED: ",".join(plan.savepoints)} if plan.savepoints else {},
     }
     return write_avro_file(schema_text("HoodieCleanerPlan"), record)
 
@@ -126,8 +135,9 @@ def clean_files(plan: Mapping[str, Any]) -> dict[str, list[str]]:
     return found or {part: [name.rpartition("/")[2] for name in names] for part, names in old.items()}
 
 
-def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int) -> bytes:
-    """The completed body of a clean that has carried this decoded plan out."""
+def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int, *, gone: Collection[str] = ()) -> bytes:
+    """The completed body of a clean that has carried this decoded plan out; `gone` are the partition paths that it
+    deleted."""
     files = clean_files(plan)
     partitions = {
         partition: {
@@ -136,7 +146,7 @@ def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int) ->
             "deletePathPatterns": names,
             "successDeleteFiles": names,
             "failedDeleteFiles": [],
-            "isPartitionDeleted": False,
+            "isPartitionDeleted": partition in gone,
         }
         for partition, names in files.items()
     }
@@ -149,7 +159,7 @@ def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int) ->
         "partitionMetadata": partitions,
         "version": _PLAN_VERSION,
         "bootstrapPartitionMetadata": {},
-        "extraMetadata": {},
+        "extraMetadata": dict(plan.get("extraMetadata") or {}),
     }
     return write_avro_file(schema_text("HoodieCleanMetadata"), record)
 

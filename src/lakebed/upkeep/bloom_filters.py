@@ -25,7 +25,7 @@ from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import SCHEMA, comparable, joined
 from lakebed.upkeep.grouping import grouped
-from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction
+from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
 from lakebed.upkeep.stored_files import StoredFiles, is_base_file
 
 
@@ -41,6 +41,9 @@ class BloomFiltersUpkeep(KindUpkeep):
         ]
         files = [_with_filter(action.snapshot.storage, file) for file in written]
         return bloom_records_of(files, action.instant, action.form)
+
+    def of_removal(self, partition: str, removal: Removal) -> Records:
+        return Records.deletes(removal.keys)
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         snapshot = build.snapshot

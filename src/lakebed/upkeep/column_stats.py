@@ -8,16 +8,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
+from lakebed.metadata.keys import column_stats_keys
 from lakebed.metadata.kinds import column_stats
+from lakebed.metadata.kinds.definitions import load_definitions
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.stats_columns import stats_definitions
 from lakebed.metadata.kinds.updates import column_stats_records
 from lakebed.metadata.layout import COLUMN_STATS, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
+from lakebed.model import META_COLUMNS
+from lakebed.schema.arrow import leaf_paths
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.grouping import grouped
-from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction
+from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
 from lakebed.upkeep.statistics import (
     ActionStatistics,
     FirstStatistics,
@@ -34,6 +38,17 @@ class ColumnStatsUpkeep(KindUpkeep):
     def of_action(self, partition: str, action: TableAction) -> Records:
         written = action.shared(ActionStatistics)
         return column_stats_records(written.stats, action.form, written.index_version)
+
+    def of_removal(self, partition: str, removal: Removal) -> Records:
+        snapshot, files = removal.snapshot, removal.keys
+        definition = load_definitions(snapshot.storage, snapshot.config).get(COLUMN_STATS)
+        # tables of older releases have no definition
+        columns = (
+            definition.source_fields
+            if definition
+            else [*META_COLUMNS, *(path for path, _ in leaf_paths(snapshot.schema))]
+        )
+        return Records.deletes(pa.concat_arrays([column_stats_keys(column, files) for column in columns]))
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         first = build.shared(FirstStatistics)

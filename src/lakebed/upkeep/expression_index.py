@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
-from lakebed.metadata.keys import file_keys, partition_stats_keys
+from lakebed.metadata.keys import column_stats_keys, file_keys, partition_stats_keys
 from lakebed.metadata.kinds import expression_index
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.kinds.expression_indexes import FIRST_VERSION, ExpressionIndex, kept_indexes, reason_not_kept
@@ -38,6 +38,7 @@ from lakebed.upkeep.kind import (
     KindUpkeep,
     NewIndex,
     NewPartition,
+    Removal,
     StoredTable,
     TableAction,
     required,
@@ -54,6 +55,16 @@ class ExpressionIndexUpkeep(KindUpkeep):
 
     def of_action(self, partition: str, action: TableAction) -> Records | None:
         return action.shared(_ActionExpressions).records(partition)
+
+    def of_removal(self, partition: str, removal: Removal) -> Records | None:
+        snapshot = removal.snapshot
+        definition = load_definitions(snapshot.storage, snapshot.config).get(partition)
+        if definition is None:
+            return None
+        has_filters = definition.type == BLOOM_FILTERS
+        return Records.deletes(
+            removal.keys if has_filters else column_stats_keys(definition.source_fields[0], removal.keys)
+        )
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         assert name.expression is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import comparable
 from lakebed.upkeep.grouping import grouped
-from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction
+from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
 from lakebed.upkeep.stored_files import StoredFiles
 
 _DELETES_ONLY = frozenset({"DELETE_PARTITION"})
@@ -44,6 +45,12 @@ class FilesUpkeep(KindUpkeep):
         ]
         paths = () if action.commit.operation in _DELETES_ONLY else tuple(action.commit.stats)
         return file_records(written, action.form, partitions=paths)
+
+    def of_removal(self, partition: str, removal: Removal) -> Records:
+        removed = {path: names for path, names in removal.files.items() if path not in removal.gone}
+        said = file_records([], removal.form, removed=removed, gone=removal.gone)
+        identifiers = pa.array(sorted(map(partition_identifier, removal.gone)), pa.string())
+        return replace(said, deleted=identifiers)
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         """Every file of a completed action, in folders that are partitions."""

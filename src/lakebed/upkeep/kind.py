@@ -7,7 +7,7 @@ read once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CorruptFile, InvalidOption
+from lakebed.metadata.keys import file_keys
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.kind import MetadataKind
@@ -64,6 +65,21 @@ class TableAction(_TableView):
     commit: CommitMetadata
     statuses: Sequence[WriteStatus]
     partitions: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Removal(_TableView):
+    """A clean that is about to complete: the names of the `files` that it has deleted by partition path, and the
+    partition paths that are `gone`. `snapshot` is the table before it."""
+
+    files: Mapping[str, Sequence[str]]
+    gone: Collection[str] = ()
+
+    @property
+    def keys(self) -> pa.StringArray:
+        """The `file_keys` of the files."""
+        pairs = [(partition, name) for partition, names in self.files.items() for name in names]
+        return file_keys([partition for partition, _ in pairs], [name for _, name in pairs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +147,10 @@ class KindUpkeep:
     def of_action(self, partition: str, action: TableAction) -> Records | None:
         """What the action says to the partition; None for nothing at all."""
         raise NotImplementedError
+
+    def of_removal(self, partition: str, removal: Removal) -> Records | None:
+        """What a clean says to the partition; None for nothing at all."""
+        return None
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         """What the file groups of a new partition begin with, and its definition where it has one. `sizing` goes with

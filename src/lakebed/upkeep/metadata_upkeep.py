@@ -6,7 +6,7 @@ Everything here runs under the table lock, on settings that were read under it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakebed.config.settings import WriteSettings
@@ -30,7 +30,7 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 from lakebed.upkeep.action_keys import ActionKeys
 from lakebed.upkeep.key_jobs import KeyJobs, is_large
-from lakebed.upkeep.kind import FirstBuild, StoredTable, TableAction
+from lakebed.upkeep.kind import FirstBuild, Removal, StoredTable, TableAction
 from lakebed.upkeep.registry import every_upkeep, find_upkeep, upkeep_of
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -99,6 +99,21 @@ class MetadataUpkeep:
                 context={"instant": instant, "metadata_partition": wrong},
             )
         writer.apply(instant, records, written)
+
+    def record_removal(self, instant: str, files: Mapping[str, Sequence[str]], gone: Collection[str]) -> None:
+        """Write that a clean has deleted these files, by partition path, and that partition paths are `gone`."""
+        writer = self.writer
+        if not writer.partitions:
+            return
+        snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
+        removal = Removal(snapshot, files, gone)
+        records: dict[str, Records] = {}
+        for partition in in_write_order(writer.partitions):
+            upkeep = find_upkeep(partition)
+            found = upkeep.of_removal(partition, removal) if upkeep is not None else None
+            if found is not None:
+                records[partition] = found
+        writer.apply(instant, records)
 
     def _by_jobs(self, writer: MetadataWriter, action: TableAction) -> list[WrittenLog]:
         """The log files of indexes of record keys where an action changed many keys; else none."""

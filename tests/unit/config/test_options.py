@@ -142,10 +142,10 @@ def test_no_effect_is_logged_once(caplog: pytest.LogCaptureFixture, monkeypatch:
     monkeypatch.setattr(options_module, "_logged", set[str]())
     with caplog.at_level(logging.WARNING, logger="lakebed.options"):
         for _ in range(3):
-            resolve_options({"hoodie.metadata.metrics.enable": "true", "hoodie.cleaner.commits.retained": "5"})
+            resolve_options({"hoodie.metadata.metrics.enable": "true", "hoodie.cleaner.parallelism": "5"})
     assert [record.getMessage().split("=")[0] for record in caplog.records] == [
         "hoodie.metadata.metrics.enable",
-        "hoodie.clean.commits.retained",
+        "hoodie.clean.parallelism",
     ]
 
 

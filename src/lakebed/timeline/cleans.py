@@ -1,0 +1,82 @@
+"""What the cleans of a timeline say: how far the last one came, and from when on views of the past are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.format.bounded_cache import BoundedCache, Kept
+from lakebed.model import Action, Instant
+from lakebed.timeline.service_plans import SAVEPOINTED
+from lakebed.timeline.timeline import Timeline
+
+_KEPT_BYTES = 1 << 20
+_BYTES_OF_ONE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """One clean. `earliest` is the first commit that it kept whole, empty where it kept versions; `last_completed` the
+    last commit that it knew; `savepoints` those that kept files from it."""
+
+    time: str
+    earliest: str
+    last_completed: str
+    savepoints: tuple[str, ...] = ()
+
+    @property
+    def whole_from(self) -> str:
+        """The time from which on it left every view whole."""
+        return self.earliest or self.last_completed
+
+
+def last_clean(timeline: Timeline) -> Clean | None:
+    """The last completed clean; its body is read once a process."""
+    found = next((i for i in reversed(timeline.completed) if i.action is Action.CLEAN), None)
+    return None if found is None else _completed(timeline, found)
+
+
+def cleans_after(timeline: Timeline, time: str) -> Iterator[Clean]:
+    """The cleans of the active timeline behind a time, newest first, those that have begun among them."""
+    for instant in reversed(timeline.instants):
+        if instant.time <= time:
+            return
+        if instant.action is Action.CLEAN:
+            yield _completed(timeline, instant) if instant.is_completed else planned_clean(timeline, instant)
+
+
+def planned_clean(timeline: Timeline, instant: Instant) -> Clean:
+    """What the plan of a clean says."""
+    plan = timeline.plan(instant)
+    return _clean(instant.time, (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "", plan)
+
+
+def archived_cleans(timeline: Timeline) -> Iterator[Clean]:
+    """The cleans of the archived timeline, newest first."""
+    archived = timeline.archived()
+    for instant in reversed(archived.instants):
+        if instant.action is Action.CLEAN:
+            plan = archived.plan(instant.time)
+            yield _clean(instant.time, (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "", plan)
+
+
+def _completed(timeline: Timeline, instant: Instant) -> Clean:
+    path = f"{timeline.config.timeline_path}/{instant.file_name}"
+    key = timeline.storage.url(path), timeline.files.get(instant.file_name)
+    known = _CLEANS.get(key)
+    if known is None:
+        body = timeline.metadata(instant)
+        known = Kept(_clean(instant.time, body.get("earliestCommitToRetain") or "", body), _BYTES_OF_ONE)
+        _CLEANS.put(key, known)
+    return known.content
+
+
+def _clean(time: str, earliest: str, body: Mapping[str, Any]) -> Clean:
+    savepoints = (body.get("extraMetadata") or {}).get(SAVEPOINTED) or ""
+    names = tuple(name.strip() for name in savepoints.split(",") if name.strip())
+    return Clean(time, earliest, body.get("lastCompletedCommitTimestamp") or "", names)
+
+
+_CLEANS = BoundedCache[Kept[Clean]](_KEPT_BYTES)
+"""Completed cleans by their file. A file of this name is written once."""
