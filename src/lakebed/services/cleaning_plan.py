@@ -10,7 +10,7 @@ from datetime import timedelta
 from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import parse_base_file
-from lakebed.model import Action, BaseFile, FileGroupId, Instant, LogFile, path_in
+from lakebed.model import Action, BaseFile, FileGroupId, Instant, LogFile
 from lakebed.policies.cleaning import (
     Protected,
     Retention,
@@ -28,6 +28,7 @@ from lakebed.timeline.cleans import Clean, last_clean
 from lakebed.timeline.file_slices import all_slices
 from lakebed.timeline.instants import completes_as, format_time, parse_time
 from lakebed.timeline.listed import COMMITS
+from lakebed.timeline.savepoint_metadata import savepointed_paths
 from lakebed.timeline.service_plans import CleaningPolicy, CleanPlan, compaction_operations
 from lakebed.timeline.timeline import Timeline
 
@@ -96,13 +97,8 @@ def plan_clean(snapshot: Snapshot, found: Cleanable, settings: CleaningSettings)
 
 def savepointed_files(timeline: Timeline) -> dict[str, frozenset[str]]:
     """The paths of the files that each savepoint names, by its instant."""
-    found: dict[str, frozenset[str]] = {}
-    for instant in timeline.completed:
-        if instant.action is Action.SAVEPOINT:
-            partitions = timeline.metadata(instant).get("partitionMetadata") or {}
-            names = ((p, name) for p, one in partitions.items() for name in one.get("savepointDataFile") or ())
-            found[instant.time] = frozenset(path_in(p, name.rpartition("/")[2]) for p, name in names)
-    return found
+    saved = [i for i in timeline.completed if i.action is Action.SAVEPOINT]
+    return {i.time: frozenset(savepointed_paths(timeline.metadata(i))) for i in saved}
 
 
 def planned_slices(timeline: Timeline) -> dict[FileGroupId, str]:

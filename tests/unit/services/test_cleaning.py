@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from cleaning_tables import data_files, drop_savepoint, savepoint, shown, snapshot, timeline
+from cleaning_tables import data_files, savepoint, shown, snapshot, timeline
 from compaction_tables import bare, context
 from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
@@ -302,7 +302,7 @@ def test_what_a_savepoint_kept_goes_when_it_is_dropped(plain: Make) -> None:
     assert last.savepoints == (saved.time,)
     then = table.scan(as_of=saved.time).to_arrow().to_pylist()
     assert sorted(tuple(r.values()) for r in then) == after(1)
-    drop_savepoint(table, saved)
+    table.delete_savepoint(saved.time)
     table.clean(options=KEEP)
     assert not named & data_files(table)
     assert table.indexes.verify().ok
