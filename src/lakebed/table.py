@@ -32,6 +32,7 @@ from lakebed.services.cleaning import clean
 from lakebed.services.cleaning_result import CleanResult
 from lakebed.services.compaction import compact
 from lakebed.services.compaction_result import CompactionResult
+from lakebed.services.configure import Configured, configure
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.restore import RestoreResult, restore
 from lakebed.services.rollback import RollbackResult, rollback
@@ -164,6 +165,15 @@ class Table:
         """Drop all rows of these partition paths (or of one); `*` in a path stands for any text."""
         paths = [partitions] if isinstance(partitions, str) else partitions
         return self._write(lambda context, _: delete_partitions(context, paths), None, options, "delete_partition")
+
+    def configure(
+        self, settings: Mapping[str, Any], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+    ) -> Configured:
+        """Change what the table remembers of how its services run (`hoodie.compact.*`, ...), under its lock; a value of
+        None takes a setting off. With `dry_run` only say what would change. Options of a call come before them."""
+        done = configure(self._storage, settings, resolve_options(options).write, dry_run=dry_run)
+        self._config = load_table_config(self._storage)
+        return done
 
     # -- table services
 

@@ -13,6 +13,7 @@ bundles of 1.0.2 and 0.15.0 it answers read, incremental, write, sql, properties
     {"cmd": "timeline", "table": T}      {"cmd": "file_slices", "table": T}      {"cmd": "properties", "table": T}
     {"cmd": "metadata_files", "table": T}     {"cmd": "metadata", "table": T, "partition": "files"}
     {"cmd": "validate_metadata", "table": T}
+    {"cmd": "service", "table": T, "call": "savepoint", "instant": "2024...", "options": {}}   (or restore, rollback)
 
 Every request may have `conf`, settings of the Spark session while it runs. `begin` is exclusive, and a completion
 time on tables of version 8 and 9. Without `out` the rows come back in the answer. `write` repeats what
@@ -202,6 +203,34 @@ class Oracle:
                 frame = self.spark.sql(statement.replace("{t}", name))
                 result = self._rows(frame, out, ()) if frame.columns else {"rows": 0, "data": []}
             return result
+
+    def do_service(self, table, call, instant, options=None) -> dict:
+        """By the write client: SQL procedures upgrade a table on the way. Gives the instants that appeared."""
+        stored = self._stored(table)
+        settings = dict(options or {})
+        settings.setdefault("hoodie.table.name", stored["hoodie.table.name"])
+        repeat(settings, stored)
+        for key, value in self._kept_indexes(table, stored).items():
+            settings.setdefault(key, value)
+        before = {(i["instant"], i["action"], i["state"]) for i in self._instants(table)}
+        properties = self.jvm.java.util.Properties()
+        for key, value in settings.items():
+            properties.setProperty(key, str(value))
+        hudi = self.jvm.org.apache.hudi
+        config = hudi.config.HoodieWriteConfig.newBuilder().withPath(uri(table)).withProperties(properties).build()
+        context = hudi.client.common.HoodieSparkEngineContext(self.spark.sparkContext._jsc)
+        client = hudi.client.SparkRDDWriteClient(context, config)
+        try:
+            if call == "savepoint":
+                client.savepoint(instant, "user", "comment")
+            elif call == "restore":
+                client.restoreToSavepoint(instant)
+            else:
+                assert client.rollback(instant), f"{instant} was not rolled back"
+        finally:
+            client.close()
+        new = [i for i in self._instants(table) if (i["instant"], i["action"], i["state"]) not in before]
+        return {"new_instants": new}
 
     def do_properties(self, table) -> dict:
         return self._stored(table)

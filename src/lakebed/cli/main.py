@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import clean, compact, indexes, inspect, options, restore, rows, tables
+from lakebed.cli import clean, compact, configure, indexes, inspect, options, restore, rows, tables
 from lakebed.errors import LakebedError
 
 app = typer.Typer(
@@ -49,7 +49,10 @@ _ROWS = (
 )
 for command in _ROWS:
     app.command()(command)
-_SERVICES = (compact.compact, clean.clean, clean.archive, restore.savepoint, restore.restore, restore.rollback)
+_SERVICES = (
+    *(compact.compact, clean.clean, clean.archive),
+    *(restore.savepoint, restore.restore, restore.rollback, configure.configure),
+)
 for command in _SERVICES:
     app.command()(command)
 

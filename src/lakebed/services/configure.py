@@ -1,0 +1,153 @@
+"""Settings of a living table: those that the next write may find changed, in `hoodie.properties`, under the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakebed.config.option_table import Option, canonical, nearest
+from lakebed.config.option_table import options as known_options
+from lakebed.config.options import resolve_options, service_properties, service_settings
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.storage.base import Storage
+from lakebed.timeline.locks.providers import table_lock
+from lakebed.timeline.properties_file import load_table_config, update_table_config
+from lakebed.timeline.table_config import TableConfig
+from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
+
+# What to do instead, by the beginning of a key or of the setting that it ends in.
+_INSTEAD = (
+    ("index.", "lakebed.index.", "An index goes with the files: t.indexes.adopt() tells lakebed one that they have."),
+    ("table.version", "hoodie.table.version", "Table versions are changed by an upgrade or downgrade with real Hudi."),
+    ("table.", "hoodie.", "Make a new table with lakebed.create and write the rows of this one to it."),
+    ("keygen.", "hoodie.keygen.", "Make a new table with lakebed.create and write the rows of this one to it."),
+)
+
+
+Change = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True)
+class Configured:
+    """What `configure` changed, or would: by the key in `hoodie.properties` the value before and after, None for no
+    value."""
+
+    changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
+    done: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        changes = [{"key": key, "before": old, "after": new} for key, (old, new) in self.changes.items()]
+        return {"changes": changes, "done": self.done}
+
+    def __str__(self) -> str:
+        lines = [f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in self.changes.items()]
+        return "\n".join([*lines, *([] if self.done or not lines else ["(nothing was done)"])]) or "nothing to change"
+
+    __repr__ = __str__
+
+
+def configure(
+    storage: Storage, given: Mapping[str, Any], settings: WriteSettings, *, dry_run: bool = False
+) -> Configured:
+    """Change settings that a table remembers; None takes one off, so that the default holds. With `dry_run` nothing is
+    written; `settings` say how the lock is taken.
+
+    Raises `InvalidOption` for a key that a living table cannot change, that is no setting of a table, or a value that
+    it cannot have; `UnsupportedFeature` for what lakebed does not do. Nothing is changed then.
+    """
+    config = load_table_config(storage)
+    if dry_run:
+        return Configured(_difference(config, given), done=False)
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=config.name) as lock:
+        found = _difference(load_table_config(storage), given)
+        if found:
+            if not lock.still_mine():
+                raise CommitConflict(
+                    f"the table lock was lost before the settings of {storage.url()} could be changed",
+                    hint="Another process took it after it expired; try again.",
+                )
+            update_table_config(storage, {key: new for key, (_, new) in found.items()})
+    return Configured(found)
+
+
+def _difference(config: TableConfig, given: Mapping[str, Any]) -> dict[str, Change]:
+    """What changes in the table's properties, when all of it was checked."""
+    properties = config.properties
+    wanted: dict[str, str | None] = {}
+    for name, value in given.items():
+        wanted |= _wanted(config, name, value)
+    after = {key: text for key, text in {**properties, **wanted}.items() if text is not None}
+    service_settings({}, after)  # each value, and what they say together
+    changed = {key: (properties.get(key), text) for key, text in wanted.items() if properties.get(key) != text}
+    return dict(sorted(changed.items()))
+
+
+def _wanted(config: TableConfig, name: str, value: Any) -> dict[str, str | None]:
+    """What one of the given settings is to be, by its key in the properties."""
+    # as the table shows it, or as real Hudi and jobs call it
+    key = canonical(name) or canonical(name.replace("lakebed.", "hoodie.", 1))
+    option = known_options().get(key) if key else None
+    if key is None or option is None:
+        raise _refused(config, name)
+    given = resolve_options({key: value}).given if value is not None else {key: ""}
+    if key == METADATA_OPTION:
+        return _metadata(config, given[key], remove=value is None)
+    own = service_properties(given)
+    if not own:
+        raise _not_remembered(config, name, option)
+    if value is None:
+        return dict.fromkeys([*own, *(k for k in (key, *option.aliases) if k in config.properties)])
+    return dict(own)
+
+
+def _metadata(config: TableConfig, text: str, *, remove: bool) -> dict[str, str | None]:
+    """A table that has a metadata table keeps it; one without is given one by its next first write."""
+    if text.lower() == "false" and config.metadata_partitions:
+        raise InvalidOption(
+            f"table {config.name!r} has a metadata table, which every write keeps up to date",
+            hint=f"Reads go without it by lakebed.open(uri, options={{'{METADATA_OPTION}': False}}).",
+            context={"option": METADATA_OPTION},
+        )
+    return {METADATA_OPTION: "false" if text.lower() == "false" and not remove else None}
+
+
+def _refused(config: TableConfig, name: str) -> InvalidOption:
+    if name in config.properties or name.startswith("lakebed.index."):
+        return _fixed(config, name, "")
+    near = nearest(name)
+    return InvalidOption(
+        f"unknown setting {name}",
+        hint=f"did you mean {near}?" if near else "`lakebed options list` shows all options",
+        context={"option": name, "nearest": near},
+    )
+
+
+def _not_remembered(config: TableConfig, name: str, option: Option) -> InvalidOption:
+    setting = option.setting
+    if setting.startswith(tuple(start for start, _, _ in _INSTEAD)) or name in config.properties:
+        return _fixed(config, name, setting)
+    if option.verdict != "implemented":
+        return InvalidOption(f"{name} has no effect: {option.note}", context={"option": name})
+    return InvalidOption(
+        f"{name} is an option of each read or write, tables do not remember it",
+        hint=f"Give it to the verb: options={{'{option.key}': ...}}.",
+        context={"option": name},
+    )
+
+
+def _fixed(config: TableConfig, name: str, setting: str) -> InvalidOption:
+    hint = next(
+        (text for of_setting, start, text in _INSTEAD if setting.startswith(of_setting) or name.startswith(start)), ""
+    )
+    return InvalidOption(
+        f"{name} of table {config.name!r} cannot be changed while it has rows: its files were written by it",
+        hint=hint or "Make a new table with lakebed.create and write the rows of this one to it.",
+        context={"option": name, "table": config.properties.get(name)},
+    )
+
+
+def _shown(value: str | None) -> str:
+    return "(none)" if value is None else value

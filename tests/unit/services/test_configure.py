@@ -1,0 +1,147 @@
+"""Settings of a living table: changed under its lock, checked like those of a job, refused where files go by them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakebed
+from compaction_tables import log_files
+from lakebed.cli.main import invoke
+from lakebed.errors import InvalidOption, LockTimeout, UnsupportedFeature
+from lakebed.storage import open_storage
+from lakebed.storage.faulty import Killed, crash_at
+from lakebed.table import Table
+from lakebed.timeline.locks.lock import default_lock
+from restored_tables import refused
+from write_tables import content, rows
+
+Make = Callable[..., Table]
+
+
+@pytest.fixture
+def mor(make: Make) -> Table:
+    return make(type="mor", index="bucket", buckets=1, properties={"hoodie.compact.inline": False})
+
+
+def test_the_next_write_goes_by_it(mor: Table) -> None:
+    mor.upsert(rows((1, "a", "x", 1)))
+    mor.upsert(rows((1, "a", "y", 2)))
+    assert log_files(mor) == 1
+    before = dict(mor.properties)
+    done = mor.configure({"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 1})
+    assert done.changes == {
+        "lakebed.compact.inline": ("false", "true"),
+        "lakebed.compact.inline.max.delta.commits": (None, "1"),
+    }
+    assert str(done).splitlines()[0] == "lakebed.compact.inline: false -> true"
+    after = dict(lakebed.open(mor.uri).properties)
+    assert after == before | {"lakebed.compact.inline": "true", "lakebed.compact.inline.max.delta.commits": "1"}
+    mor.upsert(rows((1, "a", "z", 3)))
+    assert log_files(mor) == 0
+    # a name as the table shows it; None takes it off
+    done = mor.configure({"lakebed.compact.inline.max.delta.commits": None, "hoodie.compact.inline": "false"})
+    assert done.changes["lakebed.compact.inline.max.delta.commits"] == ("1", None)
+    assert dict(lakebed.open(mor.uri).properties) == before
+    assert str(mor.configure({"hoodie.compact.inline": False})) == "nothing to change"
+    assert content(mor) == [(1, "a", "z", 3)]
+
+
+def test_a_dry_run_changes_nothing(mor: Table) -> None:
+    before = open_storage(mor.uri).read(".hoodie/hoodie.properties")
+    planned = mor.configure({"hoodie.compact.inline": True}, dry_run=True)
+    assert planned.to_dict() == {
+        "changes": [{"key": "lakebed.compact.inline", "before": "false", "after": "true"}],
+        "done": False,
+    }
+    assert open_storage(mor.uri).read(".hoodie/hoodie.properties") == before
+
+
+REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"hoodie.datasource.write.recordkey.field": "ts"}, ("cannot be changed", "lakebed.create")),
+    ({"hoodie.table.recordkey.fields": "ts"}, ("cannot be changed", "lakebed.create")),
+    ({"hoodie.datasource.write.partitionpath.field": "v"}, ("cannot be changed", "lakebed.create")),
+    ({"hoodie.datasource.write.table.type": "COPY_ON_WRITE"}, ("cannot be changed", "lakebed.create")),
+    ({"hoodie.table.version": "8"}, ("cannot be changed", "upgrade")),
+    ({"hoodie.table.name": None}, ("cannot be changed",)),
+    ({"hoodie.bucket.index.num.buckets": 7}, ("cannot be changed", "adopt")),
+    ({"hoodie.index.type": "SIMPLE"}, ("cannot be changed", "adopt")),
+    ({"lakebed.index.bucket.count": 7}, ("cannot be changed", "adopt")),
+    ({"hoodie.table.checksum": "1"}, ("cannot be changed",)),
+    ({"hoodie.parquet.max.file.size": 1000}, ("option of each read or write", "options=")),
+    ({"hoodie.compact.inlin": True}, ("unknown setting", "id you mean hoodie.compact.inline")),
+    ({"nothing.like.it": 1}, ("unknown setting", "options list")),
+    ({"hoodie.compact.inline": "perhaps"}, ("hoodie.compact.inline",)),
+    ({"hoodie.compact.inline.max.delta.commits": 0}, ("max.delta.commits",)),
+    ({"hoodie.compact.inline": True, "hoodie.compact.schedule.inline": True}, ("both true",)),
+    ({"hoodie.compact.inline": True, "hoodie.index.type": "SIMPLE"}, ("cannot be changed",)),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), REFUSED, ids=[str(list(given)) for given, _ in REFUSED])
+def test_what_is_refused_changes_nothing(mor: Table, given: dict[str, Any], words: tuple[str, ...]) -> None:
+    mor.upsert(rows((1, "a", "x", 1)))
+    with refused(mor.uri, InvalidOption, *words):
+        mor.configure(given)
+
+
+def test_what_lakebed_does_not_do(mor: Table) -> None:
+    with refused(mor.uri, UnsupportedFeature):
+        mor.configure({"hoodie.avro.schema": "{}"})
+
+
+def test_whether_there_is_a_metadata_table(make: Make) -> None:
+    table = make(index="simple", properties={"hoodie.metadata.enable": False})
+    assert table.configure({"hoodie.metadata.enable": True}).changes == {"hoodie.metadata.enable": ("false", None)}
+    table.upsert(rows((1, "a", "x", 1)))
+    assert "files" in table.indexes.verify().checked
+    with refused(table.uri, InvalidOption, "has a metadata table"):
+        table.configure({"hoodie.metadata.enable": False})
+
+
+def test_the_lock_is_held(mor: Table) -> None:
+    with default_lock(open_storage(mor.uri), wait_seconds=1), pytest.raises(LockTimeout):
+        mor.configure({"hoodie.compact.inline": True}, options={"hoodie.write.lock.wait_time_ms": 200})
+    assert mor.properties["lakebed.compact.inline"] == "false"
+
+
+def test_whatever_is_struck_leaves_the_old_or_the_new_settings(mor: Table) -> None:
+    struck = 0
+    for mode in ("unacknowledged", "lost"):
+        for at in range(1, 20):
+            before = lakebed.open(mor.uri).properties["lakebed.compact.inline"]
+            value = "true" if before == "false" else "false"
+            with crash_at(at, mode) as crash:
+                try:
+                    lakebed.open(mor.uri).configure({"hoodie.compact.inline": value})
+                except (Killed, lakebed.LakebedError):
+                    allowed = {before, value}
+                else:
+                    allowed = {value}
+            if not crash.fired:
+                break
+            struck += 1
+            assert lakebed.open(mor.uri).properties["lakebed.compact.inline"] in allowed
+            lakebed.open(mor.uri).configure({"hoodie.compact.inline": value})
+            assert lakebed.open(mor.uri).properties["lakebed.compact.inline"] == value
+    assert struck >= 6
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = str(tmp_path / "t")
+    lakebed.create(uri, rows().schema, key="id", partition_by="city", ordering="ts", type="mor", index="bucket")
+    assert invoke(["configure", uri, "hoodie.compact.inline=false", "--dry-run"]) == 0
+    assert "nothing was done" in capsys.readouterr().out
+    assert invoke(["configure", uri, "hoodie.compact.inline=false", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"][0]["after"] == "false"
+    assert lakebed.open(uri).properties["lakebed.compact.inline"] == "false"
+    assert invoke(["configure", uri, "--remove", "hoodie.compact.inline"]) == 0
+    assert "lakebed.compact.inline" not in lakebed.open(uri).properties
+    capsys.readouterr()
+    assert invoke(["configure", uri]) == 2
+    assert invoke(["configure", uri, "hoodie.index.type=SIMPLE"]) != 0
+    assert "cannot be changed" in capsys.readouterr().err
