@@ -26,10 +26,12 @@ from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import refuse_cleaned, resolve_as_of
-from lakebed.services.after_write import engine_for, run_due_services
+from lakebed.services.after_write import engine_for, engine_for_all, run_due_services
 from lakebed.services.archiving import ArchivalResult, archive
 from lakebed.services.cleaning import clean
 from lakebed.services.cleaning_result import CleanResult
+from lakebed.services.clustering import cluster
+from lakebed.services.clustering_result import ClusteringResult
 from lakebed.services.compaction import compact
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.configure import Configured, configure
@@ -198,6 +200,34 @@ class Table:
         context = self._context(None, options, "compact")
         context = replace(context, engine=engine_for(context.opened, context.engine, self._spark))
         return compact_logs(context, plan_only=plan_only, when_due=when_due)
+
+    def cluster(
+        self,
+        sort_columns: Sequence[str] | None = None,
+        *,
+        layout: Literal["linear", "zorder", "hilbert"] | None = None,
+        partitions: Sequence[str] | None = None,
+        plan_only: bool = False,
+        when_due: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> ClusteringResult:
+        """Write small files anew as fewer and larger ones: run the plans that are pending, then what the table's
+        settings (`hoodie.clustering.*`) choose. Reads and inserts go on beside it.
+
+        With `sort_columns` the rows are brought into their order, with the layouts `zorder` and `hilbert` along a curve
+        that keeps near rows near in all of these columns; without, files are put together as bytes. `partitions` are
+        the partition paths to look at. `plan_only` makes the plan and leaves it to another process to run; `when_due`
+        makes one only after so many commits as the settings say.
+        """
+        words = {
+            "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
+            "hoodie.layout.optimize.strategy": layout and layout.upper(),
+            "hoodie.clustering.plan.strategy.partition.selected": partitions,
+        }
+        given = {key: value for key, value in words.items() if value is not None}
+        context = self._context(None, {**given, **(options or {})}, "cluster")
+        context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
+        return cluster(context, plan_only=plan_only, when_due=when_due)
 
     def clean(
         self,

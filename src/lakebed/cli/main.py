@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import clean, compact, configure, indexes, inspect, options, restore, rows, tables
+from lakebed.cli import clean, cluster, compact, configure, indexes, inspect, options, restore, rows, tables
 from lakebed.errors import LakebedError
 
 app = typer.Typer(
@@ -50,7 +50,7 @@ _ROWS = (
 for command in _ROWS:
     app.command()(command)
 _SERVICES = (
-    *(compact.compact, clean.clean, clean.archive),
+    *(compact.compact, cluster.cluster, clean.clean, clean.archive),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure),
 )
 for command in _SERVICES:

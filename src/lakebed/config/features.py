@@ -238,7 +238,8 @@ FEATURES: tuple[Feature, ...] = (
         "yes",
         "no",
         "has a pending clustering of a file group that this write updates",
-        "let real Hudi finish or roll back the clustering, then write again",
+        "finish it first (t.cluster(), or real Hudi), or let the clustering give way: write with"
+        " hoodie.clustering.updates.strategy=SparkAllowUpdateStrategy",
     ),
     Feature(
         "merge-on-read",

@@ -16,6 +16,7 @@ from lakebed.config.option_table import Option, canonical, nearest, options
 from lakebed.config.settings import (
     ArchivalSettings,
     CleaningSettings,
+    ClusteringSettings,
     CompactionSettings,
     IndexSettings,
     LockSettings,
@@ -39,6 +40,7 @@ from lakebed.config.values import (
 from lakebed.errors import InvalidOption
 
 __all__ = [
+    "ClusteringSettings",
     "CompactionSettings",
     "IndexSettings",
     "Options",
@@ -57,8 +59,12 @@ _log = logging.getLogger("lakebed.options")
 _logged: set[str] = set()
 
 _METADATA = "hoodie.metadata.enable"
-_SERVICES = ("compaction.", "cleaning.", "archival.")
-_INLINE = ("hoodie.compact.inline", "hoodie.compact.schedule.inline")
+_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.")
+# To run a service within the write and to leave it to another job are two answers to one question.
+_EITHER = (
+    {"hoodie.compact.inline", "hoodie.compact.schedule.inline"},
+    {"hoodie.clustering.inline", "hoodie.clustering.schedule.inline"},
+)
 _MISSING_DROP = "missing.drop"
 _MISSING_NULL = "missing.null"
 
@@ -79,6 +85,7 @@ class Options:
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
     cleaning: CleaningSettings = field(default_factory=CleaningSettings)
     archival: ArchivalSettings = field(default_factory=ArchivalSettings)
+    clustering: ClusteringSettings = field(default_factory=ClusteringSettings)
 
 
 def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
@@ -146,9 +153,9 @@ def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) ->
     texts = {key: properties.get(own, properties.get(key)) for key, own in keys.items()}
     stored = {key: text for key, text in texts.items() if text is not None}
     asked = {key: text for key, text in given.items() if key in keys}
-    if asked.keys() & set(_INLINE):
-        # to compact within the write and to leave it to another job are two answers to one question
-        stored = {key: text for key, text in stored.items() if key not in _INLINE}
+    for either in _EITHER:
+        if asked.keys() & either:
+            stored = {key: text for key, text in stored.items() if key not in either}
     return resolve_options({**stored, **asked})
 
 
@@ -254,6 +261,7 @@ class _Settings:
             compaction=self._compaction(),
             cleaning=CleaningSettings(**self._group("cleaning")),
             archival=self._archival(),
+            clustering=self._clustering(),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )
@@ -273,6 +281,15 @@ class _Settings:
             raise InvalidOption(
                 f"hoodie.keep.max.commits={settings.above} is not above hoodie.keep.min.commits={settings.down_to}",
                 hint="an archival begins above the one and leaves the other",
+            )
+        return settings
+
+    def _clustering(self) -> ClusteringSettings:
+        settings = ClusteringSettings(**self._group("clustering"))
+        if settings.inline and settings.schedule_inline:
+            raise InvalidOption(
+                "hoodie.clustering.inline and hoodie.clustering.schedule.inline are both true",
+                hint="inline clusters within the write, schedule.inline leaves the plan to another job: choose one",
             )
         return settings
 

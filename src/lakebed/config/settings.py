@@ -9,6 +9,7 @@ from typing import Literal
 MIB = 1 << 20
 
 SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
+ClusteringUpdates = Literal["SparkRejectUpdateStrategy", "SparkAllowUpdateStrategy"]
 DupPolicy = Literal["none", "drop", "fail"]
 MissingColumns = Literal["error", "null", "drop"]
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
@@ -86,6 +87,7 @@ class WriteSettings:
     log_block_format: Literal["avro", "parquet"] | None = None
     record_positions: bool = True
     copy_row_groups: bool = True
+    clustering_updates: ClusteringUpdates = "SparkRejectUpdateStrategy"
     concurrency: Literal["single", "optimistic", "non_blocking"] = "single"
     memory: int = 512 * MIB
     tasks: int | None = None
@@ -187,6 +189,35 @@ class ArchivalSettings:
     automatic: bool = True
     above: int = 30
     down_to: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringSettings:
+    """When and how a table is clustered. `inline` clusters within a write, after `commits`; `schedule_inline` only
+    makes the plan, after `planned_commits`. `plan_strategy` to `last_partition` say which partition paths are taken,
+    `small_file_limit` to `singles` how their file slices are put together, by the words of `policies.clustering`;
+    `sort_columns` and `layout` in which order the rows are written."""
+
+    inline: bool = False
+    schedule_inline: bool = False
+    commits: int = 4
+    planned_commits: int = 4
+    plan_strategy: str = "SparkSizeBasedClusteringPlanStrategy"
+    partitions: tuple[str, ...] = ()
+    partition_regex: str = ""
+    partition_filter: Literal["NONE", "RECENT_DAYS", "SELECTED_PARTITIONS", "DAY_ROLLING"] = "NONE"
+    recent_days: int = 2
+    skipped_days: int = 0
+    first_partition: str = ""
+    last_partition: str = ""
+    small_file_limit: int = 300 << 20
+    group_bytes: int = 2 << 30
+    file_bytes: int = 1 << 30
+    most_groups: int = 30
+    slice_order: Literal["SIZE", "INSTANT_TIME"] = "SIZE"
+    singles: bool = True
+    sort_columns: tuple[str, ...] = ()
+    layout: Literal["LINEAR", "ZORDER", "HILBERT"] = "LINEAR"
 
 
 @dataclass(frozen=True, slots=True)

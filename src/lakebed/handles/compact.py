@@ -182,8 +182,8 @@ def planned_slice(storage: Storage, operation: CompactionOperation) -> FileSlice
     logs = [parse_log_file(operation.partition, name, _size(storage, operation, name)) for name in operation.log_files]
     if (operation.base_file and not isinstance(base, BaseFile)) or not all(isinstance(log, LogFile) for log in logs):
         raise CorruptFile(
-            f"the compaction plan of file group {operation.file_id} names what is no file of a file group",
-            hint="Take the plan off the timeline: t.compact() makes a new one.",
+            f"the plan of a table service for file group {operation.file_id} names what is no file of a file group",
+            hint="Take the plan off the timeline; the service makes a new one.",
             context={"partition": operation.partition, "file_id": operation.file_id},
         )
     found = tuple(log for log in logs if log is not None)
@@ -195,7 +195,7 @@ def _size(storage: Storage, operation: CompactionOperation, name: str) -> int:
     info = storage.head(path)
     if info is None:
         raise CorruptFile(
-            f"{storage.url(path)} is gone, and a compaction that is planned merges it",
+            f"{storage.url(path)} is gone, and a table service that is planned reads it",
             hint="Restore the file from a copy.",
             context={"path": path, "file_id": operation.file_id},
         )

@@ -73,7 +73,7 @@ def row_group_steps(metadata: Any) -> list[tuple[int, str | None]] | None:
 
 def sorted_as_a_whole(batches: Iterator[pa.RecordBatch], spill: Spill) -> Iterator[Step]:
     """All rows, held together until the last has come, in the order of their keys."""
-    spill.extend(map(_decoded, batches))
+    spill.extend(map(decoded, batches))
     table = spill.table(pa.schema([(RECORD_KEY, pa.string())]))
     if not table.num_rows:
         return
@@ -90,7 +90,7 @@ def _one_batch(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(parts).unify_dictionaries().combine_chunks().to_batches()[0]
 
 
-def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Without dictionaries, of which a file of batches can have one a column only."""
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

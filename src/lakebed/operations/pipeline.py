@@ -120,7 +120,10 @@ def explain(context: WriteContext, verb: Verb) -> WritePlan:
 
 
 def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
-    """Refuse a write that would change a file group which a pending clustering rewrites, before it begins."""
+    """Refuse a write that would change a file group which a pending clustering rewrites, before it begins; where such
+    writes are allowed it is the clustering that gives way."""
+    if context.settings.clustering_updates == "SparkAllowUpdateStrategy":
+        return
     rewrites = verb.match.looks_up or context.index.key_hash is not None
     if rewrites and not verb.anew and file_groups_in_clustering(context.opened):
         refuse_clustered(context.opened, explain(context, verb))

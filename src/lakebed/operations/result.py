@@ -86,7 +86,7 @@ class WriteResult:
             if n
         )
         took = sum(self.seconds.values())
-        size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {_size(self.bytes)}"
+        size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {size_text(self.bytes)}"
         replaced = f", {self.replaced_file_groups} file groups replaced" if self.replaced_file_groups else ""
         line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
         return "\n".join([line, *self.services])
@@ -102,7 +102,7 @@ class WriteResult:
             "deleted": f"{self.deleted:,}",
             "unchanged": f"{self.unchanged:,}",
             "files": str(len(self.files)),
-            "size": _size(self.bytes),
+            "size": size_text(self.bytes),
             **{f"{stage} (s)": f"{s:.2f}" for stage, s in self.seconds.items()},
         }
         head = "".join(f"<th>{name}</th>" for name in cells)
@@ -124,7 +124,8 @@ class StageTimes:
         self._last = now
 
 
-def _size(n: float) -> str:
+def size_text(n: float) -> str:
+    """Bytes as people read them."""
     for unit in ("B", "KB", "MB", "GB"):
         if n < 1024:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"

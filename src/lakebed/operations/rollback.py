@@ -111,6 +111,10 @@ def is_plan_of_clustering(timeline: Timeline, pending: Instant) -> bool:
     return pending.action is Action.REPLACECOMMIT and timeline.is_pending_clustering(pending)
 
 
+def _keeps_its_plan(timeline: Timeline, target: Instant) -> bool:
+    return target.action in _KEEP_THEIR_PLAN or is_plan_of_clustering(timeline, target)
+
+
 def roll_back(
     storage: Storage,
     config: TableConfig,
@@ -143,7 +147,7 @@ def roll_back(
                 f"the table lock was lost before instant {target.time} could be rolled back",
                 hint="another writer took it after it expired; run the write again",
             )
-        keep_plan = target.action in _KEEP_THEIR_PLAN and not with_plan
+        keep_plan = _keeps_its_plan(timeline, target) and not with_plan
         _execute(storage, config, timeline, plan, instant, clock, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, instant)
     return instant
@@ -168,7 +172,7 @@ def _finish_rollback(
         if rollback.state is State.REQUESTED:
             TimelineWriter(storage, config).inflight(Action.ROLLBACK, rollback.time)
         # of a completed compaction, which is a commit, the plan goes too
-        keep_plan = action in _KEEP_THEIR_PLAN
+        keep_plan = action in _KEEP_THEIR_PLAN or is_plan_of_clustering(timeline, target)
         _execute(storage, config, timeline, plan, rollback.time, clock, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, rollback.time)
     return undone

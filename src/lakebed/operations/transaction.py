@@ -141,7 +141,14 @@ class Transaction:
             timeline = self._load()
             self._check_still_pending(timeline)
             assert self._started is not None
-            agreed = check_conflicts(touched, timeline, self._started, schema=schema, instant=self.instant)
+            agreed = check_conflicts(
+                touched,
+                timeline,
+                self._started,
+                schema=schema,
+                instant=self.instant,
+                beside_clustering=self.settings.clustering_updates == "SparkAllowUpdateStrategy",
+            )
             metadata.extra["schema"] = agreed
             others = timeline.commits_metadata(commits_since(timeline, self._started))
             check_unique(self.snapshot.reader, statuses, others, self.unique)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.handles.compact import Compacted
+from lakebed.operations.result import size_text
 from lakebed.timeline.service_plans import CompactionPlan
 
 
@@ -97,7 +98,7 @@ class CompactionRun:
         counts = ", ".join(f"{done[word]:,} {word}" for word in ("updated", "inserted", "deleted") if done[word])
         return (
             f"{self.operation} {self.instant}: {self.log_files:,} log files with {self.log_records:,} records of"
-            f" {len(self.slices):,} file groups merged into {_size(self.bytes)}, {self.rows:,} rows"
+            f" {len(self.slices):,} file groups merged into {size_text(self.bytes)}, {self.rows:,} rows"
             f" ({counts or 'none changed'}, {self.seconds:.2f} s)"
         )
 
@@ -146,11 +147,3 @@ class CompactionResult:
 
     def _repr_html_(self) -> str:
         return f"<pre>{self}</pre>"
-
-
-def _size(n: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TB"

@@ -121,6 +121,7 @@ class ServiceTransaction(Transaction):
             self._check_still_mine(timeline)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self.config = self.snapshot.config
+            self._before_completion(timeline, metadata, statuses)
             self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses, rows_stay=True)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
@@ -131,6 +132,9 @@ class ServiceTransaction(Transaction):
             self._settle(done, timeline)
         self._tidy(metadata)
         return done
+
+    def _before_completion(self, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
+        """What a kind of service does under the lock before the metadata table is told."""
 
     def abort(self) -> None:
         """Take this run back now; the plan stays. What fails here the next runner does."""

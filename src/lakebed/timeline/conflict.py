@@ -14,6 +14,7 @@ from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.timeline import Timeline
 
+CLUSTER_OPERATION = "CLUSTER"
 COMPACT_OPERATION = "COMPACT"
 
 
@@ -69,13 +70,20 @@ class TouchedFiles:
 
 
 def check_conflicts(
-    ours: TouchedFiles, timeline_now: Timeline, started: StartedAt, *, schema: str = "", instant: str = ""
+    ours: TouchedFiles,
+    timeline_now: Timeline,
+    started: StartedAt,
+    *,
+    schema: str = "",
+    instant: str = "",
+    beside_clustering: bool = False,
 ) -> str:
     """Raise `CommitConflict` if another writer has touched the same file groups since this write began.
 
     Looked at are commits that completed since, by requested time or because they were pending at the start, and
     pending clusterings (on version 6 pending compactions, too). A compaction requested before this write is none.
-    `instant` is the write's own: a pending rollback of it is a conflict as well.
+    `instant` is the write's own: a pending rollback of it is a conflict as well. With `beside_clustering` a pending
+    clustering is none: it gives way.
 
     Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
     """
@@ -85,7 +93,7 @@ def check_conflicts(
             continue
         for group in ours.conflicts(meta):
             _refuse(group, other, f"another writer ({meta.operation})")
-    _check_pending(ours, timeline_now, started, instant)
+    _check_pending(ours, timeline_now, started, instant, beside_clustering=beside_clustering)
     return resolve_schema(schema, started.timeline, timeline_now, instant)
 
 
@@ -145,8 +153,10 @@ def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
             yield instant
 
 
-def _check_pending(ours: TouchedFiles, timeline: Timeline, started: StartedAt, instant: str) -> None:
-    pending = [timeline.pending_clustering()]
+def _check_pending(
+    ours: TouchedFiles, timeline: Timeline, started: StartedAt, instant: str, *, beside_clustering: bool
+) -> None:
+    pending = [] if beside_clustering else [timeline.pending_clustering()]
     if not has_completion_times(timeline.config.version):
         # one that was there when this write began has its log files named after it
         compactions = timeline.pending_compaction().items()

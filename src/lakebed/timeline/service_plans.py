@@ -188,23 +188,27 @@ class CompactionCost:
         return self.read_megabytes + self.written_megabytes
 
 
+def cost_metrics(slices: Sequence[FileSlice]) -> dict[str, float]:
+    """What Hudi's plans say of the work on some slices together."""
+    costs = [CompactionCost.of(file_slice) for file_slice in slices]
+    return {
+        "TOTAL_LOG_FILES": float(sum(len(file_slice.log_files) for file_slice in slices)),
+        "TOTAL_IO_MB": float(sum(cost.megabytes for cost in costs)),
+        "TOTAL_IO_READ_MB": float(sum(cost.read_megabytes for cost in costs)),
+        "TOTAL_LOG_FILES_SIZE": float(sum(cost.log_bytes for cost in costs)),
+        "TOTAL_IO_WRITE_MB": float(sum(cost.written_megabytes for cost in costs)),
+    }
+
+
 def _operation(file_slice: FileSlice) -> dict[str, Any]:
     base, logs = file_slice.base_file, file_slice.log_files
-    cost = CompactionCost.of(file_slice)
-    metrics = {
-        "TOTAL_LOG_FILES": len(logs),
-        "TOTAL_IO_MB": cost.megabytes,
-        "TOTAL_IO_READ_MB": cost.read_megabytes,
-        "TOTAL_LOG_FILES_SIZE": cost.log_bytes,
-        "TOTAL_IO_WRITE_MB": cost.written_megabytes,
-    }
     return {
         "baseInstantTime": file_slice.instant,
         "deltaFilePaths": [log.name for log in logs],
         "dataFilePath": base.name if base else None,
         "fileId": file_slice.file_id,
         "partitionPath": file_slice.partition,
-        "metrics": {name: float(value) for name, value in metrics.items()},
+        "metrics": cost_metrics([file_slice]),
         "bootstrapFilePath": None,
     }
 

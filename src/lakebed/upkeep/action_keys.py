@@ -9,6 +9,7 @@ from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
+from lakebed.timeline.conflict import CLUSTER_OPERATION
 from lakebed.upkeep.changed_keys import group_changes, is_reported, removed_changes
 from lakebed.upkeep.kind import StoredTable, TableAction
 from lakebed.upkeep.write_status import WriteStatus, on_slice
@@ -44,7 +45,10 @@ class ActionKeys:
 
     @cached_property
     def replaced(self) -> list[FileSlice]:
-        """The slices of the file groups that the action replaces."""
+        """The slices of the file groups that the action replaces and whose keys may go; a clustering's stay, in other
+        file groups."""
+        if self._action.commit.operation == CLUSTER_OPERATION:
+            return []
         ids = {(path, name) for path, names in self._action.commit.replaced.items() for name in names}
         if not ids:
             return []

@@ -1,0 +1,207 @@
+"""The cluster handle: the rows of some file slices go to new file groups. They keep their first four meta columns."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from lakebed.engine.base import Task
+from lakebed.engine.groups import GROUP
+from lakebed.engine.spill import Spill
+from lakebed.errors import LakebedError
+from lakebed.format.base_file import read_footer
+from lakebed.format.file_names import bucket_of_file_id, new_file_id
+from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
+from lakebed.handles.compact import operation_rows, operations_in, planned_slice
+from lakebed.handles.file_writer import FileFormat, FileWriter
+from lakebed.handles.key_ordered import decoded
+from lakebed.handles.space_curves import order_of
+from lakebed.handles.stitch import put_file
+from lakebed.merge.incoming import gather
+from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.slices.base_rows import DICTIONARY_META
+from lakebed.slices.reader import SliceReader
+from lakebed.storage.base import Storage
+from lakebed.timeline.clustering_plans import ClusteringOperation, Layout
+from lakebed.upkeep.write_status import WriteStatus, to_batch
+
+# Sorted rows that are written at a time.
+_STEP_ROWS = 1 << 16
+_STEP_BYTES = 128 << 20
+_PLACE = "_lakebed_place"
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """The order of the rows of a group: by `columns` one after another, or along a curve through all of them."""
+
+    columns: tuple[str, ...]
+    layout: Layout = "LINEAR"
+
+
+def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
+    """The groups of a plan as rows for an engine, one for each slice."""
+    table = operation_rows([one for operation in operations for one in operation.slices])
+    numbers = [number for number, operation in enumerate(operations) for _ in operation.slices]
+    places = [place for operation in operations for place in range(len(operation.slices))]
+    table = table.set_column(table.column_names.index(GROUP), GROUP, pa.array(numbers, pa.int32()))
+    return table.append_column(_PLACE, pa.array(places, pa.int32()))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupClusterer:
+    """Sent to the tasks. Called with the slices of a group it writes their rows to new files of `file_bytes` at most:
+    in an `order`, else as they come. With `single_file` it is one file, which belongs to the bucket of the old one. An
+    error of the rows comes back in the status."""
+
+    reader: SliceReader
+    instant: str
+    format: FileFormat
+    order: RowOrder | None
+    file_bytes: int
+    single_file: bool = False
+
+    def __call__(
+        self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        storage = self.reader.storage
+        try:
+            named = pa.Table.from_batches(batches).sort_by(_PLACE)
+            slices = [planned_slice(storage, one) for one in operations_in(iter(named.to_batches()))]
+            yield to_batch(self.cluster(slices, number, task))
+        except LakebedError as error:
+            yield to_batch([WriteStatus(partition, error=error.to_json())])
+
+    def cluster(self, slices: Sequence[FileSlice], number: int, task: Task) -> list[WriteStatus]:
+        """Write the rows of some slices of one partition path; nothing where they have none."""
+        files = _ClusteredFiles(self, slices, number, task)
+        with files.closing():
+            if self.order is None:
+                for one in slices:
+                    self._put(files, one)
+            else:
+                self._put_sorted(files, slices, self.order)
+        return files.done
+
+    def _put(self, files: _ClusteredFiles, one: FileSlice) -> None:
+        """Put the rows of a slice behind those of the open file: as bytes where it has no log files."""
+        writer = files.writer()
+        if self.reader.is_merged(one):
+            for batch in self._merged(one, files.dictionaries):
+                writer.write(batch, new_keys=None)
+        else:
+            put_file(writer, self.reader, self.format, one)
+        if files.is_full:
+            files.finish()
+
+    def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder) -> None:
+        """Hold all rows, in memory up to a bound, and write them in order."""
+        with Spill(self.format.settings.memory) as spill:
+            for one in slices:
+                spill.extend(map(decoded, self._merged(one, ())))
+            table = spill.table(self.format.schema)
+            positions = order_of(table.select(_tops(order.columns)), order.columns, order.layout)
+            step = max(1, min(_STEP_ROWS, _STEP_BYTES * table.num_rows // max(1, table.nbytes)))
+            for start in range(0, len(positions), step):
+                files.add(gather(table, positions[start : start + step]))
+
+    def _merged(self, one: FileSlice, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        kept = (*DICTIONARY_META, *dictionaries) if dictionaries else ()
+        yield from self.reader.merged(one, self.format.schema, dictionary=kept).batches()
+
+
+@dataclass(slots=True)
+class _ClusteredFiles:
+    """The files that the rows of a group become."""
+
+    to: GroupClusterer
+    slices: Sequence[FileSlice]
+    number: int
+    task: Task
+    done: list[WriteStatus] = field(default_factory=list[WriteStatus])
+    _open: FileWriter | None = None
+    _encodings: Mapping[str, str] | None = None
+
+    @property
+    def storage(self) -> Storage:
+        return self.to.reader.storage
+
+    @property
+    def encodings(self) -> Mapping[str, str]:
+        """How the columns of the first base file are encoded, which is kept."""
+        if self._encodings is None:
+            base = next((one.base_file for one in self.slices if one.base_file is not None), None)
+            metadata = None if base is None else read_footer(self.storage, base.path, base.size, encoded=True).metadata
+            self._encodings = {} if metadata is None else encodings_of(metadata)
+        return self._encodings
+
+    @property
+    def dictionaries(self) -> list[str]:
+        """Texts that come as dictionaries."""
+        texts = {f.name for f in self.to.format.schema if pa.types.is_string(f.type)}
+        return [name for name, how in self.encodings.items() if how == DICTIONARY and name in texts]
+
+    @property
+    def is_full(self) -> bool:
+        return self._open is not None and not self.to.single_file and self._open.size >= self.to.file_bytes
+
+    def writer(self) -> FileWriter:
+        """The file that takes rows now."""
+        if self._open is None:
+            format_, first = self.to.format, self.slices[0]
+            bucket = bucket_of_file_id(first.file_id) if self.to.single_file else None
+            place = first.partition, self.number
+            self._open = FileWriter(
+                self.storage,
+                format_,
+                self.to.instant,
+                first.partition,
+                new_file_id(self.to.instant, *place, bucket=bucket, n=len(self.done)),
+                self.task,
+                "CREATE",
+                format_.bloom(),
+                encodings=self.encodings,
+                copies=self.to.order is None,
+            )
+        return self._open
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write rows, going on to a further file whenever one is full."""
+        limit = None if self.to.single_file else self.to.file_bytes
+        while batch.num_rows:
+            before = batch.num_rows
+            batch = self.writer().fill(batch, limit)
+            if batch.num_rows == before:
+                self.finish()
+
+    def finish(self) -> None:
+        """Close the open file; one without rows is not written."""
+        writer, self._open = self._open, None
+        if writer is None:
+            return
+        if not writer.rows:
+            writer.abort()
+            return
+        self.done.append(replace(writer.finish(writer.rows), rows_in=writer.rows))
+
+    @contextmanager
+    def closing(self) -> Generator[None]:
+        """Close the last file at the end of the block; after an error there is none."""
+        try:
+            yield
+            self.finish()
+        except BaseException:
+            if self._open is not None:
+                self._open.abort()
+            raise
+
+
+def _tops(columns: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(name.partition(".")[0] for name in columns))
+
+
+BY_KEY = RowOrder((RECORD_KEY,))
+"""The order of tables that keep each file in the order of its keys."""

@@ -1,0 +1,124 @@
+"""Which file slices a clustering writes anew together: partition paths, slices, groups of slices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Literal
+
+from lakebed.model import Action, FileGroupId, FileSlice, Instant
+from lakebed.timeline.clustering_plans import ClusteringGroup
+
+PartitionFilter = Literal["NONE", "RECENT_DAYS", "SELECTED_PARTITIONS", "DAY_ROLLING"]
+SliceOrder = Literal["SIZE", "INSTANT_TIME"]
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChoice:
+    """The partition paths of a clustering: those `selected` by name, else those whose whole path the `pattern` fits,
+    of which the filter takes some. RECENT_DAYS takes `recent_days` of the last ones in the order of their names after
+    passing `skipped_days` over, SELECTED_PARTITIONS those from `first` to `last`, DAY_ROLLING each 24th from the hour
+    of the day on."""
+
+    selected: Collection[str] = ()
+    pattern: str = ""
+    filter: PartitionFilter = "NONE"
+    recent_days: int = 2
+    skipped_days: int = 0
+    first: str = ""
+    last: str = ""
+
+    def of(self, paths: Iterable[str], now: datetime) -> tuple[list[str], list[str]]:
+        """Those taken, and those that the filter leaves to a later clustering; both in the order of their names."""
+        wanted = (path for path in paths if not self.selected or path in self.selected)
+        known = sorted(path for path in wanted if not self.pattern or re.fullmatch(self.pattern, path))
+        match self.filter:
+            case "RECENT_DAYS":
+                newest = known[::-1]
+                taken = newest[self.skipped_days : self.skipped_days + self.recent_days]
+                return sorted(taken), sorted(newest[: self.skipped_days])
+            case "SELECTED_PARTITIONS":
+                return [p for p in known if p >= self.first and (not self.last or p <= self.last)], []
+            case "DAY_ROLLING":
+                return [path for at, path in enumerate(known) if at % 24 == now.hour], []
+            case _:
+                return known, []
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizes:
+    """How slices are put together, in bytes. Slices of `small_file_limit` and more stay as they are. A group takes up
+    to `group_bytes`, for files of about `file_bytes` each; a slice without base file counts as `new_file_bytes`. A
+    group that would make one file of one base file is left out without `singles`. With `single_file` each slice is a
+    group of its own. A clustering has `most_groups` at most."""
+
+    small_file_limit: int = 300 * _MIB
+    group_bytes: int = 2048 * _MIB
+    file_bytes: int = 1024 * _MIB
+    most_groups: int = 30
+    order: SliceOrder = "SIZE"
+    singles: bool = True
+    single_file: bool = False
+    new_file_bytes: int = 120 * _MIB
+
+    def groups(
+        self, slices: Iterable[FileSlice], busy: Collection[FileGroupId] = frozenset()
+    ) -> tuple[list[ClusteringGroup], list[str]]:
+        """The groups of a clustering, and the partition paths of those that are too many; `slices` come by partition
+        path, `busy` are file groups of pending plans."""
+        found: list[ClusteringGroup] = []
+        left: list[str] = []
+        for partition, some in groupby(slices, key=lambda one: one.partition):
+            free = [one for one in some if (one.partition, one.file_id) not in busy and self._is_small(one)]
+            for group in self._of_partition(free):
+                if len(found) < self.most_groups:
+                    found.append(group)
+                elif partition not in left:
+                    left.append(partition)
+        return found, left
+
+    def _is_small(self, one: FileSlice) -> bool:
+        return one.base_file is None or one.base_file.size < self.small_file_limit
+
+    def _of_partition(self, slices: Sequence[FileSlice]) -> Iterator[ClusteringGroup]:
+        if self.order == "INSTANT_TIME":
+            ordered = sorted(slices, key=lambda one: one.instant)
+        else:
+            ordered = sorted(slices, key=lambda one: -self._bytes(one))
+        if self.single_file:
+            yield from (ClusteringGroup((one,)) for one in ordered)
+            return
+        together: list[FileSlice] = []
+        for one in ordered:
+            if together and sum(map(self._bytes, together)) + self._bytes(one) > self.group_bytes:
+                yield from self._group(together)
+                together = []
+            together.append(one)
+        yield from self._group(together)
+
+    def _group(self, slices: Sequence[FileSlice]) -> Iterator[ClusteringGroup]:
+        outputs = max(1, -(-sum(map(self._bytes, slices)) // self.file_bytes))
+        is_single = len(slices) == 1 and outputs == 1 and not slices[0].log_files
+        if slices and (self.singles or not is_single):
+            yield ClusteringGroup(tuple(slices), outputs)
+
+    def _bytes(self, one: FileSlice) -> int:
+        return one.base_file.size if one.base_file else self.new_file_bytes
+
+
+def commits_since_clustering(instants: Iterable[Instant], clusterings: Collection[str]) -> int:
+    """How many writes have completed since the last clustering, pending ones among them; `clusterings` are the
+    requested times of all."""
+    last = max(clusterings, default="")
+    writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+    return sum(1 for i in instants if i.is_completed and i.action in writes and i.time > last)
+
+
+def replaced_ids(groups: Iterable[FileGroupId]) -> Mapping[str, tuple[str, ...]]:
+    """File ids by partition path."""
+    ordered = sorted(groups)
+    return {path: tuple(file_id for _, file_id in some) for path, some in groupby(ordered, key=lambda group: group[0])}

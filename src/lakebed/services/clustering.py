@@ -1,0 +1,315 @@
+"""Clustering: the rows of file slices are written anew to other file groups: fewer and larger, or in an order that
+filters gain from. A plan is made under the table lock and run outside it, by this process or another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakebed.config.features import check_write
+from lakebed.config.options import service_settings
+from lakebed.config.settings import ClusteringSettings
+from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
+from lakebed.handles.file_writer import FileFormat
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant
+from lakebed.operations.context import WriteContext
+from lakebed.operations.placement import checked_statuses
+from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
+from lakebed.schema.arrow import leaf_paths
+from lakebed.services.clustering_result import ClusteringResult, ClusteringRun
+from lakebed.services.compaction import file_format
+from lakebed.services.compaction_plan import groups_in_plans
+from lakebed.services.progress import progress
+from lakebed.services.service_transaction import ServiceTransaction
+from lakebed.slices.facts import table_features
+from lakebed.slices.listing import groups_of_ids
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.clustering_plans import (
+    ClusteringPlan,
+    PlannedClustering,
+    encode_clustering_plan,
+    planned_clustering,
+)
+from lakebed.timeline.conflict import CLUSTER_OPERATION
+from lakebed.timeline.instants import has_completion_times, parse_time
+from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
+
+
+def cluster(
+    context: WriteContext, *, plan_only: bool = False, when_due: bool = False, pending: bool = True
+) -> ClusteringResult:
+    """Run the plans that are pending, real Hudi's too, then make one by the table's settings and run it.
+
+    `plan_only` makes the plan for another job to run, `when_due` makes one only after so many commits as the settings
+    say. Plans that another process runs are left to it.
+    """
+    settings = service_settings(context.options.given, context.config.properties).clustering
+    check_write(context.config.properties, table_features(context.opened), "cluster")
+    runs: list[ClusteringRun] = []
+    notes: list[str] = []
+    if pending and not plan_only:
+        for instant in pending_clusterings(context.opened.timeline):
+            try:
+                runs.append(run_clustering(context, settings, instant.time))
+            except CommitConflict as conflict:
+                notes.append(f"clustering {instant.time} was not run: {conflict.message}")
+    scheduled = schedule_clustering(context, settings, when_due=when_due)
+    if scheduled.instant is None:
+        return ClusteringResult(tuple(runs), notes=(*notes, scheduled.why))
+    if plan_only:
+        return ClusteringResult(tuple(runs), scheduled.plan, scheduled.instant, tuple(notes))
+    runs.append(run_clustering(context, settings, scheduled.instant))
+    return ClusteringResult(tuple(runs), notes=tuple(notes))
+
+
+def pending_clusterings(timeline: Timeline) -> list[Instant]:
+    """The plans that are to be run, oldest first."""
+    return [i for i in timeline.pending if timeline.is_pending_clustering(i)]
+
+
+def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str | None:
+    """Why no clustering is due, None where one is."""
+    done = [i.time for i in timeline.commits if i.action is Action.REPLACECOMMIT]
+    times = [time for time, meta in zip(done, _bodies(timeline, done), strict=True) if meta == CLUSTER_OPERATION]
+    times += [i.time for i in pending_clusterings(timeline)]
+    commits = commits_since_clustering(timeline.instants, times)
+    wanted = settings.planned_commits if settings.schedule_inline else settings.commits
+    return None if commits >= wanted else f"{commits} commits since the last clustering, of {wanted}"
+
+
+def _bodies(timeline: Timeline, times: Sequence[str]) -> list[str]:
+    chosen = [i for i in timeline.commits if i.time in set(times)]
+    return [meta.operation for meta in timeline.commits_metadata(chosen)]
+
+
+@dataclass(frozen=True)
+class ScheduledClustering:
+    """A plan that was put on the timeline, or why none was."""
+
+    instant: str | None
+    plan: ClusteringPlan | None
+    why: str = ""
+
+
+def schedule_clustering(context: WriteContext, settings: ClusteringSettings, *, when_due: bool) -> ScheduledClustering:
+    """Put a plan of what the settings choose on the timeline."""
+    made: list[ClusteringPlan] = []
+    reasons: list[str] = []
+
+    def body(snapshot: Snapshot, instant: str) -> bytes | None:
+        if when_due and (why := clustering_verdict(snapshot.timeline, settings)) is not None:
+            reasons.append(f"no clustering is due: {why}")
+            return None
+        plan = plan_clustering(context, snapshot, settings, instant)
+        if not plan.groups:
+            reasons.append("no clustering was planned: no file slices that the settings choose are free")
+            return None
+        made.append(plan)
+        return encode_clustering_plan(snapshot.storage.url(), plan)
+
+    with ClusteringTransaction.of(context, _action(context), CLUSTER_OPERATION) as tx:
+        instant = tx.plan(body)
+    return ScheduledClustering(instant, made[-1] if instant else None, reasons[-1] if reasons else "")
+
+
+def plan_clustering(
+    context: WriteContext, snapshot: Snapshot, settings: ClusteringSettings, instant: str
+) -> ClusteringPlan:
+    """What a clustering of the table as it is would do. Raises `InvalidOption` for sort columns that it cannot have."""
+    check_sort_columns(snapshot, settings)
+    single_file = context.index.key_hash is not None or settings.plan_strategy in _SINGLE_FILE_PLANS
+    choice = PartitionChoice(
+        settings.partitions,
+        settings.partition_regex,
+        settings.partition_filter,
+        settings.recent_days,
+        settings.skipped_days,
+        settings.first_partition,
+        settings.last_partition,
+    )
+    taken, left = choice.of(snapshot.partitions(), parse_time(instant, snapshot.config.timezone))
+    order = {path: at for at, path in enumerate(taken)}
+    slices = sorted(snapshot.file_slices(taken), key=lambda one: order[one.partition])
+    sorts = bool(settings.sort_columns)
+    sizes = GroupSizes(
+        settings.small_file_limit,
+        settings.group_bytes,
+        settings.file_bytes,
+        settings.most_groups,
+        settings.slice_order,
+        # without an order to bring about a file that stays alone is not worth writing
+        settings.singles and sorts,
+        single_file,
+        context.settings.max_file_size,
+    )
+    busy = {**groups_in_plans(snapshot.timeline), **snapshot.timeline.pending_log_compaction()}
+    if single_file and not sorts:
+        slices = [one for one in slices if one.log_files]
+    groups, cut = sizes.groups(slices, busy)
+    waiting = {one.partition for one in slices if (one.partition, one.file_id) in busy}
+    missing = None if snapshot.config.version < 9 else tuple(sorted({*left, *cut, *waiting}))
+    return ClusteringPlan(tuple(groups), settings.sort_columns, settings.layout, single_file, missing)
+
+
+_SINGLE_FILE_PLANS = ("SparkSingleFileSortPlanStrategy", "SparkSingleFileSortClusteringPlanStrategy")
+
+
+def check_sort_columns(snapshot: Snapshot, settings: ClusteringSettings) -> None:
+    """Refuse sort columns that the table does not have, or that its own order leaves no room for."""
+    columns = settings.sort_columns
+    if not columns:
+        return
+    if snapshot.config.sorts_by_key:
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} keeps its files in the order of the record key (sort='key')",
+            hint="Cluster it without sort columns: rows stay in that order.",
+            context={"columns": ", ".join(columns)},
+        )
+    known = {path for path, _ in leaf_paths(snapshot.schema)}
+    unknown = [name for name in columns if name not in known]
+    if unknown:
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} has no column {unknown[0]!r} to sort by",
+            hint=f"It has {', '.join(sorted(known))}.",
+            context={"column": unknown[0]},
+        )
+
+
+def run_clustering(context: WriteContext, settings: ClusteringSettings, instant: str) -> ClusteringRun:
+    """Run a plan. Raises `CommitConflict` where another process runs it or has completed it, and where a file slice of
+    the plan has changed meanwhile: then the plan is taken off the timeline. Nothing is visible of what raises."""
+    started = time.monotonic()
+    with ClusteringTransaction.of(context, _action(context), CLUSTER_OPERATION) as tx:
+        tx.take_up(instant)
+        snapshot = tx.snapshot
+        planned = _planned(snapshot, instant, tx.action)
+        tx.reads(planned)
+        writer = _writer(context, snapshot, settings, planned, instant)
+        statuses = _run(context, writer, planned)
+        replaced = replaced_ids((one.partition, one.file_id) for op in planned.operations for one in op.slices)
+        metadata = tx.body(statuses, snapshot, replaced)
+        completed = tx.finish(metadata, statuses)
+    slices = sum(len(op.slices) for op in planned.operations)
+    return ClusteringRun(
+        instant,
+        completed.completion_time or instant,
+        slices,
+        tuple(s.path for s in statuses if s.path is not None),
+        sum(s.num_writes for s in statuses),
+        sum(s.file_size for s in statuses),
+        time.monotonic() - started,
+        tuple(tx.rolled_back),
+    )
+
+
+def _planned(snapshot: Snapshot, instant: str, action: Action) -> PlannedClustering:
+    found = snapshot.timeline.find(instant, action)
+    planned = planned_clustering(snapshot.timeline.plan(found)) if found is not None else None
+    if planned is None or not planned.operations:
+        raise UnsupportedFeature(
+            f"the plan of clustering {instant} names no file slices",
+            hint="Take it off the timeline with the engine that made it.",
+            context={"feature": "clustering plan", "instant": instant},
+        )
+    return planned
+
+
+def _writer(
+    context: WriteContext, snapshot: Snapshot, settings: ClusteringSettings, planned: PlannedClustering, instant: str
+) -> GroupClusterer:
+    indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
+    format_: FileFormat = replace(
+        file_format(context, snapshot), change_fields=indexes.fields if indexes else None, change_log=None
+    )
+    order = None
+    if snapshot.config.sorts_by_key:
+        order = BY_KEY
+    elif planned.sort_columns:
+        order = RowOrder(planned.sort_columns, planned.layout or settings.layout)
+    reader = replace(snapshot.reader, memory=context.settings.memory)
+    return GroupClusterer(reader, instant, format_, order, settings.file_bytes, planned.single_file)
+
+
+def _run(context: WriteContext, writer: GroupClusterer, planned: PlannedClustering) -> list[WriteStatus]:
+    """A task for each group, on Spark or in this process."""
+    engine, count = context.engine, len(planned.operations)
+    with progress(f"clustering {count} groups of file slices", count, counted=False):
+        rows = engine.from_arrow(clustering_rows(planned.operations))
+        mapped = engine.group_map(rows, writer, STATUS_SCHEMA, groups=count, one_group_per_task=True)
+        return checked_statuses(engine.collect(mapped))
+
+
+def _action(context: WriteContext) -> Action:
+    """On version 6 a clustering is a replacecommit from the beginning."""
+    return Action.CLUSTERING if has_completion_times(context.config.version) else Action.REPLACECOMMIT
+
+
+class ClusteringTransaction(ServiceTransaction):
+    """A clustering on the timeline. It completes only where the slices that it read are still those of the table."""
+
+    _planned: PlannedClustering | None = None
+    _is_stale: bool = False
+
+    def reads(self, planned: PlannedClustering) -> None:
+        """What is clustered, which has to be there yet."""
+        self._planned = planned
+        self._check_inputs(self.snapshot)
+
+    def body(
+        self, statuses: Sequence[WriteStatus], snapshot: Snapshot, replaced: Mapping[str, tuple[str, ...]]
+    ) -> CommitMetadata:
+        """The body of the completed clustering."""
+        return self._metadata(statuses, snapshot.avro_schema, replaced)
+
+    def _check_still_mine(self, timeline: Timeline) -> None:
+        super()._check_still_mine(timeline)
+        self._check_inputs(Snapshot(self.storage, self.config, timeline))
+
+    def _before_completion(self, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
+        """Rows have moved to other file groups: an index outside the table is told."""
+        snapshot = Snapshot(self.storage, self.config, timeline)
+        self.context.index.update(statuses, self.instant, snapshot, metadata.replaced)
+
+    def _check_inputs(self, snapshot: Snapshot) -> None:
+        """Refuse where a slice of the plan was replaced, or got a newer file: rows would come back, or be lost."""
+        assert self._planned is not None
+        planned = {(one.partition, one.file_id): one for op in self._planned.operations for one in op.slices}
+        found = snapshot.file_slices({path for path, _ in planned}, groups_of_ids({name for _, name in planned}))
+        now = {
+            (one.partition, one.file_id): {*([one.base_file.name] if one.base_file else []), *_log_names(one.log_files)}
+            for one in found
+        }
+        for group, one in planned.items():
+            if now.get(group) != {*filter(None, [one.base_file]), *one.log_files}:
+                self._is_stale = True
+                raise _changed(group, self.instant)
+
+    def abort(self) -> None:
+        """Take this run back; a plan of slices that are no more goes with it."""
+        super().abort()
+        if not self._is_stale:
+            return
+        with self._lock() as lock:
+            timeline = self._load()
+            mine = timeline.find(self.instant, self.action)
+            if mine is not None and not mine.is_completed and lock.still_mine():
+                TimelineWriter(self.storage, self.config).remove_pending(mine)
+
+
+def _log_names(logs: Sequence[object]) -> list[str]:
+    return [str(getattr(log, "name", "")) for log in logs]
+
+
+def _changed(group: FileGroupId, instant: str) -> CommitConflict:
+    partition, file_id = group
+    return CommitConflict(
+        f"file group {file_id} in partition {partition!r} has changed since clustering {instant} was planned",
+        hint="Nothing was lost: the plan is gone from the timeline, and the next clustering makes a new one.",
+        context={"instant": instant, "partition": partition, "file_id": file_id},
+    )
