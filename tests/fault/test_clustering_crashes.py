@@ -1,0 +1,103 @@
+"""Every storage mutation of a clustering as the place where it fails, dies, is torn, or gets no answer.
+
+Whatever is struck, readers see the rows that there are, the next clustering gets by, and nothing is left over. Some
+mutations are struck, others each day; `LAKEBED_CRASH=all` strikes all of them, on all kinds of tables by every fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from itertools import count, product
+
+import pytest
+
+import lakebed
+from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state
+from lakebed.storage import open_storage
+from lakebed.storage.faulty import Killed, Mode, crash_at
+from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.timeline import load_timeline
+from sampling import CRASH, is_todays, whole
+
+KINDS = (("record", 9, "mor"), ("simple", 6, "cow"), ("bucket", 8, "mor"), ("record", 8, "cow"))
+FAULTS: tuple[Mode, ...] = ("unacknowledged", "fail", "doubtful", "lost")
+CASES = ("plan", "cluster", "pending")
+SORTED = {**OPTIONS, "hoodie.clustering.plan.strategy.sort.columns": "ts", "hoodie.compact.inline": False}
+SMALL = {**SORTED, "hoodie.parquet.small.file.limit": 0}
+_ALL = whole(CRASH)
+
+
+@cache
+def prepared(index: str, version: int, kind: str, planned: bool) -> tuple[dict[str, bytes], Model]:
+    """The files of a table of several file slices, with a plan or without, and its rows."""
+    uri = f"memory://clustered-{index}-{version}-{kind}-{planned}/t"
+    words = {"key": "id", "partition_by": "city", "ordering": "ts", "type": kind, "index": index}
+    table = lakebed.create(
+        uri,
+        rows((0, "c0", "", 0)).schema,
+        table_version=version,
+        buckets=1 if index == "bucket" else None,
+        properties={"hoodie.compact.inline": False},
+        **words,  # type: ignore[arg-type]
+    )
+    model: Model = {}
+    for turn in range(2):
+        some = [(turn * 6 + n, f"c{n % 2}", f"v{n}", 3 - n % 3) for n in range(6)]
+        table.upsert(rows(*some), options=SMALL)
+        model = put(model, *some)
+    table.upsert(rows((1, "c1", "newer", 5)), options=SMALL)
+    model = put(model, (1, "c1", "newer", 5))
+    if planned:
+        table.cluster(plan_only=True, options=SORTED)
+    storage = open_storage(uri)
+    files = {info.path: storage.read(info.path) for info in storage.list()}
+    MemoryStorage.drop(uri.split("/")[2])
+    return files, model
+
+
+def _cases() -> Iterator[tuple[str, str, int, str, Mode]]:
+    for at, (case, mode) in enumerate(product(CASES, FAULTS)):
+        for index, version, kind in KINDS if _ALL else [KINDS[at % len(KINDS)]]:
+            yield case, index, version, kind, mode
+
+
+@pytest.mark.parametrize(("case", "index", "version", "kind", "mode"), list(_cases()))
+def test_rows_stay_and_the_next_clustering_leaves_nothing(
+    case: str, index: str, version: int, kind: str, mode: Mode
+) -> None:
+    points = 0
+    parts = 1 if case == "plan" else 17  # a plan has few
+    for at in (n for n in count(1) if is_todays(n, parts, CRASH, case, mode)):
+        if not _crash(case, index, version, kind, mode, at):
+            break
+        points = at
+    assert points >= 2
+
+
+def _crash(case: str, index: str, version: int, kind: str, mode: Mode, at: int) -> bool:
+    """Strike one mutation and look at all that follows; False if there is no such mutation."""
+    files, model = prepared(index, version, kind, case == "pending")
+    with copied("memory", files) as uri:
+        with crash_at(at, mode) as crash, suppress(Killed, lakebed.LakebedError):
+            lakebed.open(uri).cluster(plan_only=case == "plan", options=SORTED)
+        if not crash.fired:
+            return False
+        try:
+            assert state(uri) == model
+            lakebed.open(uri).cluster(options=SORTED)
+            assert state(uri) == model
+            storage = open_storage(uri)
+            timeline = load_timeline(storage, load_table_config(storage))
+            assert [i for i in timeline.pending if timeline.is_pending_clustering(i)] == []
+            NEXT.run(lakebed.open(uri))
+            assert state(uri) == NEXT.model(model)
+            assert leftovers(uri) == []
+            verified = lakebed.open(uri).indexes.verify()
+            assert verified.ok, verified
+        except Exception as error:
+            error.add_note(f"{case} {index} {version} {kind} {mode} {at}: {crash}")
+            raise
+    return True
