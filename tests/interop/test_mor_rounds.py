@@ -163,7 +163,10 @@ def theirs(
     hudi.write(table.uri, data, operation=operation, options=options)
 
 
-def check(hudi: HudiOracle, table: Table, case: Case, model: DictTable, turn: int) -> None:
+def check(
+    hudi: HudiOracle, table: Table, case: Case, model: DictTable, turn: int, *, without: Sequence[str] = ()
+) -> None:
+    """`without` are indexes that real Hudi has left different from what the files say."""
     found = lakebed.open(table.uri).scan().to_arrow()
     unlisted = lakebed.open(table.uri, options={"hoodie.metadata.enable": False}).scan().to_arrow()
     assert_same_rows(unlisted, found)
@@ -172,7 +175,7 @@ def check(hudi: HudiOracle, table: Table, case: Case, model: DictTable, turn: in
     for listed in ("true", "false"):
         assert_same_rows(hudi.read(table.uri, option={"hoodie.metadata.enable": listed}), found)
     verified = table.indexes.verify()
-    assert verified.ok, (turn, verified)
+    assert not [row for row in verified.differences.to_pylist() if row["index"] not in without], (turn, verified)
     if hudi.version == "1.2.0" and (turn % 4 == 0 or turn >= COMPACTED):  # it takes longer than all the rest
         problems = hudi.problems(table.uri)
         assert not problems, (turn, problems)

@@ -1,0 +1,55 @@
+"""Clustering on Spark: a task for each group of file slices, errors as they were, the same rows as in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakebed
+from compaction_tables import bare, context, snapshot
+from lakebed.engine.spark import SparkEngine
+from lakebed.errors import CorruptFile
+from lakebed.services.clustering import cluster
+from lakebed.table import Table
+from write_tables import SCHEMA, rows
+
+SMALL = {"hoodie.parquet.small.file.limit": 0, "hoodie.compact.inline": False}
+
+
+def made(folder: Path, name: str, **given: Any) -> Table:
+    words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "record", **given}
+    table = lakebed.create(str(folder / name), SCHEMA, **words)
+    for turn in range(3):
+        table.upsert(rows(*((turn * 20 + n, f"c{n % 4}", f"v{n}", 20 - n) for n in range(20))), options=SMALL)
+    table.upsert(rows((1, "c1", "newer", 50)), options=SMALL)
+    return table
+
+
+@pytest.mark.parametrize("sort", ["", "ts,v"], ids=["copied", "sorted"])
+def test_both_engines_write_the_same_files(tmp_path: Path, spark: Any, sort: str) -> None:
+    found: list[Any] = []
+    for name in ("local", "spark"):
+        table = made(tmp_path, name, type="mor")
+        options = {"hoodie.clustering.plan.strategy.sort.columns": sort, "hoodie.layout.optimize.strategy": "HILBERT"}
+        given = context(table, **options)
+        given = replace(given, engine=SparkEngine(spark)) if name == "spark" else given
+        before = bare(table.scan(meta=True).to_arrow())
+        (run,) = cluster(given).runs
+        assert (run.slices, len(run.files), run.rows) == (12, 4, 60)
+        fresh = lakebed.open(table.uri)
+        assert bare(fresh.scan(meta=True).to_arrow()) == before
+        assert fresh.indexes.verify().ok
+        found.append([fresh.scan(filter=f"city = 'c{n}'").to_arrow() for n in range(4)])
+    assert found[0] == found[1]
+
+
+def test_the_error_of_a_task_is_told_as_it_was(tmp_path: Path, spark: Any) -> None:
+    table = made(tmp_path, "broken")
+    first = next(iter(snapshot(table).file_slices())).base_file
+    assert first is not None
+    (tmp_path / "broken" / first.path).write_bytes(b"PAR1 no more PAR1")
+    with pytest.raises(CorruptFile, match=first.name):
+        cluster(replace(context(table), engine=SparkEngine(spark)))
