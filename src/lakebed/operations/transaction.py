@@ -29,7 +29,7 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts, commits_since
+from lakebed.timeline.conflict import COMPACT_OPERATION, StartedAt, TouchedFiles, check_conflicts, commits_since
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat
 from lakebed.timeline.locks.lock import Lock
@@ -37,6 +37,7 @@ from lakebed.timeline.locks.providers import table_lock
 from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.rolled_back import rollback_record
+from lakebed.timeline.service_plans import compaction_operations
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -198,7 +199,36 @@ class Transaction:
         for stats in (commit.stats for commit in timeline.commits_metadata(since)):
             if any(stat.prev_commit == self.instant for group in stats.values() for stat in group):
                 return None
-        return f"instant {since[0].time} was committed" if since else None
+        if since:
+            return f"instant {since[0].time} was committed"
+        plan = self._missed_by_plan(timeline, checked)
+        return None if plan is None else f"compaction {plan.time} was planned without its log files"
+
+    def _missed_by_plan(self, timeline: Timeline, checked: Timeline) -> Instant | None:
+        """A compaction that was planned since the timeline was `checked`, of a file group that this write appended to,
+        and does not merge its log file: readers would look for that in the file slice before, and miss it."""
+        mine = timeline.find(self.instant, self.action)
+        if mine is None or not mine.is_completed or not self._has_log_slices():
+            return None
+        stats = (stat for group in timeline.commit_metadata(mine).stats.values() for stat in group)
+        logs = {(s.partition, s.file_id): s.path.rpartition("/")[2] for s in stats if s.log_version is not None}
+        before = {i.time for i in checked.instants}
+        for plan in timeline.instants if logs else ():
+            if plan.time in before or not self._is_compaction(timeline, plan):
+                continue
+            for op in compaction_operations(timeline.plan(plan)):
+                if logs.get((op.partition, op.file_id), "") not in ("", *op.log_files):
+                    return plan
+        return None
+
+    def _has_log_slices(self) -> bool:
+        return self.config.table_type == "mor" and has_completion_times(self.config.version)
+
+    @staticmethod
+    def _is_compaction(timeline: Timeline, instant: Instant) -> bool:
+        if instant.action is Action.COMMIT and instant.is_completed:
+            return timeline.commit_metadata(instant).operation == COMPACT_OPERATION
+        return instant.action is Action.COMPACTION
 
     def _is_rolled_back(self, timeline: Timeline, checked: Timeline) -> bool:
         """Whether another writer has begun to take this instant back since the timeline was `checked`."""

@@ -17,7 +17,7 @@ from lakebed.operations.transaction import Transaction
 from lakebed.services import service_transaction
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.storage.base import Storage
-from lakebed.timeline import transitions
+from lakebed.timeline import conflict, transitions
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.locks.lock import FileLock
 from property.simulation.schedules import TABLES, History, Schedule, Table, tiny_rows
@@ -26,6 +26,7 @@ from property.simulation.world import Actor, Installed
 
 COW = ("cow", "simple", 9, False)
 MOR = ("mor", "simple", 9, False)
+MOR8 = ("mor", "bucket", 8, False)
 ANY = TABLES
 Broken = Callable[[pytest.MonkeyPatch], None]
 
@@ -66,6 +67,21 @@ class TwoRunners(NoDeaths):
         yield Actor("s2", self._compacts)
 
 
+class OneWriter(NoDeaths):
+    """A writer beside two processes that compact: nobody else touches its files but they."""
+
+    def _actors(self) -> Iterator[Actor]:
+        yield Actor("w1", lambda: self._writes("w1"))
+        yield Actor("s1", self._compacts)
+        yield Actor("s2", self._compacts)
+
+    def run(self) -> None:
+        self.world.doubts = 0.0
+        super().run()
+        refused = [mark for mark, write in self.history.writes.items() if write.is_refused]
+        assert not refused, f"refused beside services: {refused}"
+
+
 class Frozen(Schedule):
     """One of the writers stands still for longer than its lock is valid."""
 
@@ -85,6 +101,33 @@ class CutOffRollback(Frozen):
         if name == "w1":
             return Actor(name, run, freezes_before=r"put .*[0-9]_[0-9]+\.(delta)?commit")
         return Actor(name, run, dies_before=r"delete .*timeline.*commit\.requested")
+
+
+class PlannedMeanwhile(Frozen):
+    """A writer stands still as it puts its completed instant; a compaction is planned and run that does not see it."""
+
+    def run(self) -> None:
+        self.world.stamps, self.world.doubts, self.world.one_host = False, 0.0, False
+        super().run()
+
+    def _actors(self) -> Iterator[Actor]:
+        table = TinyTable(self.storage)
+        for key in "ab":
+            mark = f"before-{key}"
+            table.upsert([key], mark)
+            self.history.begin(mark, (key,)).is_done = True
+        frozen = r"put .*[0-9]_[0-9]+\.deltacommit"
+        yield Actor("w1", lambda: self._writes("w1"), freezes_before=frozen)
+
+        def compacts() -> None:
+            self.world.pause(100.0)
+            self._compacts()
+
+        yield Actor("s", compacts)
+
+
+def asks_for_no_plans(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Transaction, "_missed_by_plan", lambda *_: None)
 
 
 def never_asks_for_rollbacks(patch: pytest.MonkeyPatch) -> None:
@@ -125,6 +168,12 @@ def takes_all_for_dead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServiceTransaction, "_is_mine", lambda _: True)
 
 
+def compactions_are_like_writes(patch: pytest.MonkeyPatch) -> None:
+    """A compaction that completed meanwhile conflicts like any commit, whenever it was requested."""
+    patch.setattr(conflict, "COMPACT_OPERATION", "nothing is called so")
+    patch.setattr(conflict, "has_completion_times", lambda _: False)
+
+
 def never_loses_its_lock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FileLock, "still_mine", lambda _: True)
 
@@ -144,7 +193,9 @@ def never_loses_its_lock(patch: pytest.MonkeyPatch) -> None:
         pytest.param(NoDeaths, [COW, MOR], no_key_check, "comes twice", id="vanlightly-key-in-two-file-groups"),
         pytest.param(OneSlowClock, [MOR], no_order, "gone", id="hudi-7507-instant-behind-a-plan"),
         pytest.param(TwoRunners, [MOR], takes_all_for_dead, "missing|gone", id="hudi-7503-plan-run-by-two"),
+        pytest.param(OneWriter, [MOR, MOR8], compactions_are_like_writes, "refused", id="services-fail-no-writer"),
         pytest.param(CutOffRollback, [COW, MOR], never_asks_for_rollbacks, "missing", id="rollback-that-was-cut-off"),
+        pytest.param(PlannedMeanwhile, [MOR, MOR8], asks_for_no_plans, "gone", id="plan-that-misses-a-late-commit"),
         pytest.param(Frozen, ANY, never_loses_its_lock, "missing|shows on|gone|No such", id="lost-lease"),
     ],
 )
@@ -158,8 +209,10 @@ def test_anomaly(kind: type[Schedule], tables: list[Table], broken: Broken, ends
       compaction does not merge its log file, and readers look for it in the slice before (`InstantClock.next`).
     - HUDI-7503: a plan that two processes run at once: one takes back what the other is about to complete
       (`is_dead` in `ServiceTransaction.take_up`, `_is_mine` in `finish`).
+    - A compaction makes no writer fail (`commits_since` leaves it out).
     - A writer that stands still until its lock is another one's (`FileLock.still_mine`), and publishes when
-      that one has begun to roll it back and died (`Transaction._is_rolled_back`).
+      that one has begun to roll it back and died (`Transaction._is_rolled_back`), or a compaction was planned
+      that does not merge its log file (`Transaction._missed_by_plan`).
     """
     for seed in range(60):
         kind(installed, seed, tables[seed % len(tables)]).run()

@@ -50,6 +50,7 @@ class Actor:
     name: str
     run: Callable[[], None]
     offset: float = 0.0
+    set_back_at: int = 0
     dies_at: int = 0
     acts_before_death: bool = False
     freezes_at: int = 0
@@ -163,6 +164,8 @@ class World:
             raise Stuck(f"no end after {self.steps} steps, {actor.name} at {verb} {path}")
         if self.keeps_log:
             self.log.append(f"{self.now - START:10.3f} {actor.name}: {verb} {path}")
+        if actor.steps == actor.set_back_at:
+            actor.offset -= 7200.0
         if actor.steps == actor.dies_at or (actor.dies_before and re.fullmatch(actor.dies_before, f"{verb} {path}")):
             actor.dead = True
             if not actor.acts_before_death:
