@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from lakebed.errors import CorruptFile
@@ -26,6 +27,7 @@ class EarlierState:
     def __init__(self, snapshot: Snapshot, without: Collection[str]) -> None:
         self._timeline = snapshot.timeline
         self._without = frozenset(without)
+        self._first = first_commit(snapshot.timeline)
         listing = list_table(snapshot.storage)
         self._there: dict[str, BaseFile | LogFile] = {f.path: f for f in (*listing.base_files, *listing.log_files)}
         self._going, gone = _cleaned(snapshot.timeline)
@@ -40,7 +42,7 @@ class EarlierState:
                 [f for f in files if isinstance(f, BaseFile)],
                 [f for f in files if isinstance(f, LogFile)],
                 version=timeline.config.version,
-                is_visible=lambda time: time not in self._without and timeline.is_committed(time),
+                is_visible=self._is_visible,
                 completion_time=timeline.completion_time,
                 replaced=self._replaced(),
                 pending_compactions={
@@ -49,6 +51,17 @@ class EarlierState:
                 is_named=self._is_named,
             )
         )
+
+    def _is_visible(self, time: str) -> bool:
+        """A savepointed commit may be the first of the timeline, and instants behind it are not there because a restore
+        took them back: only the archive tells those from the ones that it holds."""
+        if time in self._without or not self._timeline.is_committed(time):
+            return False
+        return self._timeline.is_completed(time) or time < self._first or time in self._archived
+
+    @cached_property
+    def _archived(self) -> frozenset[str]:
+        return frozenset(i.time for i in self._timeline.archived().instants)
 
     def whole_slices(self) -> list[FileSlice]:
         """The same slices with the log files that later commits added to them, as far as they are there."""

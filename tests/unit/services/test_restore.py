@@ -184,6 +184,26 @@ def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
         table.rollback(last.instant)
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_savepoint_is_gone_back_to_again_and_again_beside_cleaning(make: Make, kind: str) -> None:
+    table = made(make, 9, kind)
+    table.upsert(rows(*[(i, f"c{i % 2}", "a", 1) for i in range(8)]), options=OPTIONS)
+    saved, before = table.savepoint(), content(table)
+    for _ in range(2):
+        instants: list[str] = []
+        for n in range(4):
+            done = table.upsert(rows(*[(i, f"c{i % 2}", f"n{n}", 2 + n) for i in range(8)]), options=OPTIONS)
+            instants.append(done.instant)
+            if kind == "mor":
+                table.compact(options=OPTIONS)
+        assert table.clean(options={"hoodie.clean.commits.retained": 1}).runs
+        with refused(table.uri, InvalidOption, "cleaning has deleted"):
+            table.restore(instants[1])
+        table.restore(saved)
+        assert content(table) == before
+        assert is_whole(table)
+
+
 # -- others beside it
 
 
