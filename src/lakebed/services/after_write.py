@@ -1,18 +1,28 @@
-"""What a table's settings make due after a write: compaction and clustering. Nothing of it fails the write."""
+"""What a table's settings make due after a write: cleaning, archival, compaction and clustering, in this order. Nothing
+of it fails the write.
+
+Whether something is to be cleaned or archived is told from the timeline that the write has read: where nothing is,
+storage is not asked.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lakebed.config.options import service_settings
 from lakebed.config.settings import CompactionSettings
 from lakebed.engine.base import Engine
-from lakebed.model import Instant, State
+from lakebed.model import Action, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.job import IN_PROCESS_BYTES, session_engine
 from lakebed.operations.result import WriteResult
+from lakebed.policies.archival import ArchivalBounds, is_archival_due, plan_archival
+from lakebed.services.archiving import archive, bounds_of, limits_by_timeline
+from lakebed.services.cleaning import clean
+from lakebed.services.cleaning_plan import find_cleanable
 from lakebed.services.clustering import cluster, clustering_verdict, pending_clusterings
 from lakebed.services.clustering_result import ClusteringResult
 from lakebed.services.compaction import compact, pending_plans, settings_of
@@ -23,6 +33,8 @@ from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.locks.heartbeat import is_dead
 from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.service_plans import CleaningPolicy
+from lakebed.timeline.timeline import load_timeline
 
 _log = logging.getLogger("lakebed")
 
@@ -30,14 +42,67 @@ _log = logging.getLogger("lakebed")
 def run_due_services(context: WriteContext, result: WriteResult, spark: Any | None = None) -> WriteResult:
     """Run what is due; gives the result of the write with a line about each service. The write stands whatever fails
     here, which is logged, and tried again after the next write."""
-    done: list[CompactionResult | ClusteringResult] = []
-    for service, run in (("compaction", _compact_if_due), ("clustering", _cluster_if_due)):
+    if not result.instant:
+        return result
+    services: tuple[tuple[str, Callable[[], Iterator[str]]], ...] = (
+        ("cleaning", lambda: _clean_if_due(context, result)),
+        ("archival", lambda: _archive_if_due(context, result)),
+        ("compaction", lambda: _lines(_compact_if_due(context, spark))),
+        ("clustering", lambda: _lines(_cluster_if_due(context, spark))),
+    )
+    lines: list[str] = []
+    for service, run in services:
         try:
-            done += run(context, spark)
+            lines += run()
         except Exception as error:
             _log.warning("the write %s stands; %s after it failed: %s", result.instant, service, error)
-    lines = tuple(line for one in done if one.runs or one.plan is not None for line in str(one).splitlines())
-    return replace(result, services=lines) if lines else result
+    return replace(result, services=tuple(lines)) if lines else result
+
+
+def _lines(done: Sequence[CompactionResult | ClusteringResult]) -> Iterator[str]:
+    for one in done:
+        if one.runs or one.plan is not None:
+            yield from str(one).splitlines()
+
+
+def _commits(context: WriteContext, result: WriteResult) -> tuple[Instant, ...]:
+    """The completed commits that this process knows of, with the one that it has just made."""
+    known = context.opened.timeline.commits
+    action = Action.DELTACOMMIT if context.config.table_type == "mor" else Action.COMMIT
+    return (*known, Instant(result.instant, action, State.COMPLETED, result.checkpoint))
+
+
+def _clean_if_due(context: WriteContext, result: WriteResult) -> Iterator[str]:
+    settings = service_settings(context.options.given, context.config.properties)
+    cleaning = settings.cleaning
+    if not settings.compaction.services or not cleaning.automatic:
+        return
+    timeline, commits = context.opened.timeline, _commits(context, result)
+    waiting = [i for i in timeline.pending if i.action is Action.CLEAN]
+    if not any(_can_be_run(context.opened, plan) for plan in waiting):
+        if CleaningPolicy(cleaning.policy) is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
+            timeline = load_timeline(context.storage, context.config)  # the write itself may have left something
+            commits = timeline.commits
+        if isinstance(find_cleanable(timeline, commits, cleaning, result.instant, when_due=True), str):
+            return
+    done = clean(context, when_due=True)
+    yield from map(str, done.runs)
+
+
+def _archive_if_due(context: WriteContext, result: WriteResult) -> Iterator[str]:
+    settings = service_settings(context.options.given, context.config.properties)
+    archival = settings.archival
+    if not settings.compaction.services or not archival.automatic:
+        return
+    timeline, commits = context.opened.timeline, _commits(context, result)
+    if not is_archival_due(commits, ArchivalBounds(archival.above, archival.down_to)):
+        return
+    bounds = bounds_of(timeline, commits, settings)
+    if not plan_archival(commits, (), bounds, limits_by_timeline(timeline, settings)).commits:
+        return
+    done = archive(context)
+    if done.instants:
+        yield str(done)
 
 
 def _compact_if_due(context: WriteContext, spark: Any | None) -> list[CompactionResult]:

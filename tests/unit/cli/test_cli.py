@@ -113,7 +113,7 @@ def test_json_has_every_row(capsys: pytest.CaptureFixture[str], uri: str):
         ids = [f"n{n}", f"m{n}"]
         lakebed.open(uri).upsert(pa.table({"id": ids, "city": ["oslo"] * 2, "fare": [1.0] * 2, "ts": [n] * 2}))
     assert len(said(capsys, "scan", uri)) == 49
-    assert len(said(capsys, "timeline", "show", uri)) == 24
+    assert len(said(capsys, "timeline", "show", uri)) == len(lakebed.open(uri).timeline) > 24
     assert len(said(capsys, "changes", uri)) == 49
     assert len(said(capsys, "get", uri, *(f"n{n}" for n in range(1, 24)))) == 23
     assert len(said(capsys, "scan", uri, "--limit", "0")) == 49
