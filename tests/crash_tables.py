@@ -26,7 +26,7 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
-from lakebed.timeline.timeline import load_timeline
+from lakebed.timeline.timeline import Timeline, load_timeline
 
 Row = tuple[str, str, int]
 Model = dict[int, Row]
@@ -167,13 +167,27 @@ def leftovers(uri: str) -> list[str]:
     found = [f"pending instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
     everything = {info.path for info in storage.list()}
     present = {path for path in everything if not path.startswith(METADATA_FOLDER + "/")}
-    found += [f"missing {path}" for path in sorted(named - present)]
+    cleaned = _cleaned(timeline)
+    found += [f"missing {path}" for path in sorted(named - present - cleaned)]
+    found += [f"cleaned, yet there: {path}" for path in sorted(present & cleaned)]
     if present < everything:
         found += _litter_of_metadata(FolderStorage(storage, METADATA_FOLDER))
-    found += sorted(path for path in present - named if not _may_stay(path, config.timeline_path, config.version))
+    archived = {instant.time for instant in timeline.archived().instants}
+    found += sorted(
+        path
+        for path in present - named
+        if not (_may_stay(path, config.timeline_path, config.version) or _instant(path) in archived)
+    )
     if Path(uri, ".hoodie").is_dir():
         found += [f"folder {p}" for p in Path(uri, ".hoodie", ".temp").glob("*")]
     return found
+
+
+def _cleaned(timeline: Timeline) -> set[str]:
+    """The paths that the completed cleans of the active timeline have deleted."""
+    bodies = [timeline.metadata(i) for i in timeline.completed if i.action is Action.CLEAN]
+    parts = [part for body in bodies for part in body["partitionMetadata"].values()]
+    return {f"{part['partitionPath']}/{name}".lstrip("/") for part in parts for name in part["successDeleteFiles"]}
 
 
 def _litter_of_metadata(storage: Storage) -> list[str]:

@@ -20,7 +20,7 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from write_tables import content, files, rows
 
-OPTIONS = {"hoodie.compact.inline": False}
+OPTIONS = {"hoodie.compact.inline": False, "hoodie.clean.automatic": False}  # views of the past stay whole
 KINDS = (
     (9, "cow", "record"),
     (9, "mor", "record"),
