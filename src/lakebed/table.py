@@ -36,6 +36,7 @@ from lakebed.services.compaction import compact
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.configure import Configured, configure
 from lakebed.services.log_compaction import compact_logs
+from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
 from lakebed.services.restore import RestoreResult, restore
 from lakebed.services.rollback import RollbackResult, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
@@ -250,6 +251,24 @@ class Table:
         """Move the oldest instants of a long timeline (`hoodie.keep.max.commits`) to the archived one, down to
         `hoodie.keep.min.commits`, as far as nothing needs them any more. `dry_run` only shows which."""
         return archive(self._context(None, options, "archive"), dry_run=dry_run)
+
+    def expire_partitions(
+        self,
+        days: int | None = None,
+        *,
+        partitions: Sequence[str] | None = None,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> PartitionTtlResult:
+        """Delete the partitions that nobody has written to for so many `days`, all or those of `partitions`; without
+        them as the table's settings (`hoodie.partition.ttl.*`) say. With `dry_run` only show which."""
+        words = {
+            "hoodie.partition.ttl.strategy.days.retain": days,
+            "hoodie.partition.ttl.strategy.partition.selected": partitions,
+        }
+        given = {key: value for key, value in words.items() if value is not None}
+        context = self._context(None, {**given, **(options or {})}, "expire_partitions")
+        return expire_partitions(context, dry_run=dry_run)
 
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
         """Keep a completed commit (the last one where none is named) so that `restore` can go back to it: cleaning

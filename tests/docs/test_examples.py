@@ -44,6 +44,7 @@ _PAGES = [
     ("docs/changes.md", 6),
     ("docs/concurrency.md", 6),
     ("docs/cow_or_mor.md", 4),
+    ("docs/partition_ttl.md", 5),
 ]
 
 

@@ -10,7 +10,19 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import clean, cluster, compact, configure, indexes, inspect, options, restore, rows, tables
+from lakebed.cli import (
+    clean,
+    cluster,
+    compact,
+    configure,
+    expire_partitions,
+    indexes,
+    inspect,
+    options,
+    restore,
+    rows,
+    tables,
+)
 from lakebed.errors import LakebedError
 
 app = typer.Typer(
@@ -50,7 +62,7 @@ _ROWS = (
 for command in _ROWS:
     app.command()(command)
 _SERVICES = (
-    *(compact.compact, cluster.cluster, clean.clean, clean.archive),
+    *(compact.compact, cluster.cluster, clean.clean, clean.archive, expire_partitions.expire_partitions),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure),
 )
 for command in _SERVICES:

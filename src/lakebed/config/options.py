@@ -20,6 +20,7 @@ from lakebed.config.settings import (
     CompactionSettings,
     IndexSettings,
     LockSettings,
+    PartitionTtlSettings,
     ReadSettings,
     SparkSettings,
     TableSettings,
@@ -59,7 +60,7 @@ _log = logging.getLogger("lakebed.options")
 _logged: set[str] = set()
 
 _METADATA = "hoodie.metadata.enable"
-_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.")
+_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.")
 # To run a service within the write and to leave it to another job are two answers to one question.
 _EITHER = (
     {"hoodie.compact.inline", "hoodie.compact.schedule.inline"},
@@ -86,6 +87,7 @@ class Options:
     cleaning: CleaningSettings = field(default_factory=CleaningSettings)
     archival: ArchivalSettings = field(default_factory=ArchivalSettings)
     clustering: ClusteringSettings = field(default_factory=ClusteringSettings)
+    partition_ttl: PartitionTtlSettings = field(default_factory=PartitionTtlSettings)
 
 
 def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
@@ -262,6 +264,7 @@ class _Settings:
             cleaning=CleaningSettings(**self._group("cleaning")),
             archival=self._archival(),
             clustering=self._clustering(),
+            partition_ttl=PartitionTtlSettings(**self._group("partition_ttl")),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )

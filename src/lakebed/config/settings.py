@@ -221,6 +221,19 @@ class ClusteringSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionTtlSettings:
+    """When partition paths expire. With `inline` a write looks for those that are over; how long one stays, `days`
+    say, 0 or less for ever, counted by the `strategy`, by its name in Hudi: from its newest file slice on, or from its
+    creation. Of all, or of `partitions`, `most` go at once."""
+
+    inline: bool = False
+    strategy: Literal["KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"] = "KEEP_BY_TIME"
+    days: int = -1
+    most: int = 1000
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SparkSettings:
     """How Spark is used. `worker_tuning`: whether Spark's Python workers are made faster for the tasks to come.
     `local_rows`: DataFrames known to have no more rows are written without a job; None for lakebed's own bound."""

@@ -1,5 +1,5 @@
-"""What a table's settings make due after a write: cleaning, archival, compaction and clustering, in this order. Nothing
-of it fails the write.
+"""What a table's settings make due after a write: cleaning, archival, compaction, clustering and the expiry of
+partitions, in this order. Nothing of it fails the write.
 
 Whether something is to be cleaned or archived is told from the timeline that the write has read: where nothing is,
 storage is not asked.
@@ -29,6 +29,7 @@ from lakebed.services.compaction import compact, pending_plans, settings_of
 from lakebed.services.compaction_plan import trigger_of
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.log_compaction import compact_logs, is_log_compaction_due
+from lakebed.services.partition_ttl import expire_partitions, never_expires
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.locks.heartbeat import is_dead
@@ -49,6 +50,7 @@ def run_due_services(context: WriteContext, result: WriteResult, spark: Any | No
         ("archival", lambda: _archive_if_due(context, result)),
         ("compaction", lambda: _lines(_compact_if_due(context, spark))),
         ("clustering", lambda: _lines(_cluster_if_due(context, spark))),
+        ("partition TTL", lambda: _expire_if_due(context)),
     )
     lines: list[str] = []
     for service, run in services:
@@ -134,6 +136,17 @@ def _cluster_if_due(context: WriteContext, spark: Any | None) -> list[Clustering
     engine = engine_for_all(snapshot, context.engine, spark)
     fresh = replace(context, opened=snapshot, engine=engine)
     return [cluster(fresh, plan_only=settings.schedule_inline, when_due=True)]
+
+
+def _expire_if_due(context: WriteContext) -> Iterator[str]:
+    settings = service_settings(context.options.given, context.config.properties)
+    ttl = settings.partition_ttl
+    if not settings.compaction.services or not ttl.inline or never_expires(context, ttl):
+        return
+    fresh = open_snapshot(context.storage, load_table_config(context.storage))
+    done = expire_partitions(replace(context, opened=fresh))
+    if done.paths:
+        yield str(done)
 
 
 def _is_compaction_due(snapshot: Snapshot, settings: CompactionSettings) -> bool:

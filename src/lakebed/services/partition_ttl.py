@@ -1,0 +1,172 @@
+"""Partition TTL: partition paths that nobody has written to for so many days, or that are so many days old, go by a
+`delete_partition`. Cleaning then deletes their files, once no commit that is kept sees them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakebed.config.options import service_settings
+from lakebed.config.settings import PartitionTtlSettings
+from lakebed.engine.base import Rows
+from lakebed.errors import CommitConflict
+from lakebed.format.properties import parse_properties
+from lakebed.model import path_in
+from lakebed.operations.admission import admit
+from lakebed.operations.context import WriteContext
+from lakebed.operations.overwrite import DeletePartitions, replaced_file_ids
+from lakebed.operations.pipeline import run
+from lakebed.operations.placement import Write
+from lakebed.policies.partition_ttl import PartitionTtl
+from lakebed.services.compaction_plan import groups_in_plans
+from lakebed.slices.listing import PARTITION_METADATA
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.storage.parallel import is_remote, parallel_map
+from lakebed.timeline.clock import InstantClock
+
+# So many small files are read at a time where an answer is long under way.
+_READERS = 16
+
+
+@dataclass(frozen=True)
+class PartitionTtlResult:
+    """What `expire_partitions` did, or with `dry_run` would do: the partition `paths` that go, each with the instant
+    that its time counts from; `notes` say what was left, and why."""
+
+    paths: Mapping[str, str] = field(default_factory=dict[str, str])
+    instant: str = ""
+    checkpoint: str = ""
+    file_groups: int = 0
+    dry_run: bool = False
+    seconds: float = 0.0
+    rolled_back: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "instant": self.instant or None,
+            "checkpoint": self.checkpoint or None,
+            "partitions": [{"path": path, "since": since} for path, since in self.paths.items()],
+            "file_groups": self.file_groups,
+            "dry_run": self.dry_run,
+            "seconds": round(self.seconds, 4),
+            "rolled_back": list(self.rolled_back),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        if not self.paths:
+            return "\n".join(self.notes) or "nothing to expire"
+        some = ", ".join(map(repr, list(self.paths)[:5])) + (", ..." if len(self.paths) > 5 else "")
+        what = f"{len(self.paths):,} partition paths of {self.file_groups:,} file groups"
+        begin = "would expire" if self.dry_run else f"expire {self.instant}:"
+        took = "" if self.dry_run else f" ({self.seconds:.2f} s)"
+        return "\n".join([f"{begin} {what}: {some}{took}", *self.notes])
+
+    __repr__ = __str__
+
+
+def expire_partitions(context: WriteContext, *, dry_run: bool = False) -> PartitionTtlResult:
+    """Delete the partition paths whose time is over by the settings of the job and the table; `dry_run` only tells.
+
+    Raises `CommitConflict` where one of them was written to meanwhile; nothing is deleted then.
+    """
+    admit(context, "delete_partition")
+    started = time.monotonic()
+    settings = service_settings(context.options.given, context.config.properties).partition_ttl
+    if why := never_expires(context, settings):
+        return PartitionTtlResult(dry_run=dry_run, notes=(why,))
+    snapshot = context.opened
+    now = InstantClock(snapshot.config.timezone).next(after=snapshot.timeline.greatest_time)
+    over, notes = expired_partitions(snapshot, settings, now)
+    if not over:
+        days = f"no partition path is older than {settings.days} days"
+        return PartitionTtlResult(dry_run=dry_run, notes=notes or (days,))
+    if dry_run:
+        groups = sum(map(len, replaced_file_ids(snapshot, set(over)).values()))
+        return PartitionTtlResult(over, file_groups=groups, dry_run=True, notes=notes)
+    done = run(context, ExpirePartitions(partitions=tuple(over), settings=settings))
+    return PartitionTtlResult(
+        over,
+        done.instant,
+        done.checkpoint,
+        done.replaced_file_groups,
+        seconds=time.monotonic() - started,
+        rolled_back=done.rolled_back,
+        notes=notes,
+    )
+
+
+def never_expires(context: WriteContext, settings: PartitionTtlSettings) -> str | None:
+    """Why no partition path of this table ever gets too old, None where one may."""
+    if not context.config.partition_fields:
+        return f"table {context.config.name!r} has no partitions that could expire"
+    if settings.days <= 0:
+        return "no partition path expires: hoodie.partition.ttl.strategy.days.retain says for how many days one stays"
+    return None
+
+
+def expired_partitions(
+    snapshot: Snapshot, settings: PartitionTtlSettings, now: str
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The partition paths whose time is over at an instant, with that from which it counts; and a note about those that
+    a planned service works on, which are left to the next run."""
+    wanted = set(settings.partitions) or None
+    instants = _newest_slices(snapshot, wanted)
+    since = instants
+    if settings.strategy == "KEEP_BY_CREATION_TIME":
+        since = _created(snapshot.storage, instants)
+    busy = {path for path, _ in (*groups_in_plans(snapshot.timeline), *snapshot.timeline.pending_log_compaction())}
+    policy = PartitionTtl(settings.days, settings.most)
+    waiting = sorted(policy.expired({path: time for path, time in since.items() if path in busy}, now))
+    free = {path: time for path, time in since.items() if path not in busy}
+    notes = (f"left to the next run, a planned service works there: {', '.join(waiting)}",) if waiting else ()
+    return policy.expired(free, now), notes
+
+
+def _newest_slices(snapshot: Snapshot, wanted: Collection[str] | None) -> dict[str, str]:
+    """By partition path the instant of its newest file slice: log files do not renew it. A path without any has nothing
+    to delete."""
+    known = None if wanted is None else [path for path in snapshot.partitions() if path in wanted]
+    newest: dict[str, str] = {}
+    for one in snapshot.file_slices(known):
+        newest[one.partition] = max(newest.get(one.partition, ""), one.instant)
+    return newest
+
+
+def _created(storage: Storage, paths: Collection[str]) -> dict[str, str]:
+    """By partition path the commit that made its folder, left out where no file says so."""
+
+    def created(path: str) -> str:
+        try:
+            return parse_properties(storage.read(path_in(path, PARTITION_METADATA))).get("commitTime", "")
+        except FileNotFoundError:
+            return ""
+
+    listed = sorted(paths)
+    times = parallel_map(created, listed, _READERS if is_remote(storage) else 1)
+    return {path: time for path, time in zip(listed, times, strict=True) if time}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpirePartitions(DeletePartitions):
+    """Deletes partition paths that are over their time when the write has begun, too: from there on another writer to
+    them is a conflict."""
+
+    settings: PartitionTtlSettings
+
+    def prepare(self, write: Write) -> Rows:
+        over, _ = expired_partitions(write.snapshot, replace(self.settings, partitions=self.partitions), write.instant)
+        renewed = sorted({*self.partitions} - over.keys())
+        if renewed:
+            raise CommitConflict(
+                f"partition {renewed[0]!r} was to expire, and has been written to meanwhile, or is in a plan",
+                hint="Nothing was deleted; the next run looks again.",
+                context={"partitions": renewed},
+            )
+        return super().prepare(write)
