@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lakebed.opening import create, open, write  # noqa: A004
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
+    from lakebed.services.running.runner import run_services
     from lakebed.table import Table
 
 try:
@@ -66,6 +67,7 @@ __all__ = [
     "create",
     "errors",
     "open",
+    "run_services",
     "write",
 ]
 
@@ -73,6 +75,7 @@ __all__ = [
 _LAZY = {
     "create": "lakebed.opening",
     "open": "lakebed.opening",
+    "run_services": "lakebed.services.running.runner",
     "write": "lakebed.opening",
     "KeyText": "lakebed.read.lookup",
     "Merger": "lakebed.merge.mergers",

@@ -45,6 +45,7 @@ _PAGES = [
     ("docs/concurrency.md", 6),
     ("docs/cow_or_mor.md", 4),
     ("docs/partition_ttl.md", 5),
+    ("docs/services.md", 5),
 ]
 
 

@@ -21,6 +21,7 @@ from lakebed.cli import (
     options,
     restore,
     rows,
+    services,
     tables,
 )
 from lakebed.errors import LakebedError
@@ -54,6 +55,7 @@ app.add_typer(tables.app, name="table")
 app.add_typer(inspect.timeline_app, name="timeline")
 app.add_typer(inspect.files_app, name="files")
 app.add_typer(indexes.app, name="index")
+app.add_typer(services.app, name="services")
 app.add_typer(options.app, name="options")
 _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.changes, rows.cdc),

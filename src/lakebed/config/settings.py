@@ -194,7 +194,8 @@ class ArchivalSettings:
 @dataclass(frozen=True, slots=True)
 class ClusteringSettings:
     """When and how a table is clustered. `inline` clusters within a write, after `commits`; `schedule_inline` only
-    makes the plan, after `planned_commits`. `plan_strategy` to `last_partition` say which partition paths are taken,
+    makes the plan, after `planned_commits`, `by_services` leaves both to a process that runs services, after as many.
+    `plan_strategy` to `last_partition` say which partition paths are taken,
     `small_file_limit` to `singles` how their file slices are put together, by the words of `policies.clustering`;
     `sort_columns` and `layout` in which order the rows are written."""
 
@@ -218,6 +219,13 @@ class ClusteringSettings:
     singles: bool = True
     sort_columns: tuple[str, ...] = ()
     layout: Literal["LINEAR", "ZORDER", "HILBERT"] = "LINEAR"
+    by_services: bool = False
+
+    @property
+    def due_after(self) -> int:
+        """So many commits after the last clustering the next one is due."""
+        others = self.schedule_inline or (self.by_services and not self.inline)
+        return self.planned_commits if others else self.commits
 
 
 @dataclass(frozen=True, slots=True)

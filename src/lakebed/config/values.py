@@ -153,7 +153,7 @@ def asks_for_nothing(option: Option, text: str) -> bool:
     """Whether a refused option's value asks for what lakebed does anyway: empty, off, or the accepted word.
 
     >>> from lakebed.config.option_table import options
-    >>> asks_for_nothing(options()["hoodie.clustering.async.enabled"], "false")
+    >>> asks_for_nothing(options()["hoodie.clean.multiple.enabled"], "false")
     True
     """
     value = simple_name(text.strip())

@@ -106,6 +106,12 @@ def roll_back_dead_writers(
     return undone
 
 
+def dead_writes(storage: Storage, timeline: Timeline) -> list[Instant]:
+    """The pending writes and rollbacks whose writers are dead: what the next writer takes back, or finishes."""
+    waiting = (i for i in timeline.pending if i.action is Action.ROLLBACK or i.action in _WRITES)
+    return [i for i in waiting if not is_plan_of_clustering(timeline, i) and is_dead(storage, i.time)]
+
+
 def is_plan_of_clustering(timeline: Timeline, pending: Instant) -> bool:
     """On version 6 a pending clustering looks like a replacecommit; its requested file holds the plan."""
     return pending.action is Action.REPLACECOMMIT and timeline.is_pending_clustering(pending)

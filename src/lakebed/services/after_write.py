@@ -30,9 +30,9 @@ from lakebed.services.compaction_plan import trigger_of
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.log_compaction import compact_logs, is_log_compaction_due
 from lakebed.services.partition_ttl import expire_partitions, never_expires
+from lakebed.services.service_transaction import can_be_run
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.locks.heartbeat import is_dead
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.service_plans import CleaningPolicy
 from lakebed.timeline.timeline import load_timeline
@@ -81,7 +81,7 @@ def _clean_if_due(context: WriteContext, result: WriteResult) -> Iterator[str]:
         return
     timeline, commits = context.opened.timeline, _commits(context, result)
     waiting = [i for i in timeline.pending if i.action is Action.CLEAN]
-    if not any(_can_be_run(context.opened, plan) for plan in waiting):
+    if not any(can_be_run(context.storage, plan) for plan in waiting):
         if CleaningPolicy(cleaning.policy) is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
             timeline = load_timeline(context.storage, context.config)  # the write itself may have left something
             commits = timeline.commits
@@ -130,7 +130,9 @@ def _cluster_if_due(context: WriteContext, spark: Any | None) -> list[Clustering
     if not settings_of(context).services or not (settings.inline or settings.schedule_inline):
         return []
     snapshot = open_snapshot(context.storage, load_table_config(context.storage))
-    waits = settings.inline and any(_can_be_run(snapshot, plan) for plan in pending_clusterings(snapshot.timeline))
+    waits = settings.inline and any(
+        can_be_run(snapshot.storage, plan) for plan in pending_clusterings(snapshot.timeline)
+    )
     if not waits and clustering_verdict(snapshot.timeline, settings) is not None:
         return []
     engine = engine_for_all(snapshot, context.engine, spark)
@@ -150,16 +152,11 @@ def _expire_if_due(context: WriteContext) -> Iterator[str]:
 
 
 def _is_compaction_due(snapshot: Snapshot, settings: CompactionSettings) -> bool:
-    if settings.inline and any(_can_be_run(snapshot, plan) for plan in pending_plans(snapshot)):
+    if settings.inline and any(can_be_run(snapshot.storage, plan) for plan in pending_plans(snapshot)):
         return True
     zone = snapshot.config.timezone
     now = InstantClock(zone).next(after=snapshot.timeline.greatest_time)
     return trigger_of(settings).verdict(snapshot.timeline.instants, now, zone).is_due
-
-
-def _can_be_run(snapshot: Snapshot, plan: Instant) -> bool:
-    """Whether nobody runs the plan."""
-    return plan.state is State.REQUESTED or is_dead(snapshot.storage, plan.time)
 
 
 def engine_for(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:

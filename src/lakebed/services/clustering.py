@@ -42,9 +42,10 @@ from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
 
 
 def cluster(
-    context: WriteContext, *, plan_only: bool = False, when_due: bool = False, pending: bool = True
+    context: WriteContext, *, plan_only: bool = False, when_due: bool = False, pending_only: bool = False
 ) -> ClusteringResult:
-    """Run the plans that are pending, real Hudi's too, then make one by the table's settings and run it.
+    """Run the plans that are pending, real Hudi's too, then (not with `pending_only`) make one by the table's settings
+    and run it.
 
     `plan_only` makes the plan for another job to run, `when_due` makes one only after so many commits as the settings
     say. Plans that another process runs are left to it.
@@ -53,12 +54,14 @@ def cluster(
     check_write(context.config.properties, table_features(context.opened), "cluster")
     runs: list[ClusteringRun] = []
     notes: list[str] = []
-    if pending and not plan_only:
+    if not plan_only:
         for instant in pending_clusterings(context.opened.timeline):
             try:
                 runs.append(run_clustering(context, settings, instant.time))
             except CommitConflict as conflict:
                 notes.append(f"clustering {instant.time} was not run: {conflict.message}")
+    if pending_only:
+        return ClusteringResult(tuple(runs), notes=tuple(notes))
     scheduled = schedule_clustering(context, settings, when_due=when_due)
     if scheduled.instant is None:
         return ClusteringResult(tuple(runs), notes=(*notes, scheduled.why))
@@ -79,7 +82,7 @@ def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str 
     times = [time for time, meta in zip(done, _bodies(timeline, done), strict=True) if meta == CLUSTER_OPERATION]
     times += [i.time for i in pending_clusterings(timeline)]
     commits = commits_since_clustering(timeline.instants, times)
-    wanted = settings.planned_commits if settings.schedule_inline else settings.commits
+    wanted = settings.due_after
     return None if commits >= wanted else f"{commits} commits since the last clustering, of {wanted}"
 
 

@@ -33,8 +33,11 @@ from lakebed.timeline.timeline import Timeline
 LOG_COMPACT_OPERATION = "LOG_COMPACT"
 
 
-def compact_logs(context: WriteContext, *, plan_only: bool = False, when_due: bool = False) -> CompactionResult:
-    """Run the log compaction that is pending, or make a plan of the slices with many log blocks and run it.
+def compact_logs(
+    context: WriteContext, *, plan_only: bool = False, when_due: bool = False, pending_only: bool = False
+) -> CompactionResult:
+    """Run the log compaction that is pending, or (not with `pending_only`) make a plan of the slices with many log
+    blocks and run it.
 
     A plan that a compaction has overtaken, or whose runner died, is taken off the timeline: nothing is lost with it.
     """
@@ -48,6 +51,8 @@ def compact_logs(context: WriteContext, *, plan_only: bool = False, when_due: bo
             runs.append(run_log_compaction(context, instant.time))
         except (CommitConflict, UnsupportedFeature) as cause:
             notes.append(f"log compaction {instant.time} was not run: {cause.message}")
+    if pending_only:
+        return CompactionResult(tuple(runs), notes=tuple(notes))
     if waiting and not plan_only:
         context = replace(context, opened=open_snapshot(context.storage))
     scheduled = schedule_log_compaction(context, settings, when_due=when_due)

@@ -20,6 +20,7 @@ from lakebed.operations.leftovers import remove_unfinished
 from lakebed.operations.rollback import delete_data_files, roll_back
 from lakebed.operations.transaction import Transaction
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
@@ -29,6 +30,11 @@ from lakebed.upkeep.write_status import WriteStatus
 
 PlanBody = Callable[[Snapshot, str], bytes | None]
 """Makes the plan of a service, given the table and the service's instant; None where there is nothing to do."""
+
+
+def can_be_run(storage: Storage, plan: Instant) -> bool:
+    """Whether nobody runs a pending plan."""
+    return plan.state is State.REQUESTED or is_dead(storage, plan.time)
 
 
 @dataclass

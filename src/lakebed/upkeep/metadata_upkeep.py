@@ -60,7 +60,7 @@ class MetadataUpkeep:
         what is due. Gives the table as it is after that, read under the lock: no later commit is in it."""
         config = self.without_unknown()
         ready = replace(self, config=config)
-        missing = ready._missing()
+        missing = ready.missing()
         writer = ready._build(missing, ready.requested()) if missing else ready.writer
         if config.metadata_partitions:
             writer.take_off_strays()
@@ -166,7 +166,7 @@ class MetadataUpkeep:
             self.storage.write(DEFINITIONS_PATH, body)
         return config
 
-    def _missing(self) -> list[str]:
+    def missing(self) -> list[str]:
         """The partitions to build now: at the table's first write those that every table gets, and what was asked."""
         have = set(self.writer.partitions)
         enabled = self.settings.metadata

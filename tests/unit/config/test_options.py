@@ -112,7 +112,6 @@ def test_wrong_options_are_named(given: dict[str, str], said: str):
 @pytest.mark.parametrize(
     "given",
     [
-        {"hoodie.clustering.async.enabled": "true"},
         {"hoodie.compaction.strategy": "com.example.MyCompactionStrategy"},
         {"hoodie.index.type": "BLOOM"},
         {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"},
