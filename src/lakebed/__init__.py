@@ -34,7 +34,7 @@ from lakebed.errors import (
 
 if TYPE_CHECKING:
     from lakebed.merge.mergers import Merger
-    from lakebed.opening import create, open, write  # noqa: A004
+    from lakebed.opening import create, open, repair, write  # noqa: A004
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.services.running.runner import run_services
@@ -67,6 +67,7 @@ __all__ = [
     "create",
     "errors",
     "open",
+    "repair",
     "run_services",
     "write",
 ]
@@ -75,6 +76,7 @@ __all__ = [
 _LAZY = {
     "create": "lakebed.opening",
     "open": "lakebed.opening",
+    "repair": "lakebed.opening",
     "run_services": "lakebed.services.running.runner",
     "write": "lakebed.opening",
     "KeyText": "lakebed.read.lookup",

@@ -18,6 +18,8 @@ from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
 from lakebed.operations.table_profile import profile_of, schema_given
 from lakebed.services.after_write import run_due_services
+from lakebed.services.repairing.result import Part, RepairResult
+from lakebed.services.repairing.table import repair_table
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
@@ -150,6 +152,20 @@ def write(
     `InvalidOption` with the nearest name, those lakebed does not do `UnsupportedFeature`.
     """
     return job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
+
+
+def repair(
+    uri: str,
+    parts: Sequence[Part] | None = None,
+    *,
+    dry_run: bool = False,
+    options: Mapping[str, Any] | None = None,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> RepairResult:
+    """Find what is wrong with a table and mend it, as `Table.repair` does, where it cannot even be opened, too."""
+    storage = open_storage(uri, storage_options)
+    return repair_table(storage, parts, dry_run=dry_run, options=options, spark=spark)
 
 
 def _open_options(options: Mapping[str, Any] | None) -> Options:

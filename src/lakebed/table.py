@@ -37,6 +37,8 @@ from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.configure import Configured, configure
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
+from lakebed.services.repairing.result import Part, RepairResult
+from lakebed.services.repairing.table import repair_table
 from lakebed.services.restore import RestoreResult, restore
 from lakebed.services.rollback import RollbackResult, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
@@ -296,6 +298,14 @@ class Table:
     ) -> RollbackResult:
         """Take the last completed commit back, whatever it did. With `dry_run` only say which files go."""
         return rollback(self._context(None, options, "rollback"), instant, dry_run=dry_run)
+
+    def repair(
+        self, parts: Sequence[Part] | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+    ) -> RepairResult:
+        """Find what is wrong with the table and mend it: "properties", "partition_metadata", "orphans" (files that no
+        commit names), "duplicates" (of a key; deleted only where named), "metadata"; all or the `parts` named. With
+        `dry_run` only say what it is."""
+        return repair_table(self._storage, parts, dry_run=dry_run, options=options, spark=self._spark)
 
     # -- reading
 

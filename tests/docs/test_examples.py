@@ -46,6 +46,7 @@ _PAGES = [
     ("docs/cow_or_mor.md", 4),
     ("docs/partition_ttl.md", 5),
     ("docs/services.md", 5),
+    ("docs/damage.md", 6),
 ]
 
 

@@ -19,6 +19,7 @@ from lakebed.cli import (
     indexes,
     inspect,
     options,
+    repair,
     restore,
     rows,
     services,
@@ -65,7 +66,7 @@ for command in _ROWS:
     app.command()(command)
 _SERVICES = (
     *(compact.compact, cluster.cluster, clean.clean, clean.archive, expire_partitions.expire_partitions),
-    *(restore.savepoint, restore.restore, restore.rollback, configure.configure),
+    *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
 )
 for command in _SERVICES:
     app.command()(command)

@@ -32,6 +32,7 @@ _LAYOUT_OF_VERSION = {6: 1, 8: 2, 9: 2}
 _CHECKSUM = "hoodie.table.checksum"
 # Releases that know these table versions write a checksum into every table.
 _ALWAYS_CHECKSUM = 8
+_ALWAYS_THERE = ("hoodie.table.name", "hoodie.table.type", "hoodie.table.version", "hoodie.timeline.layout.version")
 _READ_ATTEMPTS = 3
 _READ_PAUSE_SECONDS = 0.05
 
@@ -133,6 +134,44 @@ def update_table_config(storage: Storage, changes: Mapping[str, str | None]) -> 
     with contextlib.suppress(StorageError):  # the new settings stand; the next update clears it away
         storage.delete(BACKUP_PATH)
     return config
+
+
+def mend_properties(storage: Storage, *, dry_run: bool = False) -> str | None:
+    """Make the file whole: from its backup where it cannot be used, else by a checksum that it lacks or that is wrong,
+    which stands for the names in it alone. Gives what was wrong, None where nothing is. The caller holds the table
+    lock, but for a `dry_run`.
+
+    Raises `CorruptFile` where there is no backup to use and the file says less than every table's does.
+    """
+    body, backup = _read_or_none(storage, PROPERTIES_PATH), _read_or_none(storage, BACKUP_PATH)
+    if body is None and backup is None:
+        return None
+    if body is not None and _is_valid(body):
+        found = None if backup is None else f"{BACKUP_PATH} is left of an update that was cut short"
+    elif backup is not None and _is_valid(backup):
+        found = f"{PROPERTIES_PATH} cannot be used; its backup can"
+    else:
+        return _mend_checksum(storage, body or b"", dry_run=dry_run)
+    if found is not None and not dry_run:
+        _recover(storage)
+    return found
+
+
+def _mend_checksum(storage: Storage, body: bytes, *, dry_run: bool) -> str:
+    props = dict(_parsed(body))
+    if not body.endswith((b"\n", b"\r")) or any(key not in props for key in _ALWAYS_THERE):
+        raise CorruptFile(
+            f"{PROPERTIES_PATH} cannot be mended: a part of it is missing, and there is no backup of it",
+            hint="Restore the file from a copy.",
+            context={"path": PROPERTIES_PATH},
+        )
+    was = props.get(_CHECKSUM)
+    props[_CHECKSUM] = table_checksum(props["hoodie.table.name"], props.get("hoodie.database.name", ""))
+    if not dry_run:
+        now = datetime.now(UTC)
+        write_settled(storage, PROPERTIES_PATH, _body(props, f"Updated at {_iso(now)}", now))
+        storage.delete(BACKUP_PATH)
+    return f"{PROPERTIES_PATH} has {'no checksum' if was is None else 'the checksum of another table name'}"
 
 
 def _back_up(storage: Storage, body: bytes) -> bool:
