@@ -49,8 +49,9 @@ def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitR
     if not snapshot.config.cdc_enabled:
         raise InvalidOption(
             f"table {snapshot.config.name!r} keeps no change log",
-            hint=f"create it with properties={{'{CDC_ENABLED}': 'true'}}; t.changes() gives the rows that were written,"
-            " in their latest state, without one",
+            hint=f"create it with properties={{'{CDC_ENABLED}': 'true'}}, or let it keep one from now on by"
+            f" t.configure({{'{CDC_ENABLED}': True}}); t.changes() gives the rows that were written, in their latest"
+            " state, without one",
             context={"property": CDC_ENABLED},
         )
     found = select_commits(snapshot, start, end)

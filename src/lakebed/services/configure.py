@@ -10,7 +10,9 @@ from lakebed.config.option_table import Option, canonical, nearest
 from lakebed.config.option_table import options as known_options
 from lakebed.config.options import resolve_options, service_properties, service_settings
 from lakebed.config.settings import WriteSettings
+from lakebed.config.values import parse_value
 from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.read.cdc_plan import CDC_ENABLED
 from lakebed.storage.base import Storage
 from lakebed.timeline.locks.providers import table_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
@@ -25,6 +27,8 @@ _INSTEAD = (
     ("keygen.", "hoodie.keygen.", "Make a new table with lakebed.create and write the rows of this one to it."),
 )
 
+
+_CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 
 Change = tuple[str | None, str | None]
 
@@ -79,6 +83,7 @@ def _difference(config: TableConfig, given: Mapping[str, Any]) -> dict[str, Chan
     wanted: dict[str, str | None] = {}
     for name, value in given.items():
         wanted |= _wanted(config, name, value)
+    wanted = _with_mode(config, wanted)
     after = {key: text for key, text in {**properties, **wanted}.items() if text is not None}
     service_settings({}, after)  # each value, and what they say together
     changed = {key: (properties.get(key), text) for key, text in wanted.items() if properties.get(key) != text}
@@ -95,6 +100,10 @@ def _wanted(config: TableConfig, name: str, value: Any) -> dict[str, str | None]
     given = resolve_options({key: value}).given if value is not None else {key: ""}
     if key == METADATA_OPTION:
         return _metadata(config, given[key], remove=value is None)
+    if key == CDC_ENABLED:
+        return {CDC_ENABLED: "true" if given[key].lower() == "true" else "false"}
+    if key == _CDC_MODE and value is not None:
+        return _mode(config, parse_value(option, given[key]))
     own = service_properties(given)
     if not own:
         raise _not_remembered(config, name, option)
@@ -112,6 +121,27 @@ def _metadata(config: TableConfig, text: str, *, remove: bool) -> dict[str, str 
             context={"option": METADATA_OPTION},
         )
     return {METADATA_OPTION: "false" if text.lower() == "false" and not remove else None}
+
+
+def _mode(config: TableConfig, mode: str) -> dict[str, str | None]:
+    """What change logs hold is said once: those that are there are read by it."""
+    stored = config.properties.get(_CDC_MODE, "")
+    if stored and stored.upper() != mode:
+        raise _fixed(config, _CDC_MODE, "")
+    return {_CDC_MODE: mode}
+
+
+def _with_mode(config: TableConfig, wanted: dict[str, str | None]) -> dict[str, str | None]:
+    """A change log has a mode, and a mode is of a change log."""
+    enabled = wanted.get(CDC_ENABLED, str(config.cdc_enabled).lower()) == "true"
+    if _CDC_MODE in wanted and not enabled:
+        raise InvalidOption(
+            f"table {config.name!r} keeps no change log that could have a mode",
+            hint=f"Set {CDC_ENABLED} with it.",
+            context={"option": _CDC_MODE},
+        )
+    lacks = enabled and _CDC_MODE not in wanted and not config.properties.get(_CDC_MODE)
+    return {**wanted, _CDC_MODE: "DATA_BEFORE_AFTER"} if lacks else wanted
 
 
 def _refused(config: TableConfig, name: str) -> InvalidOption:

@@ -12,6 +12,8 @@ import pytest
 import lakebed
 from compaction_tables import log_files
 from lakebed.cli.main import invoke
+from lakebed.config.options import service_settings
+from lakebed.config.settings import PartitionTtlSettings
 from lakebed.errors import InvalidOption, LockTimeout, UnsupportedFeature
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, crash_at
@@ -101,6 +103,90 @@ def test_whether_there_is_a_metadata_table(make: Make) -> None:
     assert "files" in table.indexes.verify().checked
     with refused(table.uri, InvalidOption, "has a metadata table"):
         table.configure({"hoodie.metadata.enable": False})
+
+
+CDC, MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize(
+    ("given", "mode"), [({CDC: True}, "DATA_BEFORE_AFTER"), ({MODE: "op_key_only", CDC: "true"}, "OP_KEY_ONLY")]
+)
+def test_a_change_log_from_now_on(make: Make, kind: str, given: dict[str, Any], mode: str) -> None:
+    table = make(type=kind, index="bucket", buckets=1)
+    table.upsert(rows((1, "a", "x", 1)))
+    with pytest.raises(InvalidOption, match="keeps no change log"):
+        table.cdc("0").to_arrow()
+    start = table.upsert(rows((1, "a", "y", 2))).checkpoint
+    assert table.configure(given).changes == {CDC: ("false", "true"), MODE: (None, mode)}
+    table.upsert(rows((1, "a", "z", 3), (2, "b", "n", 3)))
+    table.delete([2])
+    found = sorted(
+        (row["op"], (row["before"] or {}).get("v"), (row["after"] or {}).get("v"))
+        for row in table.cdc(start).to_arrow().to_pylist()
+    )
+    assert found == [("d", "n", None), ("i", None, "n"), ("u", "y", "z")]
+    if kind == "cow":  # what was written before cannot be told
+        with pytest.raises(InvalidOption, match="logged no change"):
+            table.cdc("0").to_arrow()
+    # its mode stays, the log may end, and begin again
+    with refused(table.uri, InvalidOption, "cannot be changed"):
+        table.configure({MODE: "DATA_BEFORE"})
+    assert table.configure({CDC: None}).changes == {CDC: ("true", "false")}
+    with pytest.raises(InvalidOption, match="keeps no change log"):
+        table.cdc(start).to_arrow()
+    start = table.upsert(rows((1, "a", "unlogged", 4))).checkpoint
+    assert table.configure({CDC: True}).changes == {CDC: ("false", "true")}
+    table.upsert(rows((1, "a", "logged", 5)))
+    (row,) = table.cdc(start).to_arrow().to_pylist()
+    assert (row["op"], row["before"]["v"], row["after"]["v"]) == ("u", "unlogged", "logged")
+    assert content(table) == [(1, "a", "logged", 5)]
+
+
+def test_a_mode_is_of_a_change_log(mor: Table) -> None:
+    with refused(mor.uri, InvalidOption, "no change log that could have a mode", CDC):
+        mor.configure({MODE: "DATA_BEFORE"})
+    with refused(mor.uri, InvalidOption, "DATA_BEFORE_AFTER"):
+        mor.configure({CDC: True, MODE: "ALL"})
+
+
+CLUSTERING: dict[str, Any] = {
+    "hoodie.clustering.inline": "true",
+    "hoodie.clustering.inline.max.commits": "7",
+    "hoodie.clustering.async.enabled": "true",
+    "hoodie.clustering.plan.strategy.sort.columns": "v,ts",
+    "hoodie.clustering.plan.strategy.small.file.limit": "1000",
+    "hoodie.layout.optimize.strategy": "ZORDER",
+    "hoodie.partition.ttl.inline": "true",
+    "hoodie.partition.ttl.strategy.days.retain": "30",
+    "hoodie.partition.ttl.management.strategy.type": "KEEP_BY_CREATION_TIME",
+    "hoodie.partition.ttl.strategy.max.delete.partitions": "5",
+    "hoodie.partition.ttl.strategy.partition.selected": "a,b",
+}
+
+
+def test_clustering_and_partition_ttl(make: Make) -> None:
+    table = make(index="simple")
+    before = dict(table.properties)
+    table.configure(CLUSTERING)
+    properties = dict(lakebed.open(table.uri).properties)
+    assert properties == before | {key.replace("hoodie.", "lakebed.", 1): value for key, value in CLUSTERING.items()}
+    settings = service_settings({}, properties)
+    assert (settings.clustering.inline, settings.clustering.commits, settings.clustering.layout) == (True, 7, "ZORDER")
+    assert (settings.clustering.sort_columns, settings.clustering.small_file_limit) == (("v", "ts"), 1000)
+    assert settings.partition_ttl == PartitionTtlSettings(True, "KEEP_BY_CREATION_TIME", 30, 5, ("a", "b"))
+    table.configure(dict.fromkeys(CLUSTERING))
+    assert dict(lakebed.open(table.uri).properties) == before
+
+
+def test_clustering_is_run_by_it(make: Make) -> None:
+    table = make(index="simple")
+    apart = {"hoodie.parquet.small.file.limit": 0}
+    table.insert(rows((1, "a", "x", 1)), options=apart)
+    table.configure({"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 2})
+    assert [line.split()[0] for line in table.insert(rows((2, "a", "y", 1)), options=apart).services] == ["cluster"]
+    assert table.files.to_arrow().num_rows == 1
+    assert content(table) == [(1, "a", "x", 1), (2, "a", "y", 1)]
 
 
 def test_the_lock_is_held(mor: Table) -> None:
