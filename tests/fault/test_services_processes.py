@@ -36,7 +36,7 @@ QUIET: dict[str, Any] = {
     "hoodie.compact.inline.max.delta.commits": EVERY,
     "hoodie.clean.commits.retained": 2,
 }
-WRITES = 40 if whole(CRASH) else 6
+WRITES = 40 if whole(CRASH) else 5
 _SECONDS = 60.0
 
 # Says when it is about to merge, and waits there for a line on its standard input.

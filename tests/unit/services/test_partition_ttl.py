@@ -25,7 +25,12 @@ from lakebed.timeline.actions import decode_action
 from write_tables import SCHEMA, content, files, last_commit, rows
 
 Make = Callable[..., Table]
-BUCKET: dict[str, Any] = {"index": "bucket", "buckets": 1, "properties": {"hoodie.compact.inline": False}}
+BUCKET: dict[str, Any] = {
+    "index": "bucket",
+    "buckets": 1,
+    "properties": {"hoodie.compact.inline": False, "hoodie.metadata.enable": False},
+}
+LISTED: dict[str, Any] = {"properties": {"hoodie.compact.inline": False}}
 DAYS = "hoodie.partition.ttl.strategy.days.retain"
 STRATEGY = "hoodie.partition.ttl.management.strategy.type"
 INLINE = "hoodie.partition.ttl.inline"
@@ -56,7 +61,7 @@ A, B, C = (1, "a", "a5", 5), (2, "b", "b1", 1), (3, "c", "c5", 5)
 
 @pytest.mark.parametrize(("index", "version"), [("bucket", 9), ("simple", 6), ("record", 9), ("record", 8)])
 def test_a_partition_that_nobody_writes_to_goes(make: Make, index: str, version: int) -> None:
-    given: dict[str, Any] = {"index": index, "table_version": version}
+    given: dict[str, Any] = LISTED | {"index": index, "table_version": version}
     table = aged(make, **given, **({"buckets": None} if index != "bucket" else {}))
     past = timeline(table).commits[-1].time
     with day(7):
@@ -97,7 +102,7 @@ def test_log_files_do_not_renew_a_partition(make: Make) -> None:
 
 
 def test_a_compaction_renews_it(make: Make) -> None:
-    table = aged(make, type="mor")
+    table = aged(make, type="mor", **LISTED)
     with day(5):
         table.compact()
     with day(7):
@@ -294,7 +299,7 @@ def test_what_is_written_to_while_it_runs_is_not_lost(make: Make, row: Any, monk
 
 
 def test_a_write_looks_for_it_where_the_table_says_so(make: Make) -> None:
-    table = aged(make)
+    table = aged(make, **LISTED)
     assert table.configure({INLINE: True, DAYS: 5}).changes.keys() == {
         "lakebed.partition.ttl.inline",
         "lakebed.partition.ttl.strategy.days.retain",
@@ -332,7 +337,7 @@ def test_a_write_stands_where_it_fails(make: Make, monkeypatch: pytest.MonkeyPat
 
 
 def test_cleaning_takes_the_files_and_the_folder(make: Make) -> None:
-    table = aged(make)
+    table = aged(make, **LISTED)
     with day(7):
         table.expire_partitions(5)
         for n in range(3):

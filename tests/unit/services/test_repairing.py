@@ -30,7 +30,9 @@ from sampling import HISTORIES, todays
 from write_tables import content, files, rows
 
 Make = Callable[..., Table]
-BUCKET: dict[str, Any] = {"index": "bucket", "buckets": 1, "properties": {"hoodie.compact.inline": False}}
+LISTED: dict[str, Any] = {"index": "bucket", "buckets": 1, "properties": {"hoodie.compact.inline": False}}
+# Most damage is the same without a metadata table, and sooner made.
+BUCKET: dict[str, Any] = LISTED | {"properties": {"hoodie.compact.inline": False, "hoodie.metadata.enable": False}}
 APART = {"hoodie.parquet.small.file.limit": 0}
 
 
@@ -69,7 +71,7 @@ def whole(table: Table) -> None:
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("version", [9, 6])
 def test_a_whole_table_is_not_touched(make: Make, kind: str, version: int) -> None:
-    table = filled(make, type=kind, table_version=version)
+    table = filled(make, type=kind, table_version=version, properties=LISTED["properties"])
     table.delete_partitions(["b"])
     before = files(table.uri)
     whole(table)
@@ -183,7 +185,7 @@ def _name(path: str, *, instant: str = "", file_id: str = "") -> str:
 
 
 def test_files_that_no_commit_names_go_and_no_others(make: Make) -> None:
-    table = filled(make)
+    table = filled(make, properties=LISTED["properties"])
     storage = open_storage(table.uri)
     first, second, third = (i.time for i in timeline(table).commits)
     base = min(path for path in data_files(table) if path.startswith("a/") and first in path)
@@ -265,7 +267,7 @@ def test_log_files_of_version_6_are_not_judged(make: Make) -> None:
 
 
 def test_a_metadata_table_behind_the_data(make: Make) -> None:
-    table = filled(make)
+    table = filled(make, properties=LISTED["properties"])
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     now = load_timeline(storage, config)
@@ -284,7 +286,7 @@ def test_a_metadata_table_behind_the_data(make: Make) -> None:
 
 
 def test_a_table_without_one_says_so(make: Make) -> None:
-    table = filled(make, properties={"hoodie.metadata.enable": False})
+    table = filled(make)
     assert table.repair()["metadata"].note == "the table has no metadata table"
 
 
@@ -293,7 +295,7 @@ def test_a_table_without_one_says_so(make: Make) -> None:
 
 @pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("cow", 6)])
 def test_the_newest_copy_of_a_key_stays(make: Make, kind: str, version: int) -> None:
-    table = make(type=kind, table_version=version, index="simple", properties=BUCKET["properties"])
+    table = make(type=kind, table_version=version, index="simple", properties=LISTED["properties"])
     # an older value may be written last: what counts is the commit
     table.insert(rows((1, "a", "first", 9), (2, "a", "alone", 1)), options=APART)
     table.insert(rows((1, "a", "second", 8), (1, "b", "elsewhere", 1)), options=APART)
@@ -317,7 +319,7 @@ def test_the_newest_copy_of_a_key_stays(make: Make, kind: str, version: int) -> 
 
 
 def test_a_key_stands_once_in_a_table_of_a_global_index(make: Make) -> None:
-    table = make(index="global_simple", indexes=["record_index", "v"], properties=BUCKET["properties"])
+    table = make(index="global_simple", indexes=["record_index", "v"], properties=LISTED["properties"])
     table.insert(rows((1, "a", "first", 1), (2, "a", "alone", 1)), options=APART)
     table.insert(rows((1, "b", "second", 2)), options=APART)
     assert table.repair(["duplicates"]).ok
@@ -344,7 +346,7 @@ def test_rows_without_keys_have_no_duplicates(make: Make) -> None:
 # -- tables of real Hudi
 
 
-@pytest.mark.parametrize("table", todays(golden_tables(), 8, HISTORIES), ids=str)
+@pytest.mark.parametrize("table", todays(golden_tables(), 24, HISTORIES), ids=str)
 def test_golden_tables_have_no_orphans(table: GoldenTable, tmp_path: Path) -> None:
     done = lakebed.repair(str(table.unpack(tmp_path)), dry_run=True)
     assert [done[part].found for part in ("properties", "partition_metadata", "orphans", "duplicates")] == [()] * 4
@@ -354,7 +356,7 @@ def test_golden_tables_have_no_orphans(table: GoldenTable, tmp_path: Path) -> No
 
 
 def test_what_cannot_be_mended_now_does_not_stop_the_rest(make: Make) -> None:
-    table = filled(make)
+    table = filled(make, properties=LISTED["properties"])
     storage = open_storage(table.uri)
     storage.delete("b/.hoodie_partition_metadata")
     later = str(int(timeline(table).commits[-1].time) + 1)

@@ -128,7 +128,7 @@ def test_clustering_where_the_table_leaves_it_to_services(make: Make) -> None:
 
 def test_partitions_that_are_over_their_time(make: Make) -> None:
     with time_machine.travel(datetime(2020, 1, 1, tzinfo=UTC), tick=True):
-        table = make(**BUCKET, properties=QUIET)
+        table = make(**BUCKET, properties=PLAIN)
         put(table, 0)
     table.upsert(rows((1, "a", "new", 9)))
     assert once(table) == []
@@ -182,7 +182,7 @@ def test_plans_that_wait_are_run_and_no_new_ones_made(make: Make, plan: str) -> 
 
 
 def test_options_come_before_the_settings_of_the_table(make: Make) -> None:
-    table = make(**BUCKET, properties=QUIET)
+    table = make(**BUCKET, properties=PLAIN)
     put(table, *range(4))
     assert once(table) == []
     assert ("ran", "clean") in once(table, options={"hoodie.clean.commits.retained": 1})
@@ -199,7 +199,7 @@ def test_a_dry_run_only_tells(make: Make) -> None:
 
 def test_what_finds_nothing_to_do_is_not_tried_again_before_the_table_changes(make: Make) -> None:
     table = make(
-        index="simple", properties=QUIET | {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 1}
+        index="simple", properties=PLAIN | {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 1}
     )
     table.insert(rows((1, "a", "x", 1)), options={"hoodie.clustering.inline": False})
     events = lakebed.run_services(table.uri, interval=0)
@@ -360,7 +360,7 @@ def test_a_service_that_fails_does_not_stop_the_others(
 
 
 def test_an_error_that_nobody_thought_of_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make(**BUCKET, properties=QUIET | {"hoodie.clean.commits.retained": 1})
+    table = make(**BUCKET, properties=PLAIN | {"hoodie.clean.commits.retained": 1})
     put(table, *range(4))
 
     def broken(*_: Any, **__: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
-from lakebed.model import BaseFile, LogFile
+from lakebed.model import BaseFile, LogFile, WriteStat, path_in
 from lakebed.slices.listing import list_metadata
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
@@ -56,7 +56,8 @@ class Orphans:
     @cached_property
     def _named(self) -> frozenset[str]:
         commits = self._timeline.commits_metadata(self._timeline.commits)
-        return frozenset(path for c in commits for group in c.stats.values() for stat in group for path in stat.paths)
+        stats = (stat for commit in commits for group in commit.stats.values() for stat in group)
+        return frozenset(path for stat in stats for path in (*stat.paths, *_beside(stat)))
 
     def _names_files(self, instant: str) -> bool:
         commit = self._timeline.commit(instant)
@@ -78,6 +79,13 @@ class Orphans:
         with naming_metadata(self._snapshot.storage):
             listing = list_metadata(self._snapshot.metadata, self._snapshot.storage)
         return frozenset(f.path for f in (*listing.base_files, *listing.log_files))
+
+
+def _beside(stat: WriteStat) -> Iterator[str]:
+    """The other files of the slice, as a write saw them."""
+    for name in (stat.base_file, stat.prev_base_file, *(stat.log_files or ())):
+        if name:
+            yield path_in(stat.partition, name.rpartition("/")[2])
 
 
 def data_file(info: FileInfo) -> BaseFile | LogFile | None:
