@@ -163,6 +163,7 @@ class LockContract(ABC):
 _IMPORTS = """
 from lakebed.storage import open_storage
 from lakebed.timeline.locks.dynamodb import DynamoDbLock
+from lakebed.timeline.locks.hive import HiveMetastoreLock
 from lakebed.timeline.locks.lock import HDFS_LOCK_FILE, FileLock, default_lock
 from lakebed.timeline.locks.providers import NestedLock
 from lakebed.timeline.locks.zookeeper import ZooKeeperLock

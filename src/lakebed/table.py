@@ -15,7 +15,7 @@ from lakebed.config.settings import ReadSettings
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
-from lakebed.operations.job import check_verb, choose_engine, session_engine, write_context
+from lakebed.operations.job import bytes_of_files, check_verb, choose_engine, session_engine, write_context
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
@@ -427,7 +427,12 @@ class Table:
         check_verb(resolved, verb)
         tuning = self._worker_tuning and resolved.spark.worker_tuning
         engine = choose_engine(
-            data, self._spark, resolved.write.tasks, worker_tuning=tuning, local_rows=resolved.spark.local_rows
+            data,
+            self._spark,
+            resolved.write.tasks,
+            worker_tuning=tuning,
+            local_rows=resolved.spark.local_rows,
+            table_bytes=lambda: bytes_of_files(self._snapshot()),
         )
         return write_context(self._storage, self._config, engine, resolved)
 

@@ -16,9 +16,11 @@ import pytest
 import lakebed
 from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, StorageError
 from lakebed.timeline.locks.dynamodb import DynamoDbLock
+from lakebed.timeline.locks.hive import HiveMetastoreLock, _seconds
 from lakebed.timeline.locks.zookeeper import ZooKeeperLock
 from lock_contract import SECONDS, LockContract
 
+from .hive_metastore import LOCK_SECONDS, HiveMetastore
 from .s3_server import ACCESS_KEY, REGION, S3, SECRET_KEY
 from .service import HOST, ServiceError, free_ports
 from .zookeeper_server import ZooKeeper
@@ -45,6 +47,13 @@ def zookeeper() -> Iterator[str]:
     """The hosts of an ensemble."""
     with running(ZooKeeper()) as info:
         yield info["hosts"]
+
+
+@pytest.fixture(scope="module")
+def hive() -> Iterator[str]:
+    """The URI of a metastore."""
+    with running(HiveMetastore()) as info:
+        yield info["uris"]
 
 
 @contextlib.contextmanager
@@ -144,6 +153,68 @@ class TestZooKeeper(LockContract):
             client.close()
 
 
+class TestHive(LockContract):
+    @pytest.fixture(autouse=True)
+    def _where(self, hive: str) -> None:
+        self.uris, self.table = hive, f"t{uuid.uuid4().hex}"
+
+    def code(self) -> str:
+        return f"HiveMetastoreLock({self.uris!r}, 'default', {self.table!r}, wait_seconds=60.0)"
+
+    def steal(self) -> None:
+        types, client = self._client()
+        for lock in client.show_locks(types.ShowLocksRequest(dbname="default", tablename=self.table)).locks:
+            client.unlock(types.UnlockRequest(lockid=lock.lockid))
+
+    def unanswered(self) -> HiveMetastoreLock:
+        (port,) = free_ports(1)
+        return HiveMetastoreLock(f"thrift://{HOST}:{port}", "default", self.table, connection_seconds=0.5)
+
+    def test_a_lock_of_real_hudis_client_is_respected(self) -> None:
+        """As its `HiveMetastoreBasedLockProvider` asks for it."""
+        types, client = self._client()
+        part = types.LockComponent(
+            type=types.LockType.EXCLUSIVE,
+            level=types.LockLevel.TABLE,
+            dbname="default",
+            tablename=self.table,
+            operationType=types.DataOperationType.NO_TXN,  # a server of tests wants to be told
+        )
+        asked = types.LockRequest(component=[part], user="hudi", hostname="java")
+        assert client.lock(asked).state == types.LockState.ACQUIRED
+        with pytest.raises(LockTimeout, match="is held by hudi on java"):
+            self.make().acquire(0.5)
+        with self.make() as lock:  # nobody sends heartbeats for it
+            assert lock.still_mine()
+            assert client.lock(asked).state == types.LockState.WAITING
+
+    def test_whoever_gave_up_does_not_stand_in_the_way(self) -> None:
+        with self.make() as held:
+            with pytest.raises(LockTimeout):
+                self.make().acquire(0.2)
+            types, client = self._client()
+            asked = types.ShowLocksRequest(dbname="default", tablename=self.table)
+            assert len(client.show_locks(asked).locks) == 1
+            assert held.validity == pytest.approx(0.9 * LOCK_SECONDS)
+        assert client.show_locks(asked).locks == []
+
+    def test_the_first_address_that_answers_is_taken(self) -> None:
+        (port,) = free_ports(1)
+        with HiveMetastoreLock(f"thrift://{HOST}:{port},{self.uris}", "default", self.table) as lock:
+            assert lock.still_mine()
+
+    def _client(self) -> tuple[Any, Any]:
+        connection = HiveMetastoreLock(self.uris, "default", self.table)._hive
+        return connection.types, connection.connected()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("300s", 300), ("1500ms", 1.5), ("20", 20), ("5 min", 300), ("never", 300), ("", 300)]
+)
+def test_lengths_of_time_as_hive_writes_them(text: str, seconds: float) -> None:
+    assert _seconds(text) == seconds
+
+
 # tables
 
 _WRITER = """
@@ -161,7 +232,7 @@ for n in range(4):
 """
 
 
-@pytest.fixture(params=["dynamodb", "zookeeper"])
+@pytest.fixture(params=["dynamodb", "zookeeper", "hive"])
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     where: str = request.getfixturevalue(request.param)
     prefix = "hoodie.write.lock"
@@ -173,6 +244,13 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
             f"{prefix}.dynamodb.partition_key": uuid.uuid4().hex,
             f"{prefix}.dynamodb.region": REGION,
             f"{prefix}.dynamodb.endpoint_url": where,
+        }
+    if request.param == "hive":
+        return common | {
+            f"{prefix}.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
+            f"{prefix}.hivemetastore.uris": where,
+            f"{prefix}.hivemetastore.database": "default",
+            f"{prefix}.hivemetastore.table": f"t{uuid.uuid4().hex}",
         }
     return common | {
         f"{prefix}.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
@@ -214,7 +292,8 @@ def test_a_lost_lease_is_noticed_before_the_commit(
     uri = made(tmp_path)
     table = lakebed.open(uri)
     table.upsert(pa.table({"id": [1], "v": [1]}), options=options)
-    kind = DynamoDbLock if "hoodie.write.lock.dynamodb.table" in options else ZooKeeperLock
+    kinds = {"dynamodb.table": DynamoDbLock, "zookeeper.url": ZooKeeperLock, "hivemetastore.uris": HiveMetastoreLock}
+    (kind,) = (kind for key, kind in kinds.items() if f"hoodie.write.lock.{key}" in options)
     monkeypatch.setattr(kind, "still_mine", lambda self: False)
     with pytest.raises(CommitConflict, match="the table lock was lost"):
         table.upsert(pa.table({"id": [1], "v": [2]}), options=options)
@@ -228,6 +307,8 @@ def test_a_service_that_is_down_stops_a_write(options: dict[str, Any], tmp_path:
     changed = {"hoodie.write.lock.zookeeper.port": port, "hoodie.write.lock.zookeeper.connection_timeout_ms": 300}
     if "hoodie.write.lock.dynamodb.table" in options:
         changed = {"hoodie.write.lock.dynamodb.endpoint_url": f"http://{HOST}:{port}"}
+    if "hoodie.write.lock.hivemetastore.uris" in options:
+        changed = {"hoodie.write.lock.hivemetastore.uris": f"thrift://{HOST}:{port}"}
     with pytest.raises(StorageError, match="the lock service does not answer"):
         lakebed.open(uri).upsert(
             pa.table({"id": [1], "v": [1]}), options=options | changed | {"hoodie.write.lock.wait_time_ms": 100}

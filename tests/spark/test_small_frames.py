@@ -109,3 +109,20 @@ def test_what_is_known_to_be_small(spark: SparkSession, tmp_path: Path) -> None:
     unknown = known_rows(spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id bigint"))
     assert unknown is None or unknown > 1 << 50
     assert (known_rows(spark.range(20_000).crossJoin(spark.range(20_000).toDF("x"))) or 1 << 60) > 20_000
+
+
+def test_where_spark_runs_in_one_process_more_is_small(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = frame(spark, 60_000)
+    table = created(tmp_path, "t", frame(spark, 1), "mor")
+    assert table.explain(upsert=data, options={"lakebed.local.rows": 20_000}).engine == "spark"
+    plan = table.explain(upsert=data)
+    assert plan.engine == "local"
+    assert "Spark runs in one process, and the DataFrame takes at most" in str(plan)
+    assert table.upsert(data).inserted == 60_000
+    assert lakebed.open(table.uri).scan(["id"]).to_arrow()["id"].sort().to_pylist() == list(range(60_000))
+    for name, other in (("LOCAL_BYTES", 1), ("LOCAL_TABLE_BYTES", 1), ("is_in_one_process", lambda spark: False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"lakebed.operations.job.{name}", other)
+            assert table.explain(upsert=data).engine == "spark"

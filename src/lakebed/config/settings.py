@@ -36,6 +36,9 @@ class LockSettings:
     dynamodb_region: str = ""
     dynamodb_endpoint: str = ""
     dynamodb_billing: str = "PAY_PER_REQUEST"
+    hive_uris: str = ""
+    hive_database: str = ""
+    hive_table: str = ""
 
 
 @dataclass(frozen=True, slots=True)

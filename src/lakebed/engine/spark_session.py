@@ -50,6 +50,11 @@ def gateway(spark: SparkSession) -> Any | None:
     return None if is_connect(spark) else getattr(spark, "_jvm", None)
 
 
+def is_in_one_process(spark: SparkSession) -> bool:
+    """Whether the session's tasks are threads of its driver: there is no other machine to gain by."""
+    return not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
+
+
 def parallelism(spark: SparkSession) -> int:
     """How many tasks run at once, about."""
     if not is_connect(spark):
@@ -91,10 +96,19 @@ def known_rows(data: DataFrame) -> int | None:
             return None
         if stats.rowCount().isDefined():
             return int(str(stats.rowCount().get()))
-        width = 8 + int(frame.schema().defaultSize())
-        return math.ceil(int(str(stats.sizeInBytes())) * compression / width)
+        return math.ceil(int(str(stats.sizeInBytes())) * compression / _row_bytes(frame))
     except Exception:  # a plan that fails is its reader's trouble, not that of a guess
         return None
+
+
+def known_bytes(data: DataFrame) -> int | None:
+    """What the rows of `known_rows` take, of the columns' usual widths."""
+    rows = known_rows(data)
+    return None if rows is None else rows * _row_bytes(data._jdf)  # pyright: ignore[reportPrivateUsage]
+
+
+def _row_bytes(frame: Any) -> int:
+    return 8 + int(frame.schema().defaultSize())
 
 
 def _compression(plan: Any, seen: list[int]) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from lakebed.config.options import Options, conflicts_with_table, resolve_options, service_properties
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine, to_arrow_table
-from lakebed.engine.spark_session import known_rows, session_of
+from lakebed.engine.spark_session import is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
 from lakebed.index.registry import job_index
 from lakebed.operations.bulk_insert import bulk_insert
@@ -21,7 +21,7 @@ from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
 from lakebed.operations.table_profile import profile_of
 from lakebed.operations.upsert import insert, upsert
-from lakebed.slices.snapshot import open_snapshot
+from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
@@ -40,6 +40,9 @@ _CALLS = {
 }
 # DataFrames of no more rows are written in this process.
 LOCAL_ROWS = 20_000
+# So are, where Spark runs in one process, those that take no more than this, into tables that are no larger than that:
+# then nothing is gained by a job that hands each row from the JVM to Python and back.
+LOCAL_BYTES, LOCAL_TABLE_BYTES = 512 << 20, 1 << 30
 # Arrow data up to this size is written in this process even where there is a Spark session.
 IN_PROCESS_BYTES = 128 << 20
 
@@ -51,26 +54,45 @@ def choose_engine(
     *,
     worker_tuning: bool = True,
     local_rows: int | None = None,
+    table_bytes: Callable[[], int] = lambda: 0,
 ) -> Engine:
     """Spark for DataFrames and for big Arrow data where there is a session, else this process with `tasks` threads.
 
-    A DataFrame that the optimizer knows to have no more than `local_rows` rows (None: `LOCAL_ROWS`) is written in this
-    process, too: asking for its rows collects it. Nothing is evaluated here.
+    A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too: asking
+    for its rows collects it. None is lakebed's own bound, beside which it may be larger where Spark runs in one process
+    and the files of the table take no more than `LOCAL_TABLE_BYTES`. Nothing is evaluated here.
     """
     session = session_of(data) or spark
     if session is None:
         return LocalEngine(tasks)
-    most = LOCAL_ROWS if local_rows is None else local_rows
-    if session_of(data) is not None and most > 0:
-        rows = None if getattr(data, "isStreaming", False) else known_rows(data)
-        if rows is not None and rows <= most:
-            return LocalEngine(tasks, note=f"the DataFrame has about {rows:,} rows: it is collected and written here")
-    size = getattr(data, "nbytes", None)
-    if session_of(data) is None and (size is None or size <= IN_PROCESS_BYTES):
+    if session_of(data) is not None:
+        if note := _why_collected(data, local_rows, table_bytes):
+            return LocalEngine(tasks, note=note)
+    elif getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
         return LocalEngine(tasks)
     from lakebed.engine.spark import SparkEngine
 
     return SparkEngine(session, worker_tuning=worker_tuning)
+
+
+def _why_collected(data: Any, local_rows: int | None, table_bytes: Callable[[], int]) -> str | None:
+    """What is to be said of a DataFrame that is written in this process, None for one that is not."""
+    most = LOCAL_ROWS if local_rows is None else local_rows
+    if most <= 0 or getattr(data, "isStreaming", False):
+        return None
+    rows = known_rows(data)
+    if rows is None:
+        return None
+    if rows <= most:
+        return f"the DataFrame has about {rows:,} rows: it is collected and written here"
+    if local_rows is not None or not is_in_one_process(data.sparkSession):
+        return None
+    size = known_bytes(data)
+    if size is None or size > LOCAL_BYTES or table_bytes() > LOCAL_TABLE_BYTES:
+        return None
+    return (
+        f"Spark runs in one process, and the DataFrame takes at most {size >> 20} MiB: it is collected and written here"
+    )
 
 
 def session_engine(spark: Any | None, *, worker_tuning: bool = True) -> Engine:
@@ -80,6 +102,11 @@ def session_engine(spark: Any | None, *, worker_tuning: bool = True) -> Engine:
     from lakebed.engine.spark import SparkEngine
 
     return SparkEngine(spark, worker_tuning=worker_tuning)
+
+
+def bytes_of_files(snapshot: Snapshot) -> int:
+    """What the files of the table's present view take."""
+    return sum(file_slice.size for file_slice in snapshot.file_slices())
 
 
 def check_verb(options: Options, verb: str) -> None:
@@ -137,7 +164,12 @@ def write(
     if config is not None and mode == "ignore":
         return None
     engine = choose_engine(
-        df, None, job.write.tasks, worker_tuning=job.spark.worker_tuning, local_rows=job.spark.local_rows
+        df,
+        None,
+        job.write.tasks,
+        worker_tuning=job.spark.worker_tuning,
+        local_rows=job.spark.local_rows,
+        table_bytes=lambda: 0 if config is None else bytes_of_files(open_snapshot(storage, config)),
     )
     if config is None:
         return _write_new(storage, engine, df, job)

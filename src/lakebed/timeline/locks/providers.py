@@ -58,6 +58,15 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
             billing=settings.dynamodb_billing,
             wait_seconds=wait_seconds,
         )
+    if provider == "HiveMetastoreBasedLockProvider":
+        from lakebed.timeline.locks.hive import HiveMetastoreLock
+
+        return HiveMetastoreLock(
+            _given(settings.hive_uris, "hivemetastore.uris", provider),
+            _given(settings.hive_database, "hivemetastore.database", provider),
+            _given(settings.hive_table or table, "hivemetastore.table", provider),
+            wait_seconds=wait_seconds,
+        )
     return None
 
 
