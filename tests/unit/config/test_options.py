@@ -119,7 +119,7 @@ def test_wrong_options_are_named(given: dict[str, str], said: str):
         {"hoodie.write.table.version": "7"},
         {"hoodie.base.file.format": "ORC"},
         {"hoodie.datasource.write.payload.class": "org.example.MyPayload"},
-        {"hoodie.write.lock.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"},
+        {"hoodie.write.lock.provider": "com.example.MyLockProvider"},
         {"hoodie.metadata.index.expression.enable": "true"},
         {"hoodie.schema.on.read.enable": "true"},
         {"hoodie.datasource.hive_sync.enable": "true"},
