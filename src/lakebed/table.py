@@ -42,13 +42,14 @@ from lakebed.services.repairing.table import repair_table
 from lakebed.services.restore import RestoreResult, restore
 from lakebed.services.rollback import RollbackResult, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
+from lakebed.services.upgrading.change import VersionChange, downgrade, upgrade
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
 from lakebed.table_indexes import IndexesView
 from lakebed.table_views import FilesView, TimelineView, table_html
 from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.table_config import CURRENT_VERSION, TableConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,18 +192,14 @@ class Table:
         `plan_only` makes the plan and leaves it to another process to run; `when_due` makes one only where the table's
         trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by themselves as they are written.
         """
-        context = self._context(None, options, "compact")
-        context = replace(context, engine=engine_for(context.opened, context.engine, self._spark))
-        return compact(context, plan_only=plan_only, when_due=when_due)
+        return compact(self._service_context(options, "compact"), plan_only=plan_only, when_due=when_due)
 
     def compact_logs(
         self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
     ) -> CompactionResult:
         """Merge the log blocks of file slices that have many (`hoodie.log.compaction.blocks.threshold`) into few,
         without touching base files: cheaper than `compact`, and reads get by with less."""
-        context = self._context(None, options, "compact")
-        context = replace(context, engine=engine_for(context.opened, context.engine, self._spark))
-        return compact_logs(context, plan_only=plan_only, when_due=when_due)
+        return compact_logs(self._service_context(options, "compact"), plan_only=plan_only, when_due=when_due)
 
     def cluster(
         self,
@@ -306,6 +303,22 @@ class Table:
         commit names), "duplicates" (of a key; deleted only where named), "metadata"; all or the `parts` named. With
         `dry_run` only say what it is."""
         return repair_table(self._storage, parts, dry_run=dry_run, options=options, spark=self._spark)
+
+    def upgrade(
+        self, to: int = CURRENT_VERSION, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+    ) -> VersionChange:
+        """Make this a table of a later version (8 or 9) with the same rows. Log files are compacted before it. With
+        `dry_run` only say what it takes. Nothing else ever changes a table's version."""
+        return self._changed(upgrade(self._service_context(options, "upgrade"), to, dry_run=dry_run))
+
+    def downgrade(self, to: int, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> VersionChange:
+        """Make this a table of an earlier version (8 or 6), which older releases of Hudi read, with the same rows. A
+        merge-on-read table that becomes one of version 6 loses what only views of its past can see."""
+        return self._changed(downgrade(self._service_context(options, "downgrade"), to, dry_run=dry_run))
+
+    def _changed(self, done: VersionChange) -> VersionChange:
+        self._config = load_table_config(self._storage)
+        return done
 
     # -- reading
 
@@ -420,6 +433,11 @@ class Table:
         """A write, and what the table's settings make due after it."""
         context = self._context(data, options, name)
         return run_due_services(context, verb(context, data), self._spark)
+
+    def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
+        """For a service that may rewrite the table's rows."""
+        context = self._context(None, options, verb)
+        return replace(context, engine=engine_for(context.opened, context.engine, self._spark))
 
     def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         self._config = load_table_config(self._storage)

@@ -24,6 +24,7 @@ from lakebed.cli import (
     rows,
     services,
     tables,
+    upgrade,
 )
 from lakebed.errors import LakebedError
 
@@ -67,6 +68,7 @@ for command in _ROWS:
 _SERVICES = (
     *(compact.compact, cluster.cluster, clean.clean, clean.archive, expire_partitions.expire_partitions),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
+    *(upgrade.upgrade, upgrade.downgrade),
 )
 for command in _SERVICES:
     app.command()(command)

@@ -22,7 +22,7 @@ from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
 # What to do instead, by the beginning of a key or of the setting that it ends in.
 _INSTEAD = (
     ("index.", "lakebed.index.", "An index goes with the files: t.indexes.adopt() tells lakebed one that they have."),
-    ("table.version", "hoodie.table.version", "Table versions are changed by an upgrade or downgrade with real Hudi."),
+    ("table.version", "hoodie.table.version", "t.upgrade(to=...) and t.downgrade(to=...) change the version."),
     ("table.", "hoodie.", "Make a new table with lakebed.create and write the rows of this one to it."),
     ("keygen.", "hoodie.keygen.", "Make a new table with lakebed.create and write the rows of this one to it."),
 )

@@ -18,6 +18,7 @@ from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import META_COLUMNS
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import DIFFERENCES
 from lakebed.upkeep.kind import StoredTable
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
@@ -46,14 +47,39 @@ def rebuild(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettin
     Lock held."""
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
-    kept = {p: upkeep for p in partitions if p != FILES and (upkeep := find_upkeep(p)) is not None}
-    names = [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
-    sizings = {name.partition: _sizing(snapshot, name) for name in names}
-    settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
+    sizings = sizings_of(snapshot, partitions, definitions)
     config = MetadataUpkeep(storage, config, snapshot.timeline, settings).writer.drop(partitions)
+    build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings)
+
+
+def build_as_defined(
+    snapshot: Snapshot,
+    partitions: Sequence[str],
+    definitions: Mapping[str, IndexDefinition],
+    sizings: Mapping[str, GroupSizing | None],
+    settings: WriteSettings,
+) -> TableConfig:
+    """Build these partitions, which the table does not have, by their definitions; gives the table's new settings. Lock
+    held."""
+    storage, config = snapshot.storage, snapshot.config
+    names = _names(partitions, definitions)
+    settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
     for name in [IndexName(FILES), *names] if FILES in partitions else names:
         upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings)
         config = upkeep.add(name, sizing=sizings.get(name.partition)).config
+    return config
+
+
+def sizings_of(
+    snapshot: Snapshot, partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]
+) -> dict[str, GroupSizing | None]:
+    """How many file groups each of these partitions has, where that is not fixed."""
+    return {name.partition: _sizing(snapshot, name) for name in _names(partitions, definitions)}
+
+
+def _names(partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]) -> list[IndexName]:
+    kept = {p: upkeep for p in partitions if p != FILES and (upkeep := find_upkeep(p)) is not None}
+    return [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
 
 
 def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -> dict[str, str]:

@@ -166,6 +166,10 @@ class LsmHistory:
                 return f"{self.config.archive_folder}/{file.name}", rows[column][0].as_py() or b""
         raise FileNotFoundError(f"instant {time} is not in the archived timeline of {self.storage.url()}")
 
+    def rows(self, file: LsmFile) -> pa.Table:
+        """All instants of a file, with everything that is kept of them."""
+        return self._read(file, [*_TIME_COLUMNS, "metadata", "plan"])
+
     def _read(self, file: LsmFile, columns: list[str]) -> pa.Table:
         path = f"{self.config.archive_folder}/{file.name}"
         with naming_parquet(path, ARCHIVE_HINT, "history file"):
@@ -184,7 +188,7 @@ class LogArchive:
     @cached_property
     def instants(self) -> tuple[Instant, ...]:
         highest: dict[tuple[str, Action], Instant] = {}
-        for entry in self._entries:
+        for entry in self.entries:
             action = _ACTIONS.get(entry.get("actionType") or "")
             if action is None:
                 continue
@@ -211,7 +215,7 @@ class LogArchive:
             return {}
 
     def _body(self, time: str, names: tuple[str, ...], *, completed: bool) -> Mapping[str, Any]:
-        for entry in self._entries:
+        for entry in self.entries:
             done = (entry.get("actionState") or "COMPLETED") == "COMPLETED"
             if entry.get("commitTime") == time and done == completed:
                 body = next((entry[name] for name in names if entry.get(name)), None)
@@ -220,7 +224,8 @@ class LogArchive:
         raise FileNotFoundError(f"instant {time} is not in the archived timeline of {self.storage.url()}")
 
     @cached_property
-    def _entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[dict[str, Any]]:
+        """All entries, in the order in which they were archived."""
         files = [
             (int(match[1]), info.path)
             for info in self.storage.list(self.config.archive_folder, recursive=False)

@@ -29,9 +29,11 @@ from lakebed.timeline.timeline import Timeline
 # Files of a level that become one of the next; manifests that stay for readers that began with them.
 _FILES_A_LEVEL = 10
 _MANIFESTS_KEPT = 3
+# The level of files that are not the work of one archival.
+_COPIED_LEVEL = 1
 # Entries in a block of the version 6 archive.
 _ENTRIES_A_BLOCK = 10
-_HISTORY = pa.schema(
+HISTORY = pa.schema(
     [
         pa.field("instantTime", pa.string()),
         pa.field("completionTime", pa.string()),
@@ -50,7 +52,9 @@ _REPLACE_FIELDS = {
 }
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _LEVEL = re.compile(r"_(\d)\.parquet$")
-_LOG_ARCHIVE = re.compile(r"\.commits_\.archive\.(\d+)")
+ARCHIVE_FILE = re.compile(r"\d+_\d+_\d\.parquet|manifest_\d+|_version_")
+"""Names of the files of a history."""
+LOG_ARCHIVE = re.compile(r"\.commits_\.archive\.(\d+)")
 
 
 def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
@@ -98,8 +102,9 @@ def _append_to_history(timeline: Timeline, instants: Sequence[Instant]) -> None:
     history = LsmHistory(timeline.storage, timeline.config)
     files = list(history.files)
     if all(file.name != name for file in files):
-        files.append(_write_history(timeline, name, pa.Table.from_pylist(rows, _HISTORY)))
-        _publish(timeline, files)
+        storage, folder = timeline.storage, timeline.config.archive_folder
+        files.append(_write_history(storage, folder, name, pa.Table.from_pylist(rows, HISTORY)))
+        _publish(storage, folder, files)
     _merge_levels(timeline, files)
 
 
@@ -124,7 +129,18 @@ def _history_row(timeline: Timeline, instant: Instant) -> dict[str, Any]:
     }
 
 
-def _write_history(timeline: Timeline, name: str, rows: pa.Table) -> LsmFile:
+def write_history(storage: Storage, folder: str, tables: Iterable[pa.Table]) -> None:
+    """Write a history of these instants, a file for each table, where there is none."""
+    files: list[LsmFile] = []
+    for rows in tables:
+        times = rows["instantTime"]
+        name = f"{pc.min(times).as_py()}_{pc.max(times).as_py()}_{_COPIED_LEVEL}.parquet"
+        files.append(_write_history(storage, folder, name, rows))
+    if files:
+        _publish(storage, folder, files)
+
+
+def _write_history(storage: Storage, folder: str, name: str, rows: pa.Table) -> LsmFile:
     fields: list[dict[str, Any]] = [
         {"name": field, "type": ["null", {"type": "string", "avro.java.string": "String"}], "default": None}
         for field in ("instantTime", "completionTime", "action")
@@ -139,17 +155,16 @@ def _write_history(timeline: Timeline, name: str, rows: pa.Table) -> LsmFile:
     }
     footer = {AVRO_SCHEMA_KEY: json.dumps(record, separators=(",", ":")), "writer.model.name": "avro"}
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, _HISTORY, compression="gzip", store_schema=False, use_dictionary=False) as writer:
+    with pq.ParquetWriter(sink, HISTORY, compression="gzip", store_schema=False, use_dictionary=False) as writer:
         writer.write_table(rows)
         writer.add_key_value_metadata(footer)
-    timeline.storage.write(f"{timeline.config.archive_folder}/{name}", sink.getvalue())
+    storage.write(f"{folder}/{name}", sink.getvalue())
     first, last = name.split("_")[:2]
     return LsmFile(name, sink.tell(), first, last)
 
 
-def _publish(timeline: Timeline, files: Sequence[LsmFile]) -> None:
+def _publish(storage: Storage, folder: str, files: Sequence[LsmFile]) -> None:
     """Make these files the history, under the next version; what no kept manifest names goes."""
-    folder, storage = timeline.config.archive_folder, timeline.storage
     number = max(_manifests(storage, folder), default=0) + 1
     entries = [{"fileName": file.name, "fileLen": file.size} for file in files]
     write_settled(storage, f"{folder}/manifest_{number}", _manifest(entries))
@@ -177,8 +192,9 @@ def _merge_levels(timeline: Timeline, files: list[LsmFile]) -> None:
             rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
             times = rows["instantTime"]
             name = f"{pc.min(times).as_py()}_{pc.max(times).as_py()}_{level + 1}.parquet"
-            files = [file for file in files if file not in merged] + [_write_history(timeline, name, rows)]
-            _publish(timeline, files)
+            storage, folder = timeline.storage, timeline.config.archive_folder
+            files = [file for file in files if file not in merged] + [_write_history(storage, folder, name, rows)]
+            _publish(storage, folder, files)
         level += 1
     _drop_old(timeline)
 
@@ -186,7 +202,7 @@ def _merge_levels(timeline: Timeline, files: list[LsmFile]) -> None:
 def _read_history(timeline: Timeline, file: LsmFile) -> pa.Table:
     path = f"{timeline.config.archive_folder}/{file.name}"
     with naming_parquet(path, ARCHIVE_HINT, "history file"):
-        return read_history(timeline.storage, path, file.size).cast(_HISTORY)
+        return read_history(timeline.storage, path, file.size).cast(HISTORY)
 
 
 def _drop_old(timeline: Timeline) -> None:
@@ -211,19 +227,24 @@ def _drop_old(timeline: Timeline) -> None:
 def _append_to_log(timeline: Timeline, instants: Sequence[Instant]) -> None:
     folder = timeline.config.archive_folder
     names = timeline.storage.list_names(folder)
-    number = max((int(found[1]) for name in names if (found := _LOG_ARCHIVE.match(name))), default=0) + 1
-    schema = schema_text("HoodieArchivedMetaEntry")
-    encode = encoder_of(schema)
+    number = max((int(found[1]) for name in names if (found := LOG_ARCHIVE.match(name))), default=0) + 1
     entries = [
-        encode(_log_entry(timeline, instant, state, name))
+        _log_entry(timeline, instant, state, name)
         for instant in instants
         for state, name in _files_of(timeline, instant)
     ]
+    write_log_archive(timeline.storage, folder, number, entries)
+
+
+def write_log_archive(storage: Storage, folder: str, number: int, entries: Sequence[dict[str, Any]]) -> None:
+    """Write the file of this number of a version 6 archive."""
+    schema = schema_text("HoodieArchivedMetaEntry")
+    encoded = [*map(encoder_of(schema), entries)]
     blocks = [
-        block_bytes(avro_data_block(schema, entries[first : first + _ENTRIES_A_BLOCK]))
-        for first in range(0, len(entries), _ENTRIES_A_BLOCK)
+        block_bytes(avro_data_block(schema, encoded[first : first + _ENTRIES_A_BLOCK]))
+        for first in range(0, len(encoded), _ENTRIES_A_BLOCK)
     ]
-    timeline.storage.write(f"{folder}/.commits_.archive.{number}_1-0-1", b"".join(blocks))
+    storage.write(f"{folder}/.commits_.archive.{number}_1-0-1", b"".join(blocks))
 
 
 def _log_entry(timeline: Timeline, archived: Instant, state: State, name: str) -> dict[str, Any]:
@@ -234,14 +255,19 @@ def _log_entry(timeline: Timeline, archived: Instant, state: State, name: str) -
     if not body and instant.action is Action.CLEAN and state is State.INFLIGHT:
         requested = timeline.requested.get((archived.time, completes_as(archived.action)))
         body = decode_action(_body(timeline, requested), requested) if requested else body
+    return log_entry(instant.time, instant.action, state, body)
+
+
+def log_entry(time: str, action: Action, state: State, body: dict[str, Any]) -> dict[str, Any]:
+    """An entry of a version 6 archive with this body."""
     entry = {
-        "commitTime": instant.time,
-        "actionType": instant.action.value,
+        "commitTime": time,
+        "actionType": action.value,
         "actionState": state.name,
         "version": 1,
-        "stateTransitionTime": without_suffix(instant.time),
+        "stateTransitionTime": without_suffix(time),
     }
-    return entry | _log_body(instant.action, state, body)
+    return entry | _log_body(action, state, body)
 
 
 def _log_body(action: Action, state: State, body: dict[str, Any]) -> dict[str, Any]:
@@ -254,6 +280,13 @@ def _log_body(action: Action, state: State, body: dict[str, Any]) -> dict[str, A
         field = "hoodieCompactionPlan"
     elif action is Action.REPLACECOMMIT:
         field = _REPLACE_FIELDS[state]
+    elif action is Action.SAVEPOINT:
+        field = "hoodieSavePointMetadata" if done else ""
+    elif action in (
+        Action.RESTORE,
+        Action.INDEXING,
+    ):  # an entry has no place for the one, and nobody asks for the other
+        field = ""
     else:
         field = "hoodieCommitMetadata"
         body = body or {"partitionToWriteStats": {}, "extraMetadata": {}, "operationType": "UNKNOWN"}

@@ -80,7 +80,7 @@ def new_table_properties(
     props = _fixed_properties(name, table_type, version)
     props |= {
         "hoodie.table.keygenerator.type": generator,
-        "hoodie.table.partition.fields": _partition_text(partition_fields, partition_types, version),
+        "hoodie.table.partition.fields": partition_text(partition_fields, partition_types, version),
         "hoodie.table.partition_extractor_class": _extractor(partition_fields, hive_style=hive_style),
         "hoodie.datasource.write.hive_style_partitioning": _flag(hive_style),
         "hoodie.datasource.write.partitionpath.urlencode": _flag(url_encode),
@@ -102,7 +102,7 @@ def new_table_properties(
     }
     props |= {key: value for key, value in optional.items() if value}
     default_mode: MergeMode = "event_time" if ordering else "commit_time"
-    props |= _merge_properties(version, merge_mode, payload, default_mode, merge_strategy)
+    props |= merge_properties(version, merge_mode, payload, default_mode, merge_strategy)
     props |= _delete_properties(version, delete_field, delete_marker)
     props |= {f"lakebed.index.{key}": value for key, value in (index_settings or {}).items()}
     return props | dict(extra or {})
@@ -127,10 +127,11 @@ def _fixed_properties(name: str, table_type: str, version: int) -> dict[str, str
     return props
 
 
-def _merge_properties(
+def merge_properties(
     version: int, mode: MergeMode | None, payload: str | None, default_mode: MergeMode, strategy: str
 ) -> dict[str, str]:
-    """Merge mode, strategy id and payload in the form of the table version."""
+    """Merge mode, strategy id and payload in the form of the table version. Raises `InvalidOption` where two of them
+    contradict each other."""
     if strategy:
         _refuse_contradiction(mode, "custom", strategy)
         named = {"hoodie.record.merge.strategy.id": strategy}
@@ -186,7 +187,9 @@ def _delete_properties(version: int, delete_field: str, delete_marker: str) -> d
     return {prefix + key: value for key, value in given.items() if value}
 
 
-def _partition_text(fields: Sequence[str], types: Sequence[str], version: int) -> str:
+def partition_text(fields: Sequence[str], types: Sequence[str], version: int) -> str:
+    """The partition fields as a table of this version notes them: from version 8 on with their types, where they have
+    some."""
     if types and version >= 8:
         return ",".join(f"{name}:{kind.upper()}" for name, kind in zip(fields, types, strict=True))
     return ",".join(fields)

@@ -29,7 +29,7 @@ PARTITION_TYPES = "lakebed.partition.types"
 MERGE_PROPERTY_PREFIX = "hoodie.record.merge.property."
 CURRENT_VERSION = 9
 
-_KEY_GENERATOR_CLASSES = {
+KEY_GENERATOR_CLASSES = {
     "SimpleKeyGenerator": "SIMPLE",
     "ComplexKeyGenerator": "COMPLEX",
     "NonpartitionedKeyGenerator": "NON_PARTITION",
@@ -93,7 +93,7 @@ class TableConfig:
         java_class = self._text("hoodie.table.keygenerator.class").rpartition(".")[2]
         if java_class:
             plain = java_class.replace("AvroKeyGenerator", "KeyGenerator")
-            return _KEY_GENERATOR_CLASSES.get(plain, "USER_PROVIDED")
+            return KEY_GENERATOR_CLASSES.get(plain, "USER_PROVIDED")
         return default_key_generator(self.key_fields, self.partition_fields)
 
     @property

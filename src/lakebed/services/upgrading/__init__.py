@@ -1,0 +1,1 @@
+"""Upgrade and downgrade: see `change`."""

@@ -1,0 +1,309 @@
+"""Upgrade and downgrade: a table of another version with the same rows, never unless asked.
+
+What the other version would read otherwise is settled first, while writes go on: log files are compacted. Then, under
+the table lock and with nothing pending, the timeline is written anew beside the old one, and one write of the
+properties makes the table one of the other version. Cut off before that it is as it was; cut off behind it, it is
+whole, and running the change again removes the old timeline and builds the indexes that are noted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakebed.config.features import check_write
+from lakebed.config.options import resolve_options
+from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError
+from lakebed.metadata.kinds.definitions import (
+    DEFINITIONS_PATH,
+    DEFINITIONS_PROPERTY,
+    IndexDefinition,
+    dump_definitions,
+    load_definitions,
+)
+from lakebed.metadata.kinds.key_indexes import record_index_definition
+from lakebed.metadata.layout import METADATA_FOLDER, RECORD_INDEX, GroupSizing
+from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
+from lakebed.model import Action, LogFile, State
+from lakebed.operations.context import WriteContext
+from lakebed.services.cleaning import clean, run_clean
+from lakebed.services.compaction import compact
+from lakebed.services.rebuilding import build_as_defined, sizings_of
+from lakebed.services.undoing import Undoing
+from lakebed.services.upgrading.plan import NOTED_PROPERTY, VersionPlan, check_direction, noted_indexes, plan_version
+from lakebed.slices.facts import table_features
+from lakebed.slices.listing import list_table
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage.base import Storage
+from lakebed.storage.folder import FolderStorage
+from lakebed.timeline.locks.heartbeat import is_dead
+from lakebed.timeline.properties_file import update_table_config
+from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.versions.instants import copy_timeline, remove_timeline
+from lakebed.timeline.versions.properties import other_layout, with_changes
+
+# Writers may log between the compaction and the lock so many times.
+_ATTEMPTS = 3
+_EVERYTHING = {
+    "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.UnBoundedCompactionStrategy",
+    "hoodie.table.services.incremental.enabled": False,
+    "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+    "hoodie.clean.fileversions.retained": 1,
+    "hoodie.clean.incremental.enabled": False,
+}
+
+
+@dataclass(frozen=True)
+class VersionChange:
+    """What an upgrade or downgrade did, or would do: see `plan`. `notes` say what was done beside it."""
+
+    plan: VersionPlan
+    done: bool = True
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        own = {"done": self.done, "notes": list(self.notes), "seconds": round(self.seconds, 4)}
+        return self.plan.to_dict() | own
+
+    def __str__(self) -> str:
+        if self.plan.source == self.plan.target:
+            return "\n".join([f"the table has version {self.plan.target}", *self.notes])
+        end = f"({self.seconds:.2f} s)" if self.done else "(nothing was done)"
+        return "\n".join([str(self.plan), *self.notes, end])
+
+    __repr__ = __str__
+
+
+def upgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> VersionChange:
+    """Make the table one of a later version; see `change_version`."""
+    check_direction(context.config.version, to, "upgrade")
+    return change_version(context, to, "upgrade", dry_run=dry_run)
+
+
+def downgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> VersionChange:
+    """Make the table one of an earlier version; see `change_version`."""
+    check_direction(context.config.version, to, "downgrade")
+    return change_version(context, to, "downgrade", dry_run=dry_run)
+
+
+def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool = False) -> VersionChange:
+    """Give the table another version; with `dry_run` only say what that takes. One that has it already is rid of what
+    a change that was cut off has left.
+
+    Raises `UnsupportedFeature` or `InvalidOption` where the table cannot have that version, `CommitConflict` where
+    somebody writes to it; the version is what it was then.
+    """
+    check_write(context.config.properties, table_features(context.opened), verb)
+    plan = plan_version(context.opened, to)
+    if dry_run:
+        return VersionChange(plan, done=False)
+    started = time.monotonic()
+    notes: list[str] = []
+    attempts = _ATTEMPTS if to != context.config.version else 0
+    for attempt in range(attempts):
+        notes += _settle(context, plan, verb)
+        context = _reopened(context)
+        flip: _Flip | None = None
+        try:
+            with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+                blocked = _reason_to_wait(snapshot, plan)
+                if blocked is None:
+                    flip = _change(tx, snapshot, to)
+                    if tx.still_mine():
+                        notes += _finish(tx, flip.new, flip.sizings)
+                        return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
+                elif attempt == _ATTEMPTS - 1:
+                    raise blocked
+        except CommitConflict:  # the lock ran out
+            if flip is None:
+                raise
+        if flip is not None:
+            notes += _settle_flip(_reopened(context), flip, verb)
+            return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
+    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+        notes += _finish(tx, snapshot.config, {})
+    return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
+
+
+# while writes go on
+
+
+def _settle(context: WriteContext, plan: VersionPlan, verb: str) -> list[str]:
+    """Finish what is planned, and leave no log file that the other version would read in another way."""
+    waiting = [i for i in context.opened.timeline.pending if i.action is Action.CLEAN]
+    notes = [str(run_clean(context, instant.time)) for instant in waiting]
+    if context.config.table_type != "mor":
+        return notes
+    everything = resolve_options({**context.options.given, **_EVERYTHING})
+    context = _reopened(replace(context, options=everything))
+    _take_log_compactions_back(context, verb)
+    done = compact(_reopened(context))
+    notes += [str(run) for run in done.runs]
+    if plan.cleans and next(_other_logs(context.storage), None) is not None:
+        cleaned = clean(_reopened(context))
+        notes += [str(run) for run in cleaned.runs]
+    return notes
+
+
+def _reopened(context: WriteContext) -> WriteContext:
+    """With the table as it is now."""
+    return replace(context, opened=open_snapshot(context.storage))
+
+
+def _take_log_compactions_back(context: WriteContext, verb: str) -> None:
+    """Nothing is lost with their plans, and compactions pass over the file groups in them."""
+    if all(i.action is not Action.LOGCOMPACTION for i in context.opened.timeline.pending):
+        return
+    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held():
+        for instant in [i for i in tx.timeline.pending if i.action is Action.LOGCOMPACTION]:
+            if instant.state is State.INFLIGHT and not is_dead(tx.storage, instant.time):
+                raise _conflict(f"log compaction {instant.time} is being run by another process")
+            tx.take_back(instant, with_plan=True)
+
+
+# under the lock
+
+
+def _reason_to_wait(snapshot: Snapshot, plan: VersionPlan) -> LakebedError | None:
+    """Why the table cannot change now: somebody writes to it, or has done so since it was settled."""
+    pending = next(iter(snapshot.timeline.pending), None)
+    if pending is not None:
+        return _conflict(f"{pending.action} {pending.time} is pending")
+    if snapshot.config.table_type != "mor":
+        return None
+    if any(file_slice.log_files for file_slice in snapshot.file_slices()):
+        return _conflict("writers log to it faster than it is compacted")
+    left = next(_other_logs(snapshot.storage), None) if plan.cleans else None
+    return _conflict(f"log file {left.path} could not be cleaned away") if left is not None else None
+
+
+def _other_logs(storage: Storage) -> Iterator[LogFile]:
+    """Log files that version 6 would take for file slices of their own: all but what a base file's write logged of its
+    changes, which goes by the same instant in every version."""
+    listing = list_table(storage)
+    bases = {(base.partition, base.file_id, base.instant) for base in listing.base_files}
+    for log in listing.log_files:
+        if not (log.is_cdc and (log.partition, log.file_id, log.instant) in bases):
+            yield log
+
+
+@dataclass(frozen=True)
+class _Flip:
+    """The properties were written: what they were, what they are, and the timeline that was copied before."""
+
+    plan: VersionPlan
+    copied: Timeline
+    old: TableConfig
+    new: TableConfig
+    sizings: Mapping[str, GroupSizing | None]
+
+
+def _change(tx: Undoing, snapshot: Snapshot, to: int) -> _Flip:
+    """Write the other timeline, and then the properties."""
+    storage = tx.storage
+    plan = plan_version(snapshot, to)
+    definitions = load_definitions(storage, snapshot.config)
+    sizings = sizings_of(snapshot, plan.rebuilt, definitions)
+    config = _set_aside(tx, snapshot.config, plan, definitions)
+    _check_lock(tx)
+    if plan.is_crossing:
+        storage.delete_folder(METADATA_FOLDER)
+        copy_timeline(snapshot.timeline, with_changes(config, plan.properties), tx.still_mine)
+    else:
+        _change_metadata_table(storage, config, to)
+    _check_lock(tx)
+    new = update_table_config(storage, plan.properties)
+    return _Flip(plan, snapshot.timeline, config, new, sizings)
+
+
+def _check_lock(tx: Undoing) -> None:
+    if not tx.still_mine():
+        raise _conflict("the lock was lost while it was changed")
+
+
+def _settle_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
+    """The lock ran out while the properties were written, or behind that. Whoever wrote to the old timeline meanwhile
+    has written to what was copied before: the table is given its old version again then, unless somebody has gone on
+    with the new one."""
+    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+        if snapshot.config.version != flip.plan.target:
+            raise _conflict("another process changed it while this one stood still")
+        missed = load_timeline(tx.storage, flip.old).files.keys() - flip.copied.files.keys()
+        if not missed or not flip.plan.is_crossing:
+            return _finish(tx, snapshot.config, flip.sizings)
+        if any(i.time > flip.copied.greatest_known for i in snapshot.timeline.completed):
+            raise CommitStateUnknown(
+                f"table {flip.old.name!r} was written to in versions {flip.plan.source} and {flip.plan.target} while"
+                " the process that changed its version stood still without the table lock",
+                hint=f"The table has version {flip.plan.target}. What was written to the other one is on the timeline"
+                f" in {flip.old.timeline_path}; nothing was cleaned up.",
+                context={"files": sorted(missed)},
+            )
+        update_table_config(tx.storage, {key: flip.old.properties.get(key) for key in flip.plan.properties})
+        raise _conflict("it was written to while this process stood still without the table lock")
+
+
+def _set_aside(
+    tx: Undoing, config: TableConfig, plan: VersionPlan, definitions: Mapping[str, IndexDefinition]
+) -> TableConfig:
+    """Take the partitions off the metadata table that cannot stay, and note those that are built again."""
+    storage = tx.storage
+    gone = {*plan.rebuilt, *plan.dropped} & {*config.metadata_partitions, *noted_indexes(config)}
+    kept = [name for name in config.metadata_partitions if name not in gone]
+    changes: dict[str, str | None] = {NOTED_PROPERTY: ",".join(plan.rebuilt) or None}
+    if config.metadata_partitions or config.metadata_partitions_inflight:
+        changes |= {PARTITIONS: ",".join(sorted(kept)), PARTITIONS_INFLIGHT: ""}
+    stay = {name: one for name, one in definitions.items() if name not in plan.dropped}
+    if plan.target >= 9 and RECORD_INDEX in (*kept, *plan.rebuilt) and RECORD_INDEX not in stay:
+        one = record_index_definition(plan.target, partitioned=False)
+        stay |= {RECORD_INDEX: one} if one is not None else {}
+    if stay:
+        changes[DEFINITIONS_PROPERTY] = config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
+    config = update_table_config(storage, changes)
+    if stay or definitions:
+        # with the versions written out, which version 9 asks for and version 8 reads
+        version = 2 if plan.target >= 9 else 1
+        again = set(plan.rebuilt) - {RECORD_INDEX}
+        known = (replace(one, version=version) if name in again else one for name, one in stay.items())
+        storage.write(DEFINITIONS_PATH, dump_definitions(known, 9))
+    for name in gone:
+        _check_lock(tx)
+        storage.delete_folder(f"{METADATA_FOLDER}/{name}")
+    return config
+
+
+def _change_metadata_table(storage: Storage, config: TableConfig, to: int) -> None:
+    """The metadata table goes first: of another version than its table it is read alike in 8 and 9."""
+    if config.metadata_partitions:
+        update_table_config(FolderStorage(storage, METADATA_FOLDER), {"hoodie.table.version": str(to)})
+    else:  # what is there is none of this table's
+        storage.delete_folder(METADATA_FOLDER)
+
+
+def _finish(tx: Undoing, config: TableConfig, sizings: Mapping[str, GroupSizing | None]) -> list[str]:
+    """What comes behind the new properties, now or when the change is run again: the old timeline goes, and the indexes
+    that are noted are built."""
+    storage = tx.storage
+    removed = remove_timeline(storage, other_layout(config), tx.still_mine)
+    notes = [f"{removed:,} files of the old timeline removed"] if removed else []
+    noted = noted_indexes(config)
+    if not noted:
+        return notes
+    missing = [name for name in noted if name not in config.metadata_partitions]
+    if not config.metadata_partitions:  # what is there was cut off, and knows nothing of commits since
+        storage.delete_folder(METADATA_FOLDER)
+    if missing:
+        snapshot = Snapshot(storage, config, load_timeline(storage, config))
+        build_as_defined(snapshot, missing, load_definitions(storage, config), sizings, tx.settings)
+        notes.append(f"built: {', '.join(missing)}")
+    update_table_config(storage, {NOTED_PROPERTY: None})
+    return notes
+
+
+def _conflict(why: str) -> CommitConflict:
+    return CommitConflict(f"the table's version was not changed: {why}", hint="Try again when its writers are done.")
