@@ -1,8 +1,12 @@
-"""A process that commits again and again: its memory, its CPU time a commit, and what its caches hold.
+"""A table that is written again and again with the default services: what a commit, an open and a `get` cost, how many
+files there are, the memory of the process and what its caches hold.
 
 python bench/long_life.py                  2,000 commits of 10 rows into one small file group, on local disk
+python bench/long_life.py --commits 5000 --picture docs/images/long_life.svg
 python bench/long_life.py --reopen         the table is opened anew for each commit
 python bench/long_life.py --uri memory://x elsewhere
+
+Bars, of the last commits against those at 50: commit and `get` at most 1.3 times, files at most twice those at 200.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bars import Bar
 from commit import KEYS, ROWS, rows_of
+from svg import Axis, Points, chart
 
 import lakebed
 from lakebed.format.footer_cache import FOOTERS
@@ -30,6 +36,7 @@ from lakebed.timeline.properties_file import load_table_config
 MARKS = (50, 100, 200, 500, 1_000, 1_500, 2_000, 3_000, 5_000)
 # CPU time is the median over so many commits before a mark.
 WINDOW = 50
+LOOKUPS = 9
 
 
 def run(uri: str, commits: int, *, reopen: bool) -> list[dict[str, Any]]:
@@ -37,25 +44,72 @@ def run(uri: str, commits: int, *, reopen: bool) -> list[dict[str, Any]]:
     table = lakebed.create(uri, first, key="id", ordering="ts", index="bucket", buckets=1)
     table.upsert(first)
     spent: list[float] = []
+    clock: list[float] = []
     found: list[dict[str, Any]] = []
     for n in range(1, commits + 1):
         rows = rows_of(n * 37, ROWS, n + 2)
-        started = time.process_time()
+        started, at_first = time.process_time(), time.perf_counter()
         if reopen:
             table = lakebed.open(uri)
         table.upsert(rows)
         spent.append((time.process_time() - started) * 1e3)
+        clock.append((time.perf_counter() - at_first) * 1e3)
         if n in MARKS or n == commits:
             window = spent[-WINDOW:]
-            at = {"commits": n, "rss MB": resident(), "CPU ms": statistics.median(window), "least": min(window)}
-            found.append({**at, "files": instants(uri), **caches()})
+            at = {"commits": n, "rss MB": resident(), "p50 ms": statistics.median(clock[-WINDOW:])}
+            at |= {"CPU ms": statistics.median(window), "least": min(window), **lookups(uri)}
+            found.append({**at, "instants": instants(uri), "files": files(uri), **caches()})
             print(line(found[-1], head=len(found) == 1), flush=True)
     return found
 
 
 def line(row: dict[str, Any], *, head: bool) -> str:
-    shown = "".join(f"{value:>10.0f}" for value in row.values())
+    shown = "".join(f"{value:>10.1f}" if "ms" in name else f"{value:>10.0f}" for name, value in row.items())
     return ("".join(f"{name:>10}" for name in row) + "\n" if head else "") + shown
+
+
+def lookups(uri: str) -> dict[str, float]:
+    """Milliseconds to open the table, and to get a row of it then; the medians of a few."""
+    opens: list[float] = []
+    gets: list[float] = []
+    for n in range(LOOKUPS):
+        started = time.perf_counter()
+        table = lakebed.open(uri)
+        opened = time.perf_counter()
+        assert table.get([f"key-{n:06d}"]).num_rows == 1
+        opens.append((opened - started) * 1e3)
+        gets.append((time.perf_counter() - opened) * 1e3)
+    return {"open ms": statistics.median(opens), "get ms": statistics.median(gets)}
+
+
+def files(uri: str) -> int:
+    """All files of the table, its metadata table's among them."""
+    return sum(1 for _ in open_storage(uri).list())
+
+
+def picture(found: list[dict[str, Any]]) -> str:
+    """Commits, opens and lookups as the table grows old."""
+    names = {"p50 ms": "a commit", "get ms": "get", "open ms": "open"}
+    lines: dict[str, Points] = {
+        name: [(row["commits"], max(row[key], 0.1)) for row in found] for key, name in names.items()
+    }
+    x = Axis(
+        "commits", [mark for mark in (50, 100, 200, 500, 1_000, 2_000, 5_000) if mark <= found[-1]["commits"]], log=True
+    )
+    top = max(point[1] for line in lines.values() for point in line)
+    y = Axis("milliseconds", [tick for tick in (0.1, 1, 10, 100, 1_000) if tick < 10 * top], log=True)
+    return chart("Small commits with the default services", x, y, lines)
+
+
+def bars(found: list[dict[str, Any]]) -> list[Bar]:
+    first, last = found[0], found[-1]
+    settled = next((row for row in found if row["commits"] >= 200), last)
+    return [
+        Bar("commit, p50: last / at 50", last["p50 ms"] / first["p50 ms"], 1.3, False),
+        Bar("get: last / at 50", last["get ms"] / first["get ms"], 1.3, False),
+        Bar("open: last / at 50", last["open ms"] / first["open ms"], 1.3, False),
+        Bar("files: last / at 200", last["files"] / settled["files"], 2, False),
+    ]
 
 
 def resident() -> float:
@@ -91,9 +145,14 @@ def main() -> None:
     parser.add_argument("--reopen", action="store_true")
     parser.add_argument("--uri")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = run(asked.uri or f"{folder}/table", asked.commits, reopen=asked.reopen)
+    for bar in bars(found):
+        print(bar.line())
+    if asked.picture:
+        asked.picture.write_text(picture(found))
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1))
 
