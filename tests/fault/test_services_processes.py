@@ -35,6 +35,9 @@ QUIET: dict[str, Any] = {
     "hoodie.compact.inline": False,
     "hoodie.compact.inline.max.delta.commits": EVERY,
     "hoodie.clean.commits.retained": 2,
+    # all instants stay to be looked at
+    "hoodie.keep.min.commits": 200,
+    "hoodie.keep.max.commits": 201,
 }
 WRITES = 40 if whole(CRASH) else 5
 _SECONDS = 60.0
