@@ -35,16 +35,16 @@ BY_TIME = {TTL + "inline": "true", TTL + "strategy.days.retain": "100"}
 BY_CREATION = {**BY_TIME, TTL + "management.strategy.type": "KEEP_BY_CREATION_TIME"}
 SELECTED = {**BY_TIME, TTL + "strategy.partition.selected": "b,d"}
 CASES = (
-    ("cow", 9, BY_TIME, {"b", "c"}),
-    ("mor", 9, BY_TIME, {"b", "c", "e"}),
-    ("cow", 8, BY_CREATION, {"a", "b", "c", "e"}),
-    ("mor", 9, SELECTED, {"b"}),
+    ("cow", 9, BY_TIME, "bc"),
+    ("mor", 9, BY_TIME, "bce"),
+    ("cow", 8, BY_CREATION, "abce"),
+    ("mor", 9, SELECTED, "b"),
 )
 
 
 @pytest.mark.parametrize(("kind", "version", "how", "gone"), todays(CASES, 2, INTEROP), ids=str)
 def test_the_same_partitions_go(
-    kind: Any, version: int, how: dict[str, str], gone: set[str], tmp_path: Path, oracle: HudiOracle
+    kind: Any, version: int, how: dict[str, str], gone: str, tmp_path: Path, oracle: HudiOracle
 ) -> None:
     ours, theirs = _aged(tmp_path, kind, version)
     new = rows((9, "new", "n", 9))
@@ -53,15 +53,15 @@ def test_the_same_partitions_go(
     job = {**hudi_job(theirs), **keeping_metadata(theirs), **QUIET}
     oracle.write(theirs.uri, new, options=job | how)
     assert _replaced(ours) == _replaced(theirs)
-    assert _replaced(ours)[1].keys() == gone
+    assert _replaced(ours)[1].keys() == set(gone)
     for table in (ours, theirs):
-        _same_for_both(oracle, table, {"a", "b", "c", "d", "e", "new"} - gone)
+        _same_for_both(oracle, table, {"a", "b", "c", "d", "e", "new"} - set(gone))
     # what is gone comes again, by the other one
     again = rows((2, "b", "again", 20), (1, "d", "again", 20))
     theirs.upsert(again, options=QUIET)
     oracle.write(ours.uri, again, options={**hudi_job(ours), **keeping_metadata(ours), **QUIET})
     for table in (ours, theirs):
-        _same_for_both(oracle, table, {"a", "b", "c", "d", "e", "new"} - gone | {"b", "d"})
+        _same_for_both(oracle, table, {"a", "b", "c", "d", "e", "new"} - set(gone) | {"b", "d"})
     assert_same_rows(_rows(ours), _rows(theirs))
 
 
