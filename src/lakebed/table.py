@@ -115,6 +115,11 @@ class Table:
         return FilesView(self._snapshot())
 
     @property
+    def partitions(self) -> Sequence[str]:
+        """The partition paths that hold rows, in order; one empty text for a table without partitions."""
+        return self._snapshot().partitions()
+
+    @property
     def features(self) -> tuple[Feature, ...]:
         """What this table has of the read and write matrix, each with what lakebed does about it."""
         return features_of(self._config.properties, table_features(self._snapshot()))
@@ -407,6 +412,13 @@ class Table:
         """Rows of the table, from the file footers."""
         return self.scan().count()
 
+    def __len__(self) -> int:
+        return self.count()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The table's rows for any library that takes Arrow streams: `polars.DataFrame(t)`, `duckdb.sql("from t")`."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
     def explain(self, *, upsert: Any, partial: bool = False, options: Mapping[str, Any] | None = None) -> WritePlan:
         """What `upsert(data)` would do: index, file groups, bytes rewritten. Counts the rows, writes nothing."""
         return explain_upsert(self._context(upsert, _partial(partial, options), "upsert"), upsert)
@@ -453,6 +465,10 @@ class Table:
             table_bytes=lambda: bytes_of_files(self._snapshot()),
         )
         return write_context(self._storage, self._config, engine, resolved)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what was read of the files stays here, and so does the session: neither is another process's
+        return {**self.__dict__, "_views": {}, "_spark": None}
 
     def __repr__(self) -> str:
         keys = ", ".join(self._config.key_fields) or "generated"

@@ -12,14 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import GroupFunction, MapFunction, SliceSource, Task
 from lakebed.engine.groups import GROUP
 from lakebed.engine.routing import choose_group, insert_share
-from lakebed.engine.spark_session import session_of
-from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, POSITION, FileSlice
-from lakebed.schema.arrow import normalise, normalise_batch
+from lakebed.schema.arrow import normalise_batch
 from lakebed.storage.parallel import parallel_map
 
 
@@ -190,35 +189,3 @@ def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
 
 def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-
-
-def to_arrow_table(data: Any) -> pa.Table:
-    """The caller's data as an Arrow table without view types: anything that speaks the Arrow stream protocol."""
-    table = _given_table(data)
-    for at, field in enumerate(table.schema):
-        if "view" in str(field.type):  # what polars gives, and Arrow's kernels cannot take rows from
-            plain = normalise(pa.schema([field])).field(0)
-            table = table.set_column(at, plain, table.column(at).cast(plain.type))
-    return table
-
-
-def _given_table(data: Any) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if (session := session_of(data)) is not None:
-        from lakebed.engine.spark import SparkEngine
-
-        return SparkEngine(session).collect_normalised(data)
-    if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-        # an index without a name is row numbers or what a filter left of them: no column of the table
-        return pa.Table.from_pandas(data, preserve_index=None if any(data.index.names) else False)
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data).read_all()
-    if hasattr(data, "to_arrow"):
-        return data.to_arrow()
-    raise InvalidOption(
-        f"cannot take rows from {type(data).__module__}.{type(data).__name__}",
-        hint="give a Spark DataFrame, or anything with the Arrow stream protocol (pyarrow, polars, pandas, duckdb)",
-    )

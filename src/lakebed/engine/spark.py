@@ -61,7 +61,7 @@ class SparkEngine:
     def rows(self, data: Any) -> DataFrame:
         if hasattr(data, "mapInArrow"):
             return data
-        from lakebed.engine.local import to_arrow_table
+        from lakebed.engine.arrow_data import to_arrow_table
 
         return self.from_arrow(to_arrow_table(data))
 

@@ -64,7 +64,8 @@ class AvroBlock:
         data, starts, ends = records
         if rows is not None:
             starts, ends = starts[rows], ends[rows]
-        names = [name for name in columns if name in self.schema.names]
+        known_names = frozenset(self.schema.names)
+        names = [name for name in columns if name in known_names]
         texts = {name for name in DICTIONARY_COLUMNS if name in names and self.schema.field(name).type == pa.string()}
         with naming_block(self._head, self._path):
             arrays = read_records(data, starts, ends, self._record, names, texts)

@@ -151,7 +151,8 @@ def read_base_file(
         metadata = read_metadata(source) if footer is None else footer.metadata
         file = pq.ParquetFile(source, **_read_options(metadata, dictionary, page_checksums))
         footer = footer or _footer_of(file, path)
-        names = footer.schema.names if columns is None else [c for c in columns if c in footer.schema.names]
+        known_names = frozenset(footer.schema.names)
+        names = footer.schema.names if columns is None else [c for c in columns if c in known_names]
         schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
         for group in range(footer.row_groups) if row_groups is None else row_groups:
             expected = footer.metadata.row_group(group)

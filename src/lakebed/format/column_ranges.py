@@ -40,7 +40,8 @@ class ColumnRanges:
         self._types = {path: kinds[path] for path in columns if path in kinds and has_range(kinds[path])}
         watched = [path for path, kind in self._types.items() if pt.is_floating(kind) or _is_bytes(kind)]
         self._watched = frozenset(watched)
-        self._tops = sorted({path.split(".")[0] if path not in schema.names else path for path in watched})
+        known_names = frozenset(schema.names)
+        self._tops = sorted({path.split(".")[0] if path not in known_names else path for path in watched})
         # of each row group with a long value: the range of each of its chunks
         self._seen: dict[str, list[list[pa.StructScalar]]] = {}
         self._nan: set[str] = set()

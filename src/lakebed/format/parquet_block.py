@@ -67,7 +67,8 @@ class ParquetBlock:
         return self._file.metadata.num_rows
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
-        fields = [self.schema.field(name) for name in columns if name in self.schema.names]
+        known_names = frozenset(self.schema.names)
+        fields = [self.schema.field(name) for name in columns if name in known_names]
         stored = self._file.schema_arrow.names
         names = [field.name for field in fields if field.name in stored]
         count = self.rows if rows is None else len(rows)

@@ -212,7 +212,8 @@ class BaseFileWriter:
         chosen = choose_encodings(first_rows, self._encodings)
         dictionary = chosen.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
         plain = {path: how for path, how in chosen.encoding.items() if path not in dictionary}
-        paths = dict(leaf_paths(pa.schema([f for f in self._schema if f.name in first_rows.column_names])))
+        known_names = frozenset(first_rows.column_names)
+        paths = dict(leaf_paths(pa.schema([f for f in self._schema if f.name in known_names])))
         options: dict[str, Any] = {
             "compression": self._codec,
             "compression_level": settings.level if self._codec in _LEVELLED else None,

@@ -50,7 +50,8 @@ class RowRanges:
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         kinds = dict(leaf_paths(schema))
         self._columns = {p: _Column(kinds[p], []) for p in columns if p in kinds and has_range(kinds[p])}
-        self._tops = sorted({path if path in schema.names else path.split(".")[0] for path in self._columns})
+        known_names = frozenset(schema.names)
+        self._tops = sorted({path if path in known_names else path.split(".")[0] for path in self._columns})
 
     def see(self, rows: pa.RecordBatch) -> None:
         """Take rows in."""

@@ -52,7 +52,8 @@ def _noted_columns(writer: FileWriter, stored: StoredRows) -> list[str]:
         writer.keys.add(pa.array(span))
     needed = [RECORD_KEY] if writer.bloom is not None or span is None else []
     if writer.changes is not None:
-        needed += [name for name in writer.changes.columns if name in stored.footer.schema.names]
+        known_names = frozenset(stored.footer.schema.names)
+        needed += [name for name in writer.changes.columns if name in known_names]
     return list(dict.fromkeys(needed))
 
 

@@ -61,7 +61,8 @@ def moved_in_pairs(
     if not groups:
         return engine.derive(joined, place, keep=kept)
     schema = engine.schema(joined)
-    data = [n for n in kept if n != RECORD_KEY and n in snapshot.schema.names]
+    stored = frozenset(snapshot.schema.names)
+    data = [n for n in kept if n != RECORD_KEY and n in stored]
     stored = _stored_rows(snapshot, groups, engine, data)
     compared = engine.join(joined, stored, [RECORD_KEY, FILE_ID], "left")
     types = {n: schema.field(n).type for n in kept}

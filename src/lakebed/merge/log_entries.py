@@ -51,7 +51,8 @@ def ordering_types(schemas: Sequence[pa.Schema], rules: MergeRules) -> tuple[pa.
 
 def roots(fields: Sequence[str], schema: pa.Schema) -> list[str]:
     """The top-level columns of fields, which may lie inside structs."""
-    return [name if name in schema.names else name.partition(".")[0] for name in fields]
+    known_names = frozenset(schema.names)
+    return [name if name in known_names else name.partition(".")[0] for name in fields]
 
 
 def ordering_values(rows: pa.RecordBatch, rules: MergeRules, kinds: Sequence[pa.DataType]) -> tuple[pa.Array, ...]:
@@ -66,7 +67,8 @@ def data_entries(
     """The entries of a data block; `number` stands for it in them."""
     marks = [IS_DELETED_COLUMN, OPERATION_COLUMN, *([rules.delete_field] if rules.delete_field else [])]
     wanted = [*keys.names, *roots(rules.ordering, block.schema), *marks]
-    rows = block.read([name for name in dict.fromkeys(wanted) if name in block.schema.names])
+    known_names = frozenset(block.schema.names)
+    rows = block.read([name for name in dict.fromkeys(wanted) if name in known_names])
     n = rows.num_rows
     ordering = ordering_values(rows, rules, kinds)
     deletes = _deletes(rows, rules)

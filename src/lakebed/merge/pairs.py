@@ -55,8 +55,9 @@ class Side:
         """Records of a partial block, which has some columns of `schema`."""
         n = rows.num_rows
         absent = np.zeros(n, dtype=bool)
-        columns = [rows.column(f.name) if f.name in rows.schema.names else pa.nulls(n, f.type) for f in schema]
-        present = {name: absent for name in schema.names if name not in rows.schema.names}
+        known_names = frozenset(rows.schema.names)
+        columns = [rows.column(f.name) if f.name in known_names else pa.nulls(n, f.type) for f in schema]
+        present = {name: absent for name in schema.names if name not in known_names}
         return cls(pa.RecordBatch.from_arrays(columns, names=schema.names), absent, absent, present)
 
     @classmethod

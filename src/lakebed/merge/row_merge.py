@@ -218,7 +218,8 @@ class RowMerge:
 
     def tracked_rows(self, batch: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
         """Some rows in the tracked columns."""
-        names = [name for name in self.tracked or () if name in batch.schema.names]
+        known_names = frozenset(batch.schema.names)
+        names = [name for name in self.tracked or () if name in known_names]
         return batch.select(names).take(pa.array(rows))
 
     def _positions(self, batch: pa.RecordBatch, start: int = 0, end: int | None = None) -> Positions:
@@ -269,7 +270,8 @@ class RowMerge:
 
     def _merged(self, batch: pa.RecordBatch, stored: Positions, incoming: Positions) -> Match:
         """What the pairs make; those that leave the stored row as it is are lost."""
-        names = [name for name in self.incoming.columns if name in batch.schema.names]
+        known_names = frozenset(batch.schema.names)
+        names = [name for name in self.incoming.columns if name in known_names]
         older = Side.of(batch.select(names).take(pa.array(stored)))
         made, changed = merge_into(self.rules, older, self.incoming.side(incoming, names))
         lost = int((~changed).sum())

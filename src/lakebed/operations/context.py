@@ -18,7 +18,7 @@ from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
-from lakebed.schema.arrow import normal_type, normalise
+from lakebed.schema.arrow import normal_type, normalise, refuse_untyped
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.schema.evolution import is_promotion, reconcile
 from lakebed.schema.kept_values import may_lose
@@ -107,7 +107,8 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, p
     if not len(current):
         return table_schema(context, snapshot, incoming)
     if partial:
-        incoming = pa.schema([*incoming, *(f for f in current if f.name not in incoming.names)])
+        known_names = frozenset(incoming.names)
+        incoming = pa.schema([*incoming, *(f for f in current if f.name not in known_names)])
     merged = reconcile(current, incoming, missing=context.settings.missing_columns)
     refuse_reserved(merged.names)
     _check_names_that_come_back(snapshot, merged)
@@ -121,7 +122,8 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
     name comes back with its type, or a wider one, and so do its values."""
     config = snapshot.config
     in_path = set(config.partition_fields) if config.drop_partition_columns else set[str]()
-    new = [f for f in merged if f.name not in snapshot.schema.names and f.name not in in_path]
+    known_names = frozenset(snapshot.schema.names)
+    new = [f for f in merged if f.name not in known_names and f.name not in in_path]
     if not new:
         return
     for file_slice in {s.instant: s for s in snapshot.file_slices()}.values():
@@ -150,9 +152,11 @@ def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
     """The caller's columns as a table would hold them, Hudi's own columns left out. Raises `SchemaConflict` for names
-    that Hudi or lakebed has for itself."""
+    that Hudi or lakebed has for itself, and for columns without a type."""
     refuse_reserved(schema.names)
-    return normalise(pa.schema([f for f in schema if f.name not in (*META_COLUMNS, OPERATION_COLUMN)]))
+    columns = normalise(pa.schema([f for f in schema if f.name not in (*META_COLUMNS, OPERATION_COLUMN)]))
+    refuse_untyped(columns)
+    return columns
 
 
 def refuse_reserved(names: Iterable[str]) -> None:

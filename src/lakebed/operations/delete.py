@@ -25,6 +25,7 @@ from lakebed.operations.context import (
     require_columns,
     table_schema,
 )
+from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.pipeline import Verb, run
 from lakebed.operations.placement import Placed, RowMatch, TaggedRows, Write
 from lakebed.operations.prepare import derive_keys
@@ -62,7 +63,7 @@ def _verb(context: WriteContext, what: Any) -> Verb:
         if context.index.key_hash is not None and not context.keys.partition_fields:
             return DeleteHashed(keys=texts)
         return DeleteKeys(keys=engine.from_arrow(pa.table({RECORD_KEY: texts})), texts=texts)
-    rows = engine.rows(what)
+    rows = incoming_rows(context, what)
     present = engine.schema(rows)
     check_key_types(context, snapshot.schema, incoming_schema(present))
     missing = [f for f in context.keys.partition_fields if f not in present.names]

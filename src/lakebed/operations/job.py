@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from lakebed.config.options import Options, conflicts_with_table, resolve_options, service_properties
+from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import Engine
-from lakebed.engine.local import LocalEngine, to_arrow_table
+from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark_session import is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
 from lakebed.index.registry import job_index
@@ -16,6 +17,7 @@ from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.create import create
 from lakebed.operations.delete import delete
+from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
@@ -234,5 +236,5 @@ def run(context: WriteContext, operation: str, data: Any) -> WriteResult:
 def _partitions_of(context: WriteContext, data: Any) -> list[str]:
     """The partition paths of the rows, where a delete_partition job names none."""
     engine = context.engine
-    rows = engine.derive(engine.rows(data), {"_hoodie_partition_path": context.keys.partition_path}, keep=[])
+    rows = engine.derive(incoming_rows(context, data), {"_hoodie_partition_path": context.keys.partition_path}, keep=[])
     return [p for p in engine.aggregate(rows, ["_hoodie_partition_path"]).column(0).to_pylist() if p is not None]

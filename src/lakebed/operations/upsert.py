@@ -8,6 +8,7 @@ from lakebed.engine.base import Rows
 from lakebed.errors import UnsupportedFeature
 from lakebed.operations.admission import admit
 from lakebed.operations.context import WriteContext, keyed_by_meta, require_columns, schema_for_write
+from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.pipeline import RowsVerb, explain, refuse_clustered_groups, run
 from lakebed.operations.placement import RowMatch
 from lakebed.operations.plan import WritePlan
@@ -79,7 +80,7 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
         _check_partial(context, operation)
     if match.looks_up:
         keyed_by_meta(context, operation.lower())
-    rows = context.engine.rows(data)
+    rows = incoming_rows(context, data)
     require_columns(context, context.engine.schema(rows))
     schema_for_write(context, context.opened, rows, partial=context.settings.partial)
     check_partitions(context, rows)

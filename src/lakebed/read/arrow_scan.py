@@ -73,12 +73,13 @@ class RowReader:
         """Stored rows of a partition path as the table's, those that match; nothing where none does."""
         arrays: list[pa.Array] = []
         names: list[str] = []
+        present = frozenset(batch.schema.names)
         for source in self.sources:
             if source.from_path:
                 value = (self.partition_values or {})[partition][source.name]
                 kind = self.read_schema.field(source.name).type
                 arrays.append(pa.repeat(pa.scalar(value, kind), batch.num_rows))
-            elif source.stored is not None and source.stored in batch.schema.names:
+            elif source.stored is not None and source.stored in present:
                 arrays.append(batch.column(source.stored))
             else:
                 continue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.columns import resolve_column
+from lakebed.filters.columns import resolve_columns
 from lakebed.format.change_log import AFTER, BEFORE, OP, TIME
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, Action, FileSlice
 from lakebed.read.arrow_scan import RowReader, in_order, row_readers
@@ -79,7 +79,7 @@ class ChangeLog(Results):
         available = data_columns(self._snapshot)
         names = available.names
         if self._names is not None:
-            names = list(dict.fromkeys(resolve_column(name, available).name for name in self._names))
+            names = resolve_columns(self._names, available)
         return pa.schema([pa.field(name, available.field(name).type) for name in names])
 
     @property

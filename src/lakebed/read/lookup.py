@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.filters.columns import resolve_column
+from lakebed.filters.columns import resolve_columns
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
 from lakebed.read.key_search import KeySearch
 from lakebed.read.lookup_keys import KeyText, LookupKeys, plain_texts, wanted_keys
@@ -37,7 +37,7 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
     lookup = wanted_keys(snapshot, keys)
     available = table_columns(snapshot)
     chosen = [n for n in available.names if n not in META_COLUMNS] if columns is None else list(columns)
-    chosen = [resolve_column(c, available).name for c in chosen]
+    chosen = resolve_columns(chosen, available)
     extra = [c for c in _key_columns(snapshot) if c not in chosen]
     search = KeySearch(snapshot, lookup, [*chosen, *extra])
     tables = [t for _, t in search.run() if t.num_rows]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakebed.config.settings import ReadSettings
-from lakebed.filters.columns import resolve_column
+from lakebed.filters.columns import resolve_columns
 from lakebed.filters.predicates import Predicate
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.pruning import buckets_of_slices, prune_buckets, prune_partitions
@@ -159,7 +159,7 @@ def plan_scan(
     if columns is None:
         chosen = [n for n in available.names if n not in META_COLUMNS]
     else:
-        chosen = list(dict.fromkeys(resolve_column(c, available).name for c in columns))
+        chosen = resolve_columns(columns, available)
     needed = [*chosen, *(c for c in (predicate.columns if predicate else ()) if c not in chosen)]
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
@@ -276,7 +276,8 @@ def _sources(
     by_lower = {n.lower(): n for n in stored.names if lower[n.lower()] == 1}
     names = history.stored_names(file_slice.instant, read_schema) if history else {}
     path_columns = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
-    sources = [_source(field, stored, by_lower, names, path_columns) for field in read_schema]
+    types = {f.name: f.type for f in stored}
+    sources = [_source(field, types, by_lower, names, path_columns) for field in read_schema]
     hidden = (_is_of_another_column(snapshot, file_slice, source, read_schema) for source in sources)
     return tuple(ColumnSource(s.name, None, None) if h else s for s, h in zip(sources, hidden, strict=True))
 
@@ -293,7 +294,11 @@ def _is_of_another_column(
 
 
 def _source(
-    field: pa.Field, stored: pa.Schema, by_lower: Mapping[str, str], names: Mapping[str, str | None], in_path: set[str]
+    field: pa.Field,
+    stored: Mapping[str, pa.DataType],
+    by_lower: Mapping[str, str],
+    names: Mapping[str, str | None],
+    in_path: set[str],
 ) -> ColumnSource:
     name = field.name
     if name in META_COLUMNS:
@@ -301,10 +306,10 @@ def _source(
     stored_name = names.get(name, name)
     if stored_name is None:
         return ColumnSource(name, None, None)
-    if stored_name not in stored.names:
+    if stored_name not in stored:
         stored_name = by_lower.get(stored_name.lower(), stored_name)
-    if stored_name in stored.names:
-        type_ = stored.field(stored_name).type
+    if stored_name in stored:
+        type_ = stored[stored_name]
         return ColumnSource(name, stored_name, field.type if same_type(type_, field.type) else type_)
     if name in in_path:
         return ColumnSource(name, None, None, from_path=True)

@@ -34,6 +34,34 @@ class Results:
         """A lazy DataFrame."""
         raise NotImplementedError
 
+    def count(self) -> int:
+        """The number of rows."""
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def explain(self) -> str:
+        """What the read does, as text."""
+        raise NotImplementedError
+
+    def limit(self, rows: int) -> Results:
+        """The same read with at most so many rows, whichever come first; the files behind them are not opened.
+
+        >>> import lakebed
+        >>> t = lakebed.create("memory://docs/limit", {"id": [1, 2, 3]}, key="id", index="bucket", buckets=1)
+        >>> _ = t.upsert({"id": [1, 2, 3]})
+        >>> t.scan().limit(2).count()
+        2
+        """
+        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
+            raise InvalidOption(f"a read cannot be limited to {rows!r} rows", hint="give a number of rows, 0 or more")
+        return _Limited(self, rows)
+
+    def head(self, rows: int = 5) -> pa.Table:
+        """The first rows that are found, as an Arrow table; no more is read than that takes."""
+        return self.limit(rows).to_arrow()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.to_batches()
+
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream that any Arrow library takes."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
@@ -67,6 +95,38 @@ class Results:
                 hint="open the table with spark=..., or read with to_arrow() or to_pandas()",
             )
         return session
+
+
+class _Limited(Results):
+    """The first rows of a read."""
+
+    def __init__(self, whole: Results, rows: int) -> None:
+        super().__init__(whole._spark)
+        self._whole = whole
+        self._rows = rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._whole.schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        left = self._rows
+        if not left:
+            return
+        for batch in self._whole.to_batches():
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+            if not left:
+                return
+
+    def to_spark(self) -> DataFrame:
+        return self._whole.to_spark().limit(self._rows)
+
+    def explain(self) -> str:
+        return f"{self._whole.explain()}\n  limit       {self._rows} rows"
+
+    def __repr__(self) -> str:
+        return self.explain()
 
 
 def _require(package: str) -> Any:

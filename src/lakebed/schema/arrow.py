@@ -32,6 +32,7 @@ _RENAMED: dict[pa.DataType, pa.DataType] = {
 }
 _KEPT = frozenset(
     {
+        pa.null(),
         pa.bool_(),
         pa.int32(),
         pa.int64(),
@@ -71,7 +72,8 @@ def without_meta(schema: pa.Schema) -> pa.Schema:
 
 def normalise(schema: pa.Schema) -> pa.Schema:
     """The schema in the types a table stores: small integers as int32, no large, view, dictionary or
-    fixed-size layouts, timestamps in micro- or milliseconds and UTC where they have a zone.
+    fixed-size layouts, timestamps in micro- or milliseconds and UTC where they have a zone. Columns of nothing but
+    null stay so: `refuse_untyped` is for where a table's columns are made.
 
     Raises `SchemaConflict`, naming the column, for types that Hudi's format cannot hold and for names that
     differ in case only.
@@ -118,6 +120,26 @@ def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
         "struct, array or map, or leave it out.",
         context={"column": column, "type": str(kind)},
     )
+
+
+def refuse_untyped(schema: pa.Schema) -> None:
+    """Raise `SchemaConflict`, naming the column, where one is of Arrow's type null: it has no type to be stored in."""
+    for field in schema:
+        if has_untyped(field.type):
+            raise SchemaConflict(
+                f"column {field.name} has type {field.type}: it holds nothing but null, and the table does not know it",
+                hint="Cast it to the type that it is to have, or leave it out.",
+                context={"column": field.name, "type": str(field.type)},
+            )
+
+
+def has_untyped(kind: pa.DataType) -> bool:
+    """Whether a type is null, or has null inside.
+
+    >>> has_untyped(pa.list_(pa.null())), has_untyped(pa.int32())
+    (True, False)
+    """
+    return pt.is_null(kind) or any(has_untyped(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -14,6 +14,7 @@ from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import is_list, list_of, map_of, normalise
 
 _FROM_SPARK = {
+    "void": pa.null(),
     "boolean": pa.bool_(),
     "byte": pa.int32(),
     "short": pa.int32(),
@@ -29,6 +30,7 @@ _FROM_SPARK = {
     "decimal": pa.decimal128(10, 0),
 }
 _TO_DDL = {
+    pa.null(): "VOID",
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
     pa.int16(): "SMALLINT",
@@ -50,7 +52,7 @@ def spark_json_to_arrow(schema_json: str) -> pa.Schema:
     """The Arrow schema a table stores for a DataFrame's `schema.json()`: byte and short become int32, char
     and varchar string.
 
-    Raises `SchemaConflict`, naming the column, for intervals, variant, void, maps without string keys, and
+    Raises `SchemaConflict`, naming the column, for intervals, variant, maps without string keys, and
     for columns that differ in case only.
 
     >>> spark_json_to_arrow('{"type":"struct","fields":[{"name":"n","type":"short","nullable":false}]}').field("n")

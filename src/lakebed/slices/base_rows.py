@@ -104,8 +104,9 @@ class RowsOfInstants:
         for batch in self.of.read([*columns, *([COMMIT_TIME] if COMMIT_TIME not in columns else [])]):
             times = batch.column(COMMIT_TIME)
             times = times.dictionary_decode() if pa.types.is_dictionary(times.type) else times
+            known_names = frozenset(batch.schema.names)
             yield batch.filter(pc.is_in(times, value_set=wanted)).select(
-                [name for name in columns if name in batch.schema.names]
+                [name for name in columns if name in known_names]
             )
 
 
@@ -123,7 +124,8 @@ class HeldRows:
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for batch in self.batches:
-            yield batch.select([name for name in columns if name in batch.schema.names])
+            known_names = frozenset(batch.schema.names)
+            yield batch.select([name for name in columns if name in known_names])
 
 
 def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:

@@ -79,11 +79,12 @@ def _merged(
     renamed = {} if names is None or schema is None else names.stored_names(base.instant, schema)
     needed = [stored_name(name, stored, renamed) for name in wanted]
     needed += roots(MergeRules.of_table(reader.config).ordering, stored)
+    known_names = frozenset(stored.names)
     found = rows_of_keys(
         reader,
         file_slice.without_logs(),
         keys,
-        [n for n in needed if n is not None and n in stored.names],
+        [n for n in needed if n is not None and n in known_names],
         use_bloom=use_bloom,
     )
     merged = reader.open_merge(file_slice, schema, HeldRows(found, stored), columns=wanted, names=names, keys=keys)

@@ -111,7 +111,8 @@ class DecodedBlock:
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
         """As `DataBlock.read`."""
-        names = [name for name in columns if name in self.schema.names]
+        known_names = frozenset(self.schema.names)
+        names = [name for name in columns if name in known_names]
         held = self._held
         if held is None or not set(names) <= set(held.schema.names):
             before = [] if held is None else held.schema.names

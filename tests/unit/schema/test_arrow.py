@@ -8,7 +8,16 @@ import pytest
 
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.model import META_COLUMNS
-from lakebed.schema.arrow import list_of, map_of, normalise, normalise_batch, with_meta, without_meta
+from lakebed.schema.arrow import (
+    has_untyped,
+    list_of,
+    map_of,
+    normalise,
+    normalise_batch,
+    refuse_untyped,
+    with_meta,
+    without_meta,
+)
 
 STORED = [
     (pa.int8(), pa.int32()),
@@ -51,7 +60,6 @@ def test_every_arrow_type_has_one_stored_type(given: pa.DataType, stored: pa.Dat
 @pytest.mark.parametrize(
     ("kind", "column"),
     [
-        (pa.null(), "c"),
         (pa.duration("us"), "c"),
         (pa.month_day_nano_interval(), "c"),
         (pa.dense_union([pa.field("a", pa.int32())]), "c"),
@@ -60,7 +68,6 @@ def test_every_arrow_type_has_one_stored_type(given: pa.DataType, stored: pa.Dat
         (pa.decimal128(5, -2), "c"),
         (pa.struct([]), "c"),
         (pa.map_(pa.int32(), pa.string()), "c"),
-        (pa.list_(pa.struct([("x", pa.null())])), "c.element.x"),
         (pa.map_(pa.string(), pa.duration("s")), "c.value"),
     ],
     ids=str,
@@ -69,6 +76,14 @@ def test_types_that_cannot_be_stored_are_refused_by_name(kind: pa.DataType, colu
     with pytest.raises(SchemaConflict, match=f"column {column} ") as error:
         normalise(pa.schema([("ok", pa.int32()), ("c", kind)]))
     assert error.value.hint
+
+
+def test_columns_of_nothing_but_null_are_kept_and_refused_where_a_table_is_made():
+    for kind in (pa.null(), pa.list_(pa.struct([("x", pa.null())]))):
+        schema = normalise(pa.schema([("ok", pa.int32()), ("c", kind)]))
+        assert has_untyped(schema.field("c").type)
+        with pytest.raises(SchemaConflict, match="column c "):
+            refuse_untyped(schema)
 
 
 @pytest.mark.parametrize(

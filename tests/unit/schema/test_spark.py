@@ -58,9 +58,7 @@ def test_every_spark_type_has_its_arrow_type(spark: Any, expected: pa.DataType):
     assert arrow(spark).type.equals(expected)
 
 
-@pytest.mark.parametrize(
-    "spark", ["void", "variant", "interval", "interval year to month", "interval day to second", "null"]
-)
+@pytest.mark.parametrize("spark", ["variant", "interval", "interval year to month", "interval day to second", "null"])
 def test_types_hudi_cannot_hold_are_refused_by_column(spark: str):
     with pytest.raises(SchemaConflict, match=rf"column c\.x has Spark type {spark}"):
         arrow(struct(("x", spark, True)))

@@ -36,7 +36,8 @@ def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, p
     read = [column for column, kind in present.items() if not _is_known(footer_ranges, column, stored[column], kind)]
     counted = _Extremes({column: present[column] for column in read})
     if read:
-        tops = sorted({column if column in footer.schema.names else column.split(".")[0] for column in read})
+        known_names = frozenset(footer.schema.names)
+        tops = sorted({column if column in known_names else column.split(".")[0] for column in read})
         for batch in read_base_file(storage, path, size, tops):
             counted.see(batch)
     rows = {
@@ -59,7 +60,8 @@ def ranges_of_log(storage: Storage, path: str, size: int, kinds: Mapping[str, pa
         block = open_data_block(head, path)
         stored = dict(leaf_paths(block.schema))
         everywhere &= stored.keys()
-        tops = {column if column in block.schema.names else column.split(".")[0] for column in everywhere}
+        known_names = frozenset(block.schema.names)
+        tops = {column if column in known_names else column.split(".")[0] for column in everywhere}
         counted.see(block.read(sorted(tops)))
         rows += block.rows
     if not rows:

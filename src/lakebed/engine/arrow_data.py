@@ -1,0 +1,82 @@
+"""What counts as data: from whatever the caller gave to an Arrow table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.engine.spark_session import session_of
+from lakebed.errors import InvalidOption
+from lakebed.schema.layouts import plain_table
+
+WHAT_IS_DATA = (
+    "a Spark DataFrame, anything with the Arrow stream protocol (pyarrow, polars, pandas, duckdb), a pyarrow Dataset or"
+    " Scanner, a polars LazyFrame, a list of dicts, or a dict of columns"
+)
+
+
+def to_arrow_table(data: Any) -> pa.Table:
+    """The caller's data as an Arrow table in plain layouts. Raises `InvalidOption` for what is no data."""
+    return plain_table(_given_table(data))
+
+
+def _given_table(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if (session := session_of(data)) is not None:
+        from lakebed.engine.spark import SparkEngine
+
+        return SparkEngine(session).collect_normalised(data)
+    module = type(data).__module__.partition(".")[0]
+    if module == "pandas" and hasattr(data, "columns"):
+        # an index without a name is row numbers or what a filter left of them: no column of the table
+        return pa.Table.from_pandas(data, preserve_index=None if any(data.index.names) else False)
+    if module == "polars" and hasattr(data, "collect"):
+        return pa.RecordBatchReader.from_stream(data.collect()).read_all()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data).read_all()
+    if module == "pyarrow" and hasattr(data, "to_table"):  # a Dataset, a Scanner
+        return data.to_table()
+    if isinstance(data, Mapping):
+        return _of_columns(data)
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return _of_rows(data)
+    if hasattr(data, "to_arrow"):
+        return data.to_arrow()
+    raise InvalidOption(
+        f"cannot take rows from {type(data).__module__}.{type(data).__name__}", hint=f"give {WHAT_IS_DATA}"
+    )
+
+
+def _of_columns(data: Mapping[Any, Any]) -> pa.Table:
+    try:
+        return pa.table(dict(data))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidOption(
+            f"this dict is no table: {error}",
+            hint="give a dict with a list or an array of values for each column, all of one length",
+        ) from error
+
+
+def _of_rows(data: Sequence[Any]) -> pa.Table:
+    """Rows as the caller has them in hand, a dict for each; one that lacks a column has null there."""
+    for at, row in enumerate(data):
+        if not isinstance(row, Mapping):
+            raise InvalidOption(
+                f"row {at} of the list is a {type(row).__name__}, not a dict", hint=f"give {WHAT_IS_DATA}"
+            )
+    if not data:
+        raise InvalidOption(
+            "an empty list has no columns", hint="leave the write out, or give an empty pyarrow Table with its columns"
+        )
+    names = list(dict.fromkeys(name for row in data for name in row))
+    try:
+        return pa.table({name: pa.array([row.get(name) for row in data]) for name in names})
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidOption(
+            f"these rows are no table: {error}", hint="give the values of a column one type in all rows"
+        ) from error

@@ -1,0 +1,105 @@
+"""Arrow's many layouts of one value in the few that its kernels and Parquet take: no views, runs or nested codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.schema.arrow import is_list
+
+_PLAIN_FORM: dict[pa.DataType, pa.DataType] = {
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    # what is below a microsecond is cut off, as it is from timestamps
+    pa.time64("ns"): pa.time64("us"),
+}
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    """The table with every column in a plain layout; columns that have one stay as they are.
+
+    >>> views = pa.table({"name": pa.array(["a", "b"], pa.string_view()).dictionary_encode()})
+    >>> plain_table(views).schema.field("name").type
+    DataType(string)
+    """
+    for at, field in enumerate(table.schema):
+        if not _is_plain(field.type):
+            column = plain_column(table.column(at))
+            table = table.set_column(at, pa.field(field.name, column.type, field.nullable, field.metadata), column)
+    return table
+
+
+def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """One column in a plain layout, chunk by chunk."""
+    chunks = [_plain(chunk) for chunk in column.chunks]
+    return pa.chunked_array(chunks, chunks[0].type if chunks else _plain(pa.array([], column.type)).type)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether nothing in a type needs another layout. Codes of plain texts are fine for a whole column."""
+    if pt.is_dictionary(kind):
+        return not pt.is_nested(kind.value_type) and _has_plain_parts(kind.value_type)
+    return _has_plain_parts(kind)
+
+
+def _has_plain_parts(kind: pa.DataType) -> bool:
+    if kind in _PLAIN_FORM or pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        return False
+    if pt.is_list_view(kind) or pt.is_large_list_view(kind):
+        return False
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_plain_parts(kind.storage_type)
+    return all(_has_plain_parts(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _plain(array: Any) -> pa.Array:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return array if _has_plain_parts(kind.storage_type) else _plain(array.storage)
+    if _has_plain_parts(kind):
+        return array
+    if kind in _PLAIN_FORM:
+        return array.cast(options=pc.CastOptions(target_type=_PLAIN_FORM[kind], allow_time_truncate=True))
+    if pt.is_dictionary(kind):
+        return _plain(array.dictionary).take(array.indices)
+    if pt.is_run_end_encoded(kind):
+        return _plain(_decoded(array))
+    if pt.is_struct(kind):
+        inside = [_plain(array.field(n)) for n in range(kind.num_fields)]
+        fields = [kind.field(n).with_type(part.type) for n, part in enumerate(inside)]
+        return pa.StructArray.from_arrays(inside, fields=fields, mask=_nulls(array))
+    if pt.is_map(kind):
+        return _plain_map(array)
+    assert is_list(kind)
+    values = _plain(array.flatten())
+    return pa.ListArray.from_arrays(
+        _offsets(array), values, type=pa.list_(kind.value_field.with_type(values.type)), mask=_nulls(array)
+    )
+
+
+def _decoded(array: Any) -> pa.Array:
+    """Run ends as one value for each row."""
+    ends = array.run_ends.to_numpy()
+    rows = np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right")
+    return _plain(array.values).take(pa.array(rows))
+
+
+def _plain_map(array: Any) -> pa.Array:
+    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    keys, items = _plain(array.keys.slice(first, last - first)), _plain(array.items.slice(first, last - first))
+    kind = pa.map_(array.type.key_field.with_type(keys.type), array.type.item_field.with_type(items.type))
+    return pa.MapArray.from_arrays(pc.subtract(array.offsets, first), keys, items, type=kind, mask=_nulls(array))
+
+
+def _offsets(array: Any) -> pa.Array:
+    offsets = np.zeros(len(array) + 1, np.int32)
+    np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), out=offsets[1:])
+    return pa.array(offsets)
+
+
+def _nulls(array: Any) -> pa.Array | None:
+    return array.is_null() if array.null_count else None

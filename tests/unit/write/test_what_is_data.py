@@ -1,0 +1,217 @@
+"""What a write takes: every kind of data, columns of nothing but null, names in another case, Arrow's many layouts."""
+
+from __future__ import annotations
+
+from datetime import time
+from itertools import count
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
+from lakebed.schema.layouts import plain_table
+from lakebed.table import Table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())])
+ROWS = [{"id": 1, "name": "a", "at": 1}, {"id": 2, "name": None, "at": 1}]
+TABLE = pa.Table.from_pylist(ROWS, SCHEMA)
+_numbers = count()
+
+
+def fresh() -> str:
+    return f"memory://what-is-data/{next(_numbers)}"
+
+
+def new(schema: pa.Schema = SCHEMA, **more: Any) -> Table:
+    more = {"ordering": "at" if "at" in schema.names else None} | more
+    return lakebed.create(fresh(), schema, key="id", index="bucket", buckets=1, **more)
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        tuple(ROWS),
+        {"id": [1, 2], "name": ["a", None], "at": [1, 1]},
+        {"id": np.array([1, 2]), "name": pa.array(["a", None]), "at": np.array([1, 1])},
+        TABLE,
+        TABLE.to_batches()[0],
+        TABLE.to_reader(),
+        TABLE.to_pandas(),
+        pl.DataFrame(TABLE),
+        pl.DataFrame(TABLE).lazy(),
+        ds.dataset(TABLE),
+        ds.dataset(TABLE).scanner(),
+        duckdb.from_arrow(TABLE),
+    ],
+    ids=lambda data: f"{type(data).__module__}.{type(data).__name__}",
+)
+def test_every_kind_of_data_is_taken(data: Any) -> None:
+    table = new()
+    assert table.upsert(data).inserted == 2
+    assert rows_of(table) == ROWS
+
+
+def test_a_table_is_data_too_and_made_from_such() -> None:
+    first = lakebed.create(fresh(), ROWS, key="id", ordering="at", index="bucket", buckets=1)
+    assert first.schema == SCHEMA
+    first.upsert(ROWS)
+    copy = new()
+    copy.upsert(first)
+    assert rows_of(copy) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (7, "cannot take rows from builtins.int"),
+        ([1, 2], "row 0 of the list is a int, not a dict"),
+        ([], "an empty list has no columns"),
+        ({"id": [1], "name": ["a", "b"], "at": [1]}, "this dict is no table"),
+        ([{"id": 1, "name": "a", "at": 1}, {"id": 2, "name": 5, "at": 1}], "these rows are no table"),
+    ],
+)
+def test_what_is_no_data_is_refused_with_what_is(data: Any, said: str) -> None:
+    table = new()
+    with pytest.raises(InvalidOption, match=said) as refused:
+        table.upsert(data)
+    assert refused.value.hint
+    assert table.count() == 0
+
+
+def test_a_column_of_nothing_but_null_takes_the_tables_type() -> None:
+    table = new()
+    table.upsert(TABLE)
+    table.upsert(pa.table({"id": [1], "name": pa.nulls(1), "at": [2]}))
+    table.upsert(pl.DataFrame({"id": [3], "name": [None], "at": [2]}))
+    assert [row["name"] for row in rows_of(table)] == [None, None, None]
+    assert table.schema == SCHEMA
+
+
+def test_nulls_inside_structs_lists_and_maps_take_the_tables_type() -> None:
+    inside = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    schema = pa.schema(
+        [("id", pa.int64()), ("s", inside), ("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.int64()))]
+    )
+    table = new(schema)
+    untyped = pa.table(
+        {
+            "id": [1],
+            "s": pa.array([{"x": None, "y": "t"}], pa.struct([("x", pa.null()), ("y", pa.string())])),
+            "l": pa.array([[None]], pa.list_(pa.null())),
+            "m": pa.array([[("k", None)]], pa.map_(pa.string(), pa.null())),
+        }
+    )
+    table.upsert(untyped)
+    assert rows_of(table) == [{"id": 1, "s": {"x": None, "y": "t"}, "l": [None], "m": [("k", None)]}]
+    assert [f.type for f in table.schema][1] == inside
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.list_(pa.null())], ids=str)
+def test_an_untyped_column_that_the_table_does_not_know_is_refused(kind: pa.DataType) -> None:
+    table = new()
+    with pytest.raises(SchemaConflict, match="column extra has type .*null") as refused:
+        table.upsert(TABLE.append_column("extra", pa.array([None, None], kind)))
+    assert refused.value.context["column"] == "extra"
+    assert table.count() == 0
+    with pytest.raises(SchemaConflict, match="column extra"):
+        lakebed.create(fresh(), pa.schema([*SCHEMA, ("extra", kind)]), key="id")
+
+
+def test_a_key_of_nothing_but_null_is_a_null_key() -> None:
+    table = new()
+    with pytest.raises(InvalidRecord, match="null"):
+        table.upsert(pa.table({"id": pa.nulls(1), "name": ["a"], "at": [1]}))
+    assert table.count() == 0
+
+
+def test_names_match_in_another_case() -> None:
+    table = new(partition_by="name")
+    table.upsert(TABLE.slice(0, 1).rename_columns(["ID", "Name", "AT"]))
+    assert rows_of(table) == ROWS[:1]
+    assert table.schema.names == SCHEMA.names
+    assert table.delete(pa.table({"ID": [1], "NAME": ["a"]})).deleted == 1
+
+
+def test_names_that_two_columns_could_have_are_refused() -> None:
+    twice = TABLE.append_column("ID", pa.array([5, 6]))
+    with pytest.raises(SchemaConflict, match="the names id and ID"):
+        new().upsert(twice)
+
+
+VIEW = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array(["a"], pa.string_view()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        VIEW,
+        pl.Series(["a", None], dtype=pl.Categorical).to_arrow(),
+        pl.Series(["a", None], dtype=pl.Enum(["a"])).to_arrow(),
+        pa.RunEndEncodedArray.from_arrays([1, 2], ["a", None]),
+        pa.array(["a", None], pa.string_view()),
+        pa.array(["a", None], pa.large_string()),
+    ],
+    ids=lambda array: str(array.type)[:40],
+)
+def test_texts_come_in_every_layout(name: pa.Array) -> None:
+    table = new()
+    table.upsert(pa.table({"id": [1, 2], "name": name, "at": [1, 1]}))
+    assert rows_of(table) == ROWS
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["a"], None], pa.list_view(pa.string_view())),
+        pa.array([["a"], None], pa.large_list_view(pa.string())),
+        pl.Series([["a"], None], dtype=pl.List(pl.Categorical)).to_arrow(),
+        pa.ListArray.from_arrays([0, None, 1], pa.array(["a"], pa.string_view()).dictionary_encode()),
+        pa.array([["a"], None], pa.list_(pa.string_view(), 1)),
+    ],
+    ids=lambda array: str(array.type)[:40],
+)
+def test_lists_come_in_every_layout(column: pa.Array) -> None:
+    table = new(pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))]))
+    table.upsert(pa.table({"id": [1, 2], "tags": column}))
+    assert rows_of(table) == [{"id": 1, "tags": ["a"]}, {"id": 2, "tags": None}]
+
+
+def test_nanoseconds_of_a_time_are_cut_off() -> None:
+    table = new(pa.schema([("id", pa.int64()), ("t", pa.time64("us")), ("l", pa.list_(pa.time64("us")))]))
+    fine = pa.table(
+        {"id": [1], "t": pa.array([1999], pa.time64("ns")), "l": pa.array([[2999]], pa.list_(pa.time64("ns")))}
+    )
+    table.upsert(fine)
+    assert rows_of(table) == [{"id": 1, "t": time(0, 0, 0, 1), "l": [time(0, 0, 0, 2)]}]
+
+
+def test_a_null_struct_may_have_fields_that_are_not_null() -> None:
+    kind = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    table = new(pa.schema([("id", pa.int64()), ("s", kind)]))
+    table.upsert(pa.table({"id": [1, 2], "s": pa.array([None, {"x": 5}], kind)}))
+    assert rows_of(table) == [{"id": 1, "s": None}, {"id": 2, "s": {"x": 5}}]
+
+
+def test_plain_layouts_keep_slices_and_chunks() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays([2, 5], ["a", None]).slice(1, 3)
+    maps = pa.array([[("k", "v")], None, []], pa.map_(pa.string(), pa.string_view()))
+    chunks = pa.chunked_array([maps.slice(0, 1), maps.slice(1)])
+    plain = plain_table(pa.table({"runs": runs, "maps": chunks}))
+    plain.validate(full=True)
+    assert plain.to_pylist() == [
+        {"runs": "a", "maps": [("k", "v")]},
+        {"runs": None, "maps": None},
+        {"runs": None, "maps": []},
+    ]
+    assert plain.schema.types == [pa.string(), pa.map_(pa.string(), pa.string())]
