@@ -41,12 +41,12 @@ def _given_table(data: Any) -> pa.Table:
         return pa.RecordBatchReader.from_stream(data).read_all()
     if module == "pyarrow" and hasattr(data, "to_table"):  # a Dataset, a Scanner
         return data.to_table()
+    if hasattr(data, "to_arrow"):
+        return data.to_arrow()
     if isinstance(data, Mapping):
         return _of_columns(data)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         return _of_rows(data)
-    if hasattr(data, "to_arrow"):
-        return data.to_arrow()
     raise InvalidOption(
         f"cannot take rows from {type(data).__module__}.{type(data).__name__}", hint=f"give {WHAT_IS_DATA}"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ class Results:
         >>> t.scan().limit(2).count()
         2
         """
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
-            raise InvalidOption(f"a read cannot be limited to {rows!r} rows", hint="give a number of rows, 0 or more")
-        return _Limited(self, rows)
+        return _Limited(self, whole_number("limit", "rows", rows))
 
     def head(self, rows: int = 5) -> pa.Table:
         """The first rows that are found, as an Arrow table; no more is read than that takes."""

@@ -40,7 +40,7 @@ def test_head_and_limit_give_the_first_rows(table: Table) -> None:
 
 @pytest.mark.parametrize("rows", [-1, 1.5, "3", None, True])
 def test_a_limit_is_a_number_of_rows(table: Table, rows: object) -> None:
-    with pytest.raises(InvalidOption, match="cannot be limited"):
+    with pytest.raises(InvalidOption, match=r"limit\(\) takes"):
         table.scan().limit(rows)  # pyright: ignore[reportArgumentType]
 
 
@@ -62,9 +62,8 @@ def test_a_scan_is_its_batches(table: Table) -> None:
 def test_other_libraries_take_the_table_itself(table: Table) -> None:
     assert pl.DataFrame(table).sort("id")["v"].to_list() == ROWS["v"].to_pylist()
     trips = table
-    found = duckdb.sql("select sum(v) from trips").fetchone()
-    assert trips is table
-    assert found == (sum(ROWS["v"].to_pylist()),)
+    found = duckdb.sql("select sum(v) from trips").fetchall()
+    assert found == [(sum(ROWS["v"].to_pylist()),)]
     assert pa.table(table).num_rows == 100
 
 

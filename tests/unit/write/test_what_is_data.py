@@ -120,7 +120,7 @@ def test_nulls_inside_structs_lists_and_maps_take_the_tables_type() -> None:
 @pytest.mark.parametrize("kind", [pa.null(), pa.list_(pa.null())], ids=str)
 def test_an_untyped_column_that_the_table_does_not_know_is_refused(kind: pa.DataType) -> None:
     table = new()
-    with pytest.raises(SchemaConflict, match="column extra has type .*null") as refused:
+    with pytest.raises(SchemaConflict, match=r"column extra has type .*null") as refused:
         table.upsert(TABLE.append_column("extra", pa.array([None, None], kind)))
     assert refused.value.context["column"] == "extra"
     assert table.count() == 0
@@ -189,9 +189,8 @@ def test_lists_come_in_every_layout(column: pa.Array) -> None:
 
 def test_nanoseconds_of_a_time_are_cut_off() -> None:
     table = new(pa.schema([("id", pa.int64()), ("t", pa.time64("us")), ("l", pa.list_(pa.time64("us")))]))
-    fine = pa.table(
-        {"id": [1], "t": pa.array([1999], pa.time64("ns")), "l": pa.array([[2999]], pa.list_(pa.time64("ns")))}
-    )
+    times = pa.array([[2999]], pa.list_(pa.time64("ns")))
+    fine = pa.table({"id": [1], "t": pa.array([1999], pa.time64("ns")), "l": times})
     table.upsert(fine)
     assert rows_of(table) == [{"id": 1, "t": time(0, 0, 0, 1), "l": [time(0, 0, 0, 2)]}]
 
