@@ -61,7 +61,7 @@ def test_a_scan_is_its_batches(table: Table) -> None:
 
 def test_other_libraries_take_the_table_itself(table: Table) -> None:
     assert pl.DataFrame(table).sort("id")["v"].to_list() == ROWS["v"].to_pylist()
-    trips = table
+    trips = table  # noqa: F841 - the query names it
     found = duckdb.sql("select sum(v) from trips").fetchall()
     assert found == [(sum(ROWS["v"].to_pylist()),)]
     assert pa.table(table).num_rows == 100
