@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, cast
 
@@ -54,12 +54,38 @@ __all__ = [
     "resolve_options",
     "service_properties",
     "service_settings",
+    "with_table_settings",
 ]
 
 _log = logging.getLogger("lakebed.options")
 _logged: set[str] = set()
 
 _METADATA = "hoodie.metadata.enable"
+# Settings of writes that a table remembers, too.
+_REMEMBERED_WRITES = frozenset(
+    {
+        "write.small_file_limit",
+        "write.max_file_size",
+        "write.record_size_estimate",
+        "write.insert_auto_split",
+        "write.insert_split_size",
+        "write.compression_codec",
+        "write.compression_level",
+        "write.bloom_filter",
+        "write.bloom_entries",
+        "write.bloom_fpp",
+        "write.bloom_type",
+        "write.bloom_max_entries",
+        "write.merge_candidates",
+        "write.log_file_bytes",
+        "write.log_block_bytes",
+        "write.record_positions",
+        "write.copy_row_groups",
+        "write.evolution",
+        "write.memory",
+        "write.concurrency",
+    }
+)
 _SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.")
 # To run a service within the write and to leave it to another job are two answers to one question.
 _EITHER = (
@@ -128,8 +154,9 @@ def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> Non
 
 
 def service_properties(known: Mapping[str, str]) -> dict[str, str]:
-    """Those of a job's options (`Options.given`) that say how table services run, as a new table remembers them: under
-    names of lakebed's, since real Hudi refuses a job that says otherwise than a property of its own.
+    """Those of a job's options (`Options.given`) that say how table services run and how files are written, as a new
+    table remembers them: under names of lakebed's, since real Hudi refuses a job that says otherwise than a property of
+    its own.
 
     >>> service_properties({"hoodie.compact.inline": "true", "hoodie.table.name": "trips"})
     {'lakebed.compact.inline': 'true'}
@@ -140,9 +167,32 @@ def service_properties(known: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _service_keys() -> dict[str, str]:
-    """The options of table services, each with the name under which a table of lakebed remembers it."""
-    found = (key for key, option in options().items() if option.setting.startswith(_SERVICES))
+    """The options that a table of lakebed remembers, each with the name under which it does."""
+    found = (k for k, o in options().items() if o.setting.startswith(_SERVICES) or o.setting in _REMEMBERED_WRITES)
     return {key: key.replace("hoodie.", "lakebed.", 1) for key in found}
+
+
+@cache
+def _write_keys() -> dict[str, str]:
+    """Those of them that say how a write is done."""
+    return {key: own for key, own in _service_keys().items() if options()[key].setting in _REMEMBERED_WRITES}
+
+
+def with_table_settings(
+    given: Options, properties: Mapping[str, str], *, defaults: Mapping[str, str] | None = None
+) -> Options:
+    """A job's options with the write settings that the table remembers, and `defaults` where neither says anything.
+
+    >>> with_table_settings(resolve_options({}), {"lakebed.parquet.small.file.limit": "7"}).write.small_file_limit
+    7
+    """
+    texts = {key: properties.get(own, properties.get(key)) for key, own in _write_keys().items()}
+    stored = {key: text for key, text in texts.items() if text is not None and key not in given.given}
+    more = {**{k: v for k, v in (defaults or {}).items() if k not in given.given}, **stored}
+    if not more:
+        return given
+    write = resolve_options({**more, **given.given}).write
+    return replace(given, write=replace(write, extra_metadata=given.write.extra_metadata))
 
 
 def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> Options:

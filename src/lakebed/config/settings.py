@@ -12,6 +12,7 @@ SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
 ClusteringUpdates = Literal["SparkRejectUpdateStrategy", "SparkAllowUpdateStrategy"]
 DupPolicy = Literal["none", "drop", "fail"]
 MissingColumns = Literal["error", "null", "drop"]
+Evolution = Literal["add", "widen", "strict"]
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
 
 
@@ -45,6 +46,8 @@ class LockSettings:
 class WriteSettings:
     """How one write is done. Sizes are in bytes, times in seconds.
 
+    `evolution` says how the table's columns may change by the data: new ones come in ("add"), types become wider, too
+    ("widen"), or neither ("strict").
     `record_size_estimate` None means: from past commits, or from an encoded sample on a table without history.
     `bloom_filter` None means: a one-byte filter that holds every key, so that other writers' bloom lookups
     stay right at no cost; True writes a real one. `tasks` None leaves the number of write tasks to the
@@ -83,6 +86,7 @@ class WriteSettings:
     dup_policy: DupPolicy = "none"
     sort_mode: SortMode = "NONE"
     missing_columns: MissingColumns = "error"
+    evolution: Evolution = "add"
     partial: bool = False
     merge_candidates: int = 1
     log_file_bytes: int = 1024 * MIB

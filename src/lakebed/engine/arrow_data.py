@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -43,40 +44,50 @@ def _given_table(data: Any) -> pa.Table:
         return data.to_table()
     if hasattr(data, "to_arrow"):
         return data.to_arrow()
-    if isinstance(data, Mapping):
-        return _of_columns(data)
-    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        return _of_rows(data)
+    made = of_python(data, {})
+    if made is not data:
+        return made
     raise InvalidOption(
         f"cannot take rows from {type(data).__module__}.{type(data).__name__}", hint=f"give {WHAT_IS_DATA}"
     )
 
 
-def _of_columns(data: Mapping[Any, Any]) -> pa.Table:
-    try:
-        return pa.table(dict(data))
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidOption(
-            f"this dict is no table: {error}",
-            hint="give a dict with a list or an array of values for each column, all of one length",
-        ) from error
+def of_python(data: Any, types: Mapping[str, pa.DataType]) -> Any:
+    """Rows of Python's own values as an Arrow table: a column takes the type that `types` has for it where its values
+    fit, since Python's numbers have no width. Anything else is given back as it is."""
+    if isinstance(data, Mapping) and not hasattr(data, "__arrow_c_stream__"):
+        return _table("this dict is no table", dict(data), types)
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return _of_rows(data, types)
+    return data
 
 
-def _of_rows(data: Sequence[Any]) -> pa.Table:
+def _of_rows(data: Sequence[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     """Rows as the caller has them in hand, a dict for each; one that lacks a column has null there."""
     for at, row in enumerate(data):
         if not isinstance(row, Mapping):
             raise InvalidOption(
-                f"row {at} of the list is a {type(row).__name__}, not a dict", hint=f"give {WHAT_IS_DATA}"
+                f"row {at} of the list is of type {type(row).__name__}, not a dict", hint=f"give {WHAT_IS_DATA}"
             )
     if not data:
         raise InvalidOption(
             "an empty list has no columns", hint="leave the write out, or give an empty pyarrow Table with its columns"
         )
     names = list(dict.fromkeys(name for row in data for name in row))
+    return _table("these rows are no table", {name: [row.get(name) for row in data] for name in names}, types)
+
+
+def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     try:
-        return pa.table({name: pa.array([row.get(name) for row in data]) for name in names})
+        return pa.table({name: _column(values, types.get(name)) for name, values in columns.items()})
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidOption(
-            f"these rows are no table: {error}", hint="give the values of a column one type in all rows"
+            f"{what}: {error}", hint="give the values of a column one type, and as many for each column"
         ) from error
+
+
+def _column(values: Any, kind: pa.DataType | None) -> Any:
+    if kind is not None and isinstance(values, Sequence):
+        with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            return pa.array(values, kind)
+    return values if hasattr(values, "__arrow_c_array__") else pa.array(values)

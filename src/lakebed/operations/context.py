@@ -109,7 +109,8 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, p
     if partial:
         known_names = frozenset(incoming.names)
         incoming = pa.schema([*incoming, *(f for f in current if f.name not in known_names)])
-    merged = reconcile(current, incoming, missing=context.settings.missing_columns)
+    settings = context.settings
+    merged = reconcile(current, incoming, missing=settings.missing_columns, evolution=settings.evolution)
     refuse_reserved(merged.names)
     _check_names_that_come_back(snapshot, merged)
     check_key_types(context, current, incoming)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakebed.engine.arrow_data import of_python
 from lakebed.engine.base import Rows
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.operations.context import WriteContext
@@ -38,9 +39,9 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     """Rows of the caller's data. A column whose name differs from one of the table's in case alone gets the table's
     name, if no other column has it; one of Arrow's type null (Spark's void) gets the table's type."""
     engine = context.engine
-    rows = engine.rows(data)
-    given = engine.schema(rows)
     types = {f.name: f.type for f in context.opened.schema}
+    rows = engine.rows(of_python(data, types))
+    given = engine.schema(rows)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)
     folded = {name.lower(): name for name in (*(n for n in named if "." not in n), *types)}
     fitted: dict[str, RowExpression] = {}

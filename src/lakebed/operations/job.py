@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from lakebed.config.options import Options, conflicts_with_table, resolve_options, service_properties
+from lakebed.config.options import (
+    Options,
+    conflicts_with_table,
+    resolve_options,
+    service_properties,
+    with_table_settings,
+)
 from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
@@ -40,6 +46,8 @@ _CALLS = {
     "insert_overwrite": "t.insert_overwrite(rows)",
     "insert_overwrite_table": 't.insert_overwrite(rows, "table")',
 }
+# Where a Hudi job leaves it open, it is done as real Hudi does it.
+_HUDI_DEFAULTS = {"lakebed.write.evolution": "widen"}
 # DataFrames of no more rows are written in this process.
 LOCAL_ROWS = 20_000
 # So are, where Spark runs in one process, those that take no more than this, into tables that are no larger than that:
@@ -122,10 +130,19 @@ def check_verb(options: Options, verb: str) -> None:
         )
 
 
-def write_context(storage: Storage, config: TableConfig, engine: Engine, options: Options) -> WriteContext:
-    """Everything a write of this table needs. Raises `InvalidOption` where options contradict the table."""
+def write_context(
+    storage: Storage,
+    config: TableConfig,
+    engine: Engine,
+    options: Options,
+    *,
+    defaults: Mapping[str, str] | None = None,
+) -> WriteContext:
+    """Everything a write of this table needs; `defaults` are options for what neither the job nor the table says.
+    Raises `InvalidOption` where options contradict the table."""
     conflicts_with_table(options, config.properties)
-    return WriteContext(open_snapshot(storage, config), engine, options)
+    settled = with_table_settings(options, config.properties, defaults=defaults)
+    return WriteContext(open_snapshot(storage, config), engine, settled)
 
 
 def write(
@@ -178,7 +195,7 @@ def write(
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
-    context = write_context(storage, config, engine, job)
+    context = write_context(storage, config, engine, job, defaults=_HUDI_DEFAULTS)
     return after(context, run(context, operation or _default_operation(config), df))
 
 

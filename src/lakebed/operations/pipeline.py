@@ -17,6 +17,7 @@ from lakebed.operations.prepare import prepare
 from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import uniqueness_of
+from lakebed.schema.evolution import schema_changes
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.write_status import WriteStatus
@@ -109,6 +110,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         replaced_file_groups=sum(len(ids) for ids in replaced.values()),
         seconds=times.seconds,
         rolled_back=tuple(tx.rolled_back),
+        schema_changes=changes_of(write),
     )
 
 
@@ -116,7 +118,8 @@ def explain(context: WriteContext, verb: Verb) -> WritePlan:
     """What the write would do, counted by a job of its own; nothing is written."""
     write = _write(context, verb, context.opened, _NO_INSTANT)
     with verb.place(write, verb.prepare(write)) as rows:
-        return replace(rows.assign().plan(), waiting=waiting_services(context.opened.timeline))
+        changes = changes_of(write)
+        return replace(rows.assign().plan(), waiting=waiting_services(context.opened.timeline), schema_changes=changes)
 
 
 def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
@@ -127,6 +130,12 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
     rewrites = verb.match.looks_up or context.index.key_hash is not None
     if rewrites and not verb.anew and file_groups_in_clustering(context.opened):
         refuse_clustered(context.opened, explain(context, verb))
+
+
+def changes_of(write: Write) -> tuple[str, ...]:
+    """What the write changes of the table's columns; the first rows of a table change nothing."""
+    before = write.snapshot.schema
+    return schema_changes(before, write.schema.data) if len(before) else ()
 
 
 def action_of(config: TableConfig, verb: Verb) -> Action:

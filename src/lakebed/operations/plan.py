@@ -36,7 +36,8 @@ class PlannedFile:
 @dataclass(frozen=True)
 class WritePlan:
     """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` says what
-    finding the keys costs (None: there is nothing to look through yet), `waiting` which services are planned."""
+    finding the keys costs (None: there is nothing to look through yet), `waiting` which services are planned,
+    `schema_changes` which columns of the table are new or change."""
 
     operation: str
     index: str
@@ -45,6 +46,7 @@ class WritePlan:
     note: str = ""
     tagging: TaggingCosts | None = None
     waiting: tuple[str, ...] = ()
+    schema_changes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -77,6 +79,7 @@ class WritePlan:
             "bytes_rewritten": sum(f.bytes_rewritten for f in self.files),
             "note": self.note,
             "waiting": list(self.waiting),
+            "schema_changes": list(self.schema_changes),
             "tagging_seconds": dict(self.tagging.seconds) if self.tagging else {},
             "cheaper_index": self.tagging.cheaper if self.tagging else None,
             "files": [
@@ -110,7 +113,7 @@ class WritePlan:
             lines.append(f"    {where} {f.file_id or '-'} {kind}: {f.rows:,} rows{split}")
         if len(self.files) > 10:
             lines.append(f"    ... and {len(self.files) - 10} more")
-        lines += [f"  {line}" for line in self.waiting]
+        lines += [f"  {line}" for line in (*self.schema_changes, *self.waiting)]
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -18,7 +18,8 @@ class WriteResult:
     are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). `bytes` is
     the size of the files written. `seconds` has the time of each stage: "begin", "metadata" (the metadata table is made
     ready: missing indexes built, compaction), "tag" (rows are placed, file groups assigned), "write", "commit".
-    `services` has a line about each table service that the write made due.
+    `services` has a line about each table service that the write made due, `schema_changes` one about each column
+    of the table that is new or another now.
     """
 
     instant: str
@@ -35,6 +36,7 @@ class WriteResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     rolled_back: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
+    schema_changes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -72,6 +74,7 @@ class WriteResult:
             "seconds": {k: round(v, 4) for k, v in self.seconds.items()},
             "rolled_back": list(self.rolled_back),
             "services": list(self.services),
+            "schema_changes": list(self.schema_changes),
         }
 
     def __str__(self) -> str:
@@ -89,7 +92,7 @@ class WriteResult:
         size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {size_text(self.bytes)}"
         replaced = f", {self.replaced_file_groups} file groups replaced" if self.replaced_file_groups else ""
         line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
-        return "\n".join([line, *self.services])
+        return "\n".join([line, *self.schema_changes, *self.services])
 
     __repr__ = __str__
 

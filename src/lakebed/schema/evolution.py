@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -15,9 +16,20 @@ from lakebed.schema.kept_values import may_lose
 from lakebed.schema.spark import spark_type
 from lakebed.schema.spark_conversion import spark_projection
 
-__all__ = ["MissingColumns", "cast_column", "is_promotion", "project", "reconcile", "spark_projection"]
+__all__ = [
+    "Evolution",
+    "MissingColumns",
+    "cast_column",
+    "is_promotion",
+    "project",
+    "reconcile",
+    "schema_changes",
+    "spark_projection",
+]
 
 MissingColumns = Literal["error", "null", "drop"]
+Evolution = Literal["add", "widen", "strict"]
+EVOLUTION_OPTION = "lakebed.write.evolution"
 _WIDER = {
     pa.int32(): (pa.int64(), pa.float32(), pa.float64(), pa.string()),
     pa.int64(): (pa.float32(), pa.float64(), pa.string()),
@@ -60,39 +72,71 @@ def _holds(narrow: pa.DataType, wide: pa.DataType) -> bool:
     return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
 
 
-def reconcile(table: pa.Schema, incoming: pa.Schema, *, missing: MissingColumns = "error") -> pa.Schema:
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    missing: MissingColumns
+    evolution: Evolution
+
+
+def reconcile(
+    table: pa.Schema, incoming: pa.Schema, *, missing: MissingColumns = "error", evolution: Evolution = "widen"
+) -> pa.Schema:
     """The table's schema after a write of `incoming` (both in stored types, without meta columns).
 
     Table columns keep their order; new ones go to the end and are nullable, inside structs too. A wider
     incoming type widens the table's where it keeps every value that may be stored; what comes in a narrower one, or
     as times of another unit, takes the table's type (`kept_values` checks the values). A column is nullable as soon as
-    one side's is. Columns that the data lacks are an error, or filled with null (`missing="null"`), or leave the
-    table (`"drop"`). Anything else raises `SchemaConflict` with the column, both types and what to do. A
+    one side's is. Under the `evolution` "add" no stored type changes, under "strict" no column comes in and none
+    becomes nullable, either. Columns that the data lacks are an error, or filled with null (`missing="null"`), or leave
+    the table (`"drop"`). Anything else raises `SchemaConflict` with the column, both types and what to do. A
     long does not turn into a timestamp, nor back, though Hudi lets it: nobody knows in which unit it counts.
 
     >>> reconcile(pa.schema([("id", pa.int32())]), pa.schema([("id", pa.int64()), ("x", pa.string())]))
     id: int64
     x: string
     """
-    return pa.schema(_reconcile_fields(list(table), list(incoming), missing, ""))
+    return pa.schema(_reconcile_fields(list(table), list(incoming), _Rules(missing, evolution), ""))
+
+
+def schema_changes(table: pa.Schema, after: pa.Schema) -> tuple[str, ...]:
+    """A line for every way in which a table's columns change.
+
+    >>> schema_changes(pa.schema([("n", pa.int32())]), pa.schema([("n", pa.int64()), ("x", pa.string())]))
+    ('column n is BIGINT now, it was INT', 'column x is new (STRING)')
+    """
+    before, now = {f.name: f for f in table}, {f.name: f for f in after}
+    lines = [_change(field, now.get(name)) for name, field in before.items()]
+    lines += [f"column {f.name} is new ({spark_type(f.type)})" for f in after if f.name not in before]
+    return tuple(line for line in lines if line)
+
+
+def _change(before: pa.Field, now: pa.Field | None) -> str:
+    if now is None:
+        return f"column {before.name} is taken off the table"
+    if not before.type.equals(now.type):
+        return f"column {before.name} is {spark_type(now.type)} now, it was {spark_type(before.type)}"
+    return f"column {before.name} may be null now" if now.nullable and not before.nullable else ""
 
 
 def _reconcile_fields(
-    table: Sequence[pa.Field], incoming: Sequence[pa.Field], missing: MissingColumns, parent: str
+    table: Sequence[pa.Field], incoming: Sequence[pa.Field], rules: _Rules, parent: str
 ) -> list[pa.Field]:
     given = {field.name: field for field in incoming}
     known = {field.name for field in table}
     _check_case(known, [f.name for f in incoming if f.name not in known], parent)
     absent = [f"{parent}{f.name}" for f in table if f.name not in given]
-    if absent and missing == "error":
+    if absent and rules.missing == "error":
         raise _missing(absent)
+    new = [field for field in incoming if field.name not in known]
+    if new and rules.evolution == "strict":
+        raise _not_taken_in([f"{parent}{f.name}" for f in new])
     result: list[pa.Field] = []
     for field in table:
         if field.name in given:
-            result.append(_reconcile_field(field, given[field.name], missing, f"{parent}{field.name}"))
-        elif missing == "null":
+            result.append(_reconcile_field(field, given[field.name], rules, f"{parent}{field.name}"))
+        elif rules.missing == "null":
             result.append(field.with_nullable(True))
-    return result + [field.with_nullable(True) for field in incoming if field.name not in known]
+    return result + [field.with_nullable(True) for field in new]
 
 
 def _check_case(known: set[str], new: Sequence[str], parent: str) -> None:
@@ -117,26 +161,47 @@ def _missing(absent: Sequence[str]) -> SchemaConflict:
     )
 
 
-def _reconcile_field(table: pa.Field, incoming: pa.Field, missing: MissingColumns, column: str) -> pa.Field:
-    kind = _reconcile_type(table.type, incoming.type, missing, column)
-    nullable = table.nullable or incoming.nullable
+def _not_taken_in(new: Sequence[str]) -> SchemaConflict:
+    plural = "columns" if len(new) > 1 else "column"
+    return SchemaConflict(
+        f"the data has the {plural} {', '.join(new)}, which the table has not",
+        hint=f"Leave them out, or set {EVOLUTION_OPTION}=add to take new columns in.",
+        context={"columns": list(new)},
+    )
+
+
+def _reconcile_field(table: pa.Field, incoming: pa.Field, rules: _Rules, column: str) -> pa.Field:
+    kind = _reconcile_type(table.type, incoming.type, rules, column)
+    nullable = table.nullable or (incoming.nullable and rules.evolution != "strict")
     return pa.field(table.name, kind, nullable, table.metadata if kind.equals(table.type) else None)
 
 
-def _reconcile_type(table: pa.DataType, incoming: pa.DataType, missing: MissingColumns, column: str) -> pa.DataType:
+def _reconcile_type(table: pa.DataType, incoming: pa.DataType, rules: _Rules, column: str) -> pa.DataType:
     if pt.is_struct(table) and pt.is_struct(incoming):
-        return pa.struct(_reconcile_fields(list(table), list(incoming), missing, f"{column}."))
+        return pa.struct(_reconcile_fields(list(table), list(incoming), rules, f"{column}."))
     if pt.is_map(table) and pt.is_map(incoming):
-        item = _reconcile_field(table.item_field, incoming.item_field, missing, f"{column}.value")
+        item = _reconcile_field(table.item_field, incoming.item_field, rules, f"{column}.value")
         return map_of(item.type, nullable=item.nullable, metadata=item.metadata)
     if is_list(table) and is_list(incoming) and not pt.is_map(table) and not pt.is_map(incoming):
-        item = _reconcile_field(table.value_field, incoming.value_field, missing, f"{column}.element")
+        item = _reconcile_field(table.value_field, incoming.value_field, rules, f"{column}.element")
         return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
     if table.equals(incoming) or _is_taken(incoming, table):
         return table
     if is_promotion(table, incoming) and not _guesses_unit(table, incoming) and not may_lose(table, incoming):
+        if rules.evolution != "widen":
+            raise _would_widen(table, incoming, column)
         return incoming
     raise _refused(table, incoming, column)
+
+
+def _would_widen(table: pa.DataType, incoming: pa.DataType, column: str) -> SchemaConflict:
+    have, want = spark_type(incoming), spark_type(table)
+    return SchemaConflict(
+        f"column {column} is {want} in the table and {have} in the data; a column's type does not change by itself",
+        hint=f"Cast the data to {want} (in Spark: CAST({column} AS {want})), or set {EVOLUTION_OPTION}=widen, which"
+        f" makes the table's column {have}.",
+        context={"column": column, "table": want, "data": have},
+    )
 
 
 def _is_taken(incoming: pa.DataType, table: pa.DataType) -> bool:

@@ -309,5 +309,5 @@ def test_the_data_may_be_anything_arrow(make: Make) -> None:
         (7, "c", "by key", 1),
     ]
     assert table.schema.names == SCHEMA.names
-    with refused(table.uri, InvalidOption, "builtins.dict"):
-        table.upsert({"id": [1]})
+    with refused(table.uri, InvalidOption, "builtins.int"):
+        table.upsert(7)

@@ -19,6 +19,7 @@ from write_tables import SCHEMA, content, refused, rows
 Make = Callable[..., Table]
 BOTH = pytest.mark.parametrize("index", ["bucket", "simple"])
 UTC = dt.UTC
+WIDEN = {"lakebed.write.evolution": "widen"}
 
 NESTED = pa.struct(
     [
@@ -204,7 +205,7 @@ def test_promotions_rewrite_old_rows_and_keep_them_readable(
     make: Make, index: str, old: pa.DataType, new: pa.DataType, before: Any, after: Any
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", old)])
-    table = make(schema, index=index, ordering=None)
+    table = make(schema, index=index, ordering=None, properties=WIDEN)
 
     def given(kind: pa.DataType, *cells: tuple[int, str, Any]) -> pa.Table:
         ids, cities, values = zip(*cells, strict=True)
@@ -225,7 +226,7 @@ def test_promotions_rewrite_old_rows_and_keep_them_readable(
 
 def test_nested_columns_take_wider_types_and_new_fields(make: Make) -> None:
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int32())]))])
-    table = make(schema, partition_by=None, ordering=None)
+    table = make(schema, partition_by=None, ordering=None, properties=WIDEN)
     table.upsert(pa.Table.from_pylist([{"id": 1, "s": {"a": 1}}, {"id": 2, "s": {"a": 2}}], schema))
     wider = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64()), ("b", pa.string())]))])
     table.upsert(pa.Table.from_pylist([{"id": 2, "s": {"a": 2**40, "b": "x"}}], wider))

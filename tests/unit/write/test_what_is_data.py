@@ -75,7 +75,7 @@ def test_a_table_is_data_too_and_made_from_such() -> None:
     ("data", "said"),
     [
         (7, "cannot take rows from builtins.int"),
-        ([1, 2], "row 0 of the list is a int, not a dict"),
+        ([1, 2], "row 0 of the list is of type int, not a dict"),
         ([], "an empty list has no columns"),
         ({"id": [1], "name": ["a", "b"], "at": [1]}, "this dict is no table"),
         ([{"id": 1, "name": "a", "at": 1}, {"id": 2, "name": 5, "at": 1}], "these rows are no table"),
