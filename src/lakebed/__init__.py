@@ -34,7 +34,7 @@ from lakebed.errors import (
 
 if TYPE_CHECKING:
     from lakebed.merge.mergers import Merger
-    from lakebed.opening import create, open, repair, write  # noqa: A004
+    from lakebed.opening import create, drop, exists, open, repair, write  # noqa: A004
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.services.running.runner import run_services
@@ -65,7 +65,9 @@ __all__ = [
     "WriteResult",
     "__version__",
     "create",
+    "drop",
     "errors",
+    "exists",
     "open",
     "repair",
     "run_services",
@@ -75,6 +77,8 @@ __all__ = [
 # Loaded when first used: a Spark worker that only writes files needs neither the SQL parser nor the public object.
 _LAZY = {
     "create": "lakebed.opening",
+    "drop": "lakebed.opening",
+    "exists": "lakebed.opening",
     "open": "lakebed.opening",
     "repair": "lakebed.opening",
     "run_services": "lakebed.services.running.runner",

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.options import Options, resolve_options, service_properties, split_partition_types
 from lakebed.config.settings import TableSettings
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, TableNotFound
 from lakebed.index.base import Index
 from lakebed.merge.mergers import Merger
+from lakebed.operations import drop as dropping
 from lakebed.operations import job
 from lakebed.operations.create import create as create_table
 from lakebed.operations.job import Mode, choose_engine
@@ -133,6 +134,32 @@ def open(
     resolved = _open_options(options)
     storage = open_storage(uri, storage_options)
     return Table(storage, load_settled(storage), spark, resolved.read, worker_tuning=resolved.spark.worker_tuning)
+
+
+def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether there is a table at a path or URL; also one that lakebed cannot open.
+
+    >>> exists("memory://docs/nothing-here")
+    False
+    """
+    return dropping.exists(open_storage(uri, storage_options))
+
+
+def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, str] | None = None) -> None:
+    """Delete a table with all its rows and its history: nothing brings it back. A catalog is not told.
+
+    Raises `TableNotFound` where there is none, but not with `missing_ok`.
+
+    >>> _ = create("memory://docs/passing", {"id": [1]}, key="id")
+    >>> drop("memory://docs/passing")
+    >>> exists("memory://docs/passing")
+    False
+    """
+    try:
+        dropping.drop(open_storage(uri, storage_options))
+    except TableNotFound:
+        if not missing_ok:
+            raise
 
 
 def write(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
 from lakebed.read.scan import Scan
-from lakebed.read.time_travel import refuse_cleaned, resolve_as_of
+from lakebed.read.time_travel import When, in_local_zone, refuse_cleaned, resolve_as_of
 from lakebed.services.after_write import engine_for, engine_for_all, run_due_services
 from lakebed.services.archiving import ArchivalResult, archive
 from lakebed.services.cleaning import clean
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Query = Literal["snapshot", "read_optimized"]
-When = str | datetime | date
 # Views of so many moments are kept while nothing changes.
 _VIEWS = 4
 
@@ -338,10 +336,10 @@ class Table:
     ) -> Scan:
         """A lazy read: `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()`, `.count()`.
 
-        `filter` is a SQL condition or a `pyarrow.compute.Expression`; `as_of` an instant, a timestamp or a date;
-        `meta=True` adds Hudi's five meta columns.
+        `filter` is a SQL condition or a `pyarrow.compute.Expression`; `as_of` an instant, a timestamp or a date
+        (without a zone in the Spark session's, or the machine's); `meta=True` adds Hudi's five meta columns.
         """
-        cut = None if as_of is None else resolve_as_of(as_of, self._config)
+        cut = None if as_of is None else resolve_as_of(self._moment(as_of), self._config)
         view = self._snapshot(cut)
         refuse_cleaned(view)
         return Scan(
@@ -365,13 +363,14 @@ class Table:
     ) -> Changes:
         """Rows written in (start, end], in their latest state; `.end` is the checkpoint to go on from.
 
-        `start` is a checkpoint (`WriteResult.checkpoint`, `changes.end`), an instant of this table, an aware datetime,
-        or "000" for the beginning.
+        `start` is a checkpoint (`WriteResult.checkpoint`, `changes.end`), an instant of this table, a datetime (without
+        a zone in the Spark session's, or the machine's), or "000" for the beginning. Deletes are not among the rows:
+        `cdc` shows them.
         """
         return Changes(
             self._snapshot(),
-            start,
-            end,
+            self._moment(start),
+            None if end is None else self._moment(end),
             columns=columns,
             filter=filter,
             meta=meta,
@@ -394,7 +393,8 @@ class Table:
         `columns` alone, if given), null where there is no such row; with `images="json"` texts as real Hudi gives them.
         The table must keep a change log (`hoodie.table.cdc.enabled`).
         """
-        return ChangeLog(self._snapshot(), start, end, columns, images, self._spark)
+        last = None if end is None else self._moment(end)
+        return ChangeLog(self._snapshot(), self._moment(start), last, columns, images, self._spark)
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, found by the index, without a Spark job."""
@@ -424,6 +424,9 @@ class Table:
         return explain_upsert(self._context(upsert, _partial(partial, options), "upsert"), upsert)
 
     # -- inside
+
+    def _moment(self, when: When) -> When:
+        return in_local_zone(when, None if self._spark is None else self._spark.conf.get("spark.sql.session.timeZone"))
 
     def _snapshot(self, as_of: str | None = None) -> Snapshot:
         # what the metadata table has may have changed since: an index that was dropped must not be asked

@@ -259,7 +259,8 @@ def node_to_arrow(node: Node) -> pc.Expression:
                 return expression
             raise InvalidOption(
                 f"this filter runs on Spark only: {reason}",
-                hint="read with to_spark(), write the condition in simpler SQL, or give a pyarrow.compute expression",
+                hint="open the table with spark=..., write the condition in simpler SQL, or give a pyarrow.compute"
+                " expression",
                 context={"reason": reason},
             )
 

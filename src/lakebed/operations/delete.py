@@ -49,11 +49,14 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
 
 def _verb(context: WriteContext, what: Any) -> Verb:
     snapshot, engine = context.opened, context.engine
-    if isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute"):
+    if is_condition(what):
         if not context.config.populate_meta_fields:
             keyed_by_meta(context, "delete")
         verb = DeleteWhere(condition=what)
-        verb.stored_rows(context, snapshot).parsed_filter()  # one that means nothing is refused before the write begins
+        # one that means nothing, or nothing here, is refused before the write begins
+        predicate = verb.stored_rows(context, snapshot).parsed_filter()
+        if predicate is not None and not engine.is_distributed:
+            predicate.to_arrow()
         return verb
     keyed_by_meta(context, "delete")
     if is_keys(what):
@@ -71,6 +74,11 @@ def _verb(context: WriteContext, what: Any) -> Verb:
         return DeleteKeys(keys=engine.derive(rows, {RECORD_KEY: context.keys.record_key}, keep=[]))
     require_columns(context, present, ordering=False)
     return DeleteRows(rows=rows)
+
+
+def is_condition(what: Any) -> bool:
+    """Whether it says which rows by a condition: SQL text, or an Arrow expression."""
+    return isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from lakebed.index.registry import job_index
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.create import create
-from lakebed.operations.delete import delete
+from lakebed.operations.delete import delete, is_condition
 from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.recreate import load_settled, recreate
@@ -66,7 +66,8 @@ def choose_engine(
     local_rows: int | None = None,
     table_bytes: Callable[[], int] = lambda: 0,
 ) -> Engine:
-    """Spark for DataFrames and for big Arrow data where there is a session, else this process with `tasks` threads.
+    """Spark for DataFrames, conditions and big Arrow data where there is a session, else this process with `tasks`
+    threads.
 
     A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too: asking
     for its rows collects it. None is lakebed's own bound, beside which it may be larger where Spark runs in one process
@@ -78,7 +79,7 @@ def choose_engine(
     if session_of(data) is not None:
         if note := _why_collected(data, local_rows, table_bytes):
             return LocalEngine(tasks, note=note)
-    elif getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
+    elif not is_condition(data) and getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
         return LocalEngine(tasks)
     from lakebed.engine.spark import SparkEngine
 

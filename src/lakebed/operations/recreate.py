@@ -110,12 +110,17 @@ def _finish(storage: Storage) -> bool:
     rest = [path for path in files if path != PROPERTIES_PATH]
     for _ in parallel_map(lambda path: move(path), rest, _MOVERS if is_remote(storage) else 1):
         pass
-    for cache in (HFILES, LOGS, BLOCKS, FOOTERS, POSITIONS):
-        cache.clear()  # files of the new metadata table may have names and sizes of old ones
+    forget_files()
     move(PROPERTIES_PATH)
     _drop(storage, folder)
     storage.delete(_READY)
     return True
+
+
+def forget_files() -> None:
+    """Empty what the process knows of files: those of a table made anew may have the names and sizes of old ones."""
+    for cache in (HFILES, LOGS, BLOCKS, FOOTERS, POSITIONS):
+        cache.clear()
 
 
 def _read_ready(storage: Storage) -> tuple[str, list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
 from lakebed.model import COMMIT_TIME, Action, FileSlice, Instant
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.scan import Scan
-from lakebed.read.time_travel import to_instant_time
+from lakebed.read.time_travel import When, to_instant_time
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.once import once
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 _COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _BEGINNING = ("earliest", "")
-
-When = str | datetime | date
 
 
 @dataclass(frozen=True, slots=True)

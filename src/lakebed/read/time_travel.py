@@ -7,6 +7,7 @@ from datetime import date, datetime, tzinfo
 from itertools import islice
 
 from lakebed.errors import InvalidOption
+from lakebed.filters.literals import parse_zone
 from lakebed.model import Action
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.cleans import archived_cleans, cleans_after
@@ -15,6 +16,7 @@ from lakebed.timeline.instants import format_time, time_zone
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
+When = str | datetime | date
 _DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}")
 
 
@@ -26,6 +28,19 @@ def resolve_as_of(when: str | datetime | date, config: TableConfig) -> str:
     `InvalidOption` for anything else.
     """
     return to_instant_time(when, config.timezone, what="as_of")
+
+
+def in_local_zone(when: When, session_zone: str | None = None) -> When:
+    """A datetime without a zone, or a date, in that of the Spark session, without one in the machine's, as everywhere
+    in Spark and in Python. Texts stay as they are: they are written like the instants of the table's timeline.
+
+    >>> in_local_zone(datetime(2026, 11, 21, 12), "+02:00").isoformat()
+    '2026-11-21T12:00:00+02:00'
+    """
+    if isinstance(when, str) or (isinstance(when, datetime) and when.tzinfo is not None):
+        return when
+    local = when if isinstance(when, datetime) else datetime(when.year, when.month, when.day)
+    return local.astimezone() if session_zone is None else local.replace(tzinfo=parse_zone(session_zone))
 
 
 def refuse_cleaned(view: Snapshot) -> None:

@@ -311,3 +311,11 @@ def test_the_data_may_be_anything_arrow(make: Make) -> None:
     assert table.schema.names == SCHEMA.names
     with refused(table.uri, InvalidOption, "builtins.int"):
         table.upsert(7)
+
+
+def test_a_condition_that_only_spark_knows_is_refused_by_its_function(make: Make) -> None:
+    table = make()
+    table.upsert(rows(*FIRST))
+    for function in ("levenshtein(v, 'one') < 2", "no_such_thing(v) = 1"):
+        with refused(table.uri, InvalidOption, "runs on Spark only", function.partition("(")[0].upper()):
+            table.delete(function)
