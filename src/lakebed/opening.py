@@ -13,7 +13,7 @@ from lakebed.merge.mergers import Merger
 from lakebed.operations import drop as dropping
 from lakebed.operations import job
 from lakebed.operations.create import create as create_table
-from lakebed.operations.job import Mode, choose_engine
+from lakebed.operations.job import choose_engine
 from lakebed.operations.merge_settings import merge_settings
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
@@ -166,17 +166,21 @@ def write(
     df: Any,
     uri: str,
     options: Mapping[str, Any],
-    mode: Mode = "append",
+    mode: str = "append",
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> WriteResult | None:
     """Run a Hudi job's write with its options dict unchanged; makes the table where there is none.
 
-    `mode` is Spark's: `append`, `errorifexists`, `ignore` (gives None where there is a table), or `overwrite`: the
-    table is made anew from the options and the data (another key, partitioning or schema is fine), then the operation
-    runs; if that fails the old table stays as it was. The operations delete and delete_partition go with `append`
-    alone; insert_overwrite_table replaces the rows in one commit of the table as it is. Unknown options raise
-    `InvalidOption` with the nearest name, those lakebed does not do `UnsupportedFeature`.
+    `mode` is Spark's, in any case: `append`, `errorifexists` (or `error`), `ignore` (gives None where there is a
+    table), or `overwrite`: the table is made anew from the options and the data (another key, partitioning or schema is
+    fine), then the operation runs; if that fails the old table stays as it was. The operations delete and
+    delete_partition go with `append` alone; insert_overwrite_table replaces the rows in one commit of the table as it
+    is. Columns widen as in real Hudi, where the table does not say otherwise (`WriteResult.schema_changes` names it).
+
+    Options that lakebed does not know or do raise one error that names all of them, each with what to write instead:
+    `InvalidOption`, or `UnsupportedFeature` where real Hudi would take them. `lakebed options check FILE` says so
+    beforehand.
     """
     return job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
 

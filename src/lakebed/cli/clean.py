@@ -28,7 +28,7 @@ def clean(
     table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
     options = pairs(option, "--option")
     done = table.clean(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options)
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
         return
     typer.echo(str(done))
@@ -48,7 +48,7 @@ def archive(
     """Move the oldest instants of a long timeline to the archived one."""
     table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
     done = table.archive(dry_run=dry_run, options=pairs(option, "--option"))
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))

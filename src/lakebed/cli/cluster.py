@@ -49,7 +49,7 @@ def cluster(
         when_due=when_due,
         options=pairs(option, "--option"),
     )
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))

@@ -28,7 +28,7 @@ def compact(
     table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
     run = table.compact_logs if logs else table.compact
     done = run(plan_only=plan_only, when_due=when_due, options=pairs(option, "--option"))
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))

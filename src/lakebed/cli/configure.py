@@ -26,7 +26,7 @@ def configure(
         raise typer.BadParameter("name a setting to change or to remove", param_hint="SETTINGS")
     table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
     done = table.configure(given, dry_run=dry_run, options=pairs(option, "--option"))
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))

@@ -26,7 +26,7 @@ def expire_partitions(
     table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
     options = pairs(option, "--option")
     done = table.expire_partitions(days, partitions=partition, dry_run=dry_run, options=options)
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
         return
     typer.echo(str(done))

@@ -1,8 +1,8 @@
-"""Input files of the command line: Parquet, CSV and JSON lines, read by Arrow."""
+"""Input files of the command line: Parquet, CSV and JSON lines, read by Arrow; options as JSON or `key=value`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,36 +10,54 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from lakebed.errors import InvalidRecord
+from lakebed.errors import InvalidOption, InvalidRecord
+
+_KINDS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
-def _parquet(path: Path) -> pa.Table:
-    return pyarrow.parquet.ParquetFile(path).read()
-
-
-def _csv(path: Path) -> pa.Table:
-    return pyarrow.csv.read_csv(path)
-
-
-def _json(path: Path) -> pa.Table:
-    return pyarrow.json.read_json(path)
-
-
-_READERS: dict[str, Callable[[Path], pa.Table]] = {
-    ".parquet": _parquet,
-    ".csv": _csv,
-    ".json": _json,
-    ".jsonl": _json,
-    ".ndjson": _json,
-}
-
-
-def read_rows(path: Path) -> pa.Table:
-    """The file's rows; its ending says what it is."""
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InvalidRecord(f"{path} is none of the known kinds of file", hint=f"known: {', '.join(_READERS)}")
+def read_rows(path: Path, schema: pa.Schema | None = None, delimiter: str | None = None) -> pa.Table:
+    """The file's rows; its ending says what it is. Columns of a CSV or JSON file that `schema` (a table's) knows are
+    read in its types; an empty field of a CSV file is null."""
+    kind = path.suffix.lower()
+    if kind not in _KINDS:
+        raise InvalidRecord(f"{path} is none of the known kinds of file", hint=f"known: {', '.join(_KINDS)}")
+    if delimiter is not None and kind not in (".csv", ".tsv"):
+        raise InvalidOption(f"--delimiter does not go with {path}", hint="it is for .csv and .tsv files")
     try:
-        return reader(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidRecord(f"{path} cannot be read: {error}") from error
+        if kind == ".parquet":
+            return pyarrow.parquet.ParquetFile(path).read()
+        if kind in (".csv", ".tsv"):
+            return _csv(path, schema, delimiter or ("\t" if kind == ".tsv" else ","))
+        known = pa.schema(list(schema or ()))
+        return pyarrow.json.read_json(path, parse_options=pyarrow.json.ParseOptions(explicit_schema=known))
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidRecord(f"{path} cannot be read: {error}", hint="correct the file, or cast the column") from error
+
+
+def _csv(path: Path, schema: pa.Schema | None, delimiter: str) -> pa.Table:
+    if len(delimiter) != 1:
+        raise InvalidOption(f"--delimiter {delimiter!r} is not one character")
+    plain = {f.name: f.type for f in schema or () if not pa.types.is_nested(f.type)}
+    convert = pyarrow.csv.ConvertOptions(column_types=plain, strings_can_be_null=True, quoted_strings_can_be_null=False)
+    options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    return pyarrow.csv.read_csv(path, parse_options=options, convert_options=convert)
+
+
+def read_options(path: Path) -> dict[str, str]:
+    """The options in a file: a JSON object, or lines `key=value` (or `key value`, as Spark has them)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if text.lstrip().startswith("{"):
+            found = json.loads(text)
+            return {key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()}
+    except ValueError as error:
+        raise InvalidOption(f"{path} cannot be read: {error}", hint="give a JSON object, or lines key=value") from error
+    lines = (line.strip() for line in text.splitlines())
+    return dict(_pair(line) for line in lines if line and line[0] not in "#!")
+
+
+def _pair(line: str) -> tuple[str, str]:
+    key, separator, value = line.partition("=")
+    if not separator:
+        key, _, value = line.partition(" ")
+    return key.strip(), value.strip()

@@ -33,6 +33,7 @@ def show_timeline(
 def show_files(
     uri: Uri,
     partition: Annotated[str | None, typer.Option(help="Only this partition path.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many; 0: all. Without it 20, in JSON all.")] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -40,7 +41,10 @@ def show_files(
     files = _open(uri, storage_option).files.to_arrow()
     if partition is not None:
         files = files.filter(pc.equal(files.column("partition"), partition))
-    show_rows(files, output)
+    most = shown_rows(limit, output)
+    show_rows(files.slice(0, most) if most else files, output)
+    if 0 < most < len(files):
+        tell_cut(f"{most} of {len(files)} file slices", output)
 
 
 def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from traceback import print_exc
 from typing import Annotated
 
 import typer
@@ -28,11 +29,12 @@ from lakebed.cli import (
 )
 from lakebed.errors import LakebedError
 
+_TRACEBACK = "--traceback"
 app = typer.Typer(
     name="lakebed",
     help="Upserts, deletes and incremental reads on data-lake tables in Apache Hudi's format.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -49,8 +51,10 @@ def main(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error arose.")] = False,
 ) -> None:
-    """Exit codes: 0 well, 1 unexpected, 2 wrong usage, from 3 on one for each class of error."""
+    """Exit codes: 0 well, 1 unexpected, 2 wrong usage, from 3 on one for each class of error, 20 for a key that is not
+    there."""
 
 
 app.add_typer(tables.app, name="table")
@@ -60,8 +64,9 @@ app.add_typer(indexes.app, name="index")
 app.add_typer(services.app, name="services")
 app.add_typer(options.app, name="options")
 _ROWS = (
-    *(rows.scan, rows.count, rows.get, rows.changes, rows.cdc),
-    *(rows.upsert, rows.insert, rows.delete, rows.explain),
+    *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
+    *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
+    rows.explain,
 )
 for command in _ROWS:
     app.command()(command)
@@ -85,15 +90,25 @@ def invoke(arguments: Sequence[str]) -> int:
         app(args=list(arguments), prog_name="lakebed")
     except LakebedError as error:
         _say(error, as_json=_wants_json(arguments))
+        if _TRACEBACK in arguments:
+            print_exc()
         return error.exit_code
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 0
+    except Exception as error:
+        typer.echo(f"error: {type(error).__name__}: {error}", err=True)
+        if _TRACEBACK in arguments:
+            print_exc()
+        else:
+            typer.echo(f"hint:  this should not have happened; lakebed {_TRACEBACK} ... shows where it did", err=True)
+        return 1
     return 0
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
     return any(
-        argument in ("--output=json", "-ojson") or (argument in ("--output", "-o") and following == "json")
+        argument in ("--output=json", "-ojson", "--output=ndjson", "-ondjson")
+        or (argument in ("--output", "-o") and following in ("json", "ndjson"))
         for argument, following in zip(arguments, [*arguments[1:], ""], strict=True)
     )
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
+import math
+import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
@@ -23,11 +26,17 @@ class Form(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+
+    @property
+    def is_for_programs(self) -> bool:
+        return self is not Form.TABLE
 
 
 _SCREENFUL = 20
 
-Output = Annotated[Form, typer.Option("--output", "-o", help="table or json.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="table, json, ndjson or csv.")]
 StorageOptions = Annotated[
     list[str] | None, typer.Option("--storage-option", help="KEY=VALUE for the storage, e.g. region=eu-west-1.")
 ]
@@ -60,61 +69,90 @@ def shown_rows(limit: int | None, form: Form) -> int:
     if limit is not None and limit < 0:
         raise typer.BadParameter(f"{limit} is less than 0", param_hint="--limit")
     if limit is None:
-        return 0 if form is Form.JSON else _SCREENFUL
+        return 0 if form.is_for_programs else _SCREENFUL
     return limit
 
 
 def tell_cut(shown: str, form: Form) -> None:
     """Say on standard error that there is more than was shown."""
     text = f"only {shown} are shown; --limit 0 shows all"
-    typer.echo(json.dumps({"cut": text}) if form is Form.JSON else text, err=True)
+    typer.echo(json.dumps({"cut": text}) if form.is_for_programs else text, err=True)
 
 
 def show_rows(table: pa.Table, form: Form) -> None:
-    """Rows: a JSON list of objects, or a table that fits the terminal."""
-    if form is Form.JSON:
-        _print_json(table.to_pylist())
-        return
-    shown = [[_cell(value) for value in row.values()] for row in table.to_pylist()]
-    _print_table(table.column_names, shown)
+    """Rows: a JSON list of objects or an object a line, CSV, or a table that fits the terminal."""
+    _print_rows(table.column_names, table.to_pylist(), form)
 
 
 def show_records(records: Iterable[Mapping[str, Any]], columns: Sequence[str], form: Form) -> None:
     """Records of one shape, in the columns given."""
     listed = [{column: record.get(column) for column in columns} for record in records]
+    _print_rows(columns, listed, form)
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], form: Form) -> None:
     if form is Form.JSON:
-        _print_json(listed)
-        return
-    _print_table(columns, [[_cell(value) for value in record.values()] for record in listed])
+        _print_json(rows)
+    elif form is Form.NDJSON:
+        for row in rows:
+            _print_json(row)
+    elif form is Form.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    else:
+        _print_table(columns, [[_cell(value) for value in row.values()] for row in rows])
 
 
 def show_facts(facts: Mapping[str, Any], form: Form) -> None:
-    """One thing's facts: a JSON object, or a line each."""
-    if form is Form.JSON:
+    """One thing's facts: a JSON object, CSV of a row, or a line each."""
+    if form is Form.TABLE:
+        words = [[name.replace("_", " "), _cell(value)] for name, value in facts.items()]
+        _print_table(["", ""], words, header=False)
+    elif form is Form.CSV:
+        _print_rows(list(facts), [facts], form)
+    else:
         _print_json(facts)
-        return
-    _print_table(["", ""], [[name, _cell(value)] for name, value in facts.items()], header=False)
 
 
 def show_text(text: str, form: Form) -> None:
     """A text that prints well by itself, e.g. a plan."""
-    if form is Form.JSON:
+    if form.is_for_programs:
         _print_json({"text": text})
     else:
         typer.echo(text)
 
 
 def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+    try:
+        text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # JSON has no NaN and no infinity
+        text = json.dumps(_without_nan(value), default=_plain, ensure_ascii=False, allow_nan=False)
+    typer.echo(text)
+
+
+def _without_nan(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(part) for key, part in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(part) for part in cast("Sequence[object]", value)]
+    return value
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> None:
+    console = Console(markup=False, highlight=False, emoji=False)
     table = Table(show_header=header, box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=not console.is_terminal)
     for row in rows:
         table.add_row(*row)
-    Console(markup=False, highlight=False, emoji=False).print(table)
+    if not console.is_terminal:  # another program reads lines: none is broken
+        console.width = max(
+            console.width, console.measure(table, options=console.options.update_width(1 << 20)).maximum
+        )
+    console.print(table)
 
 
 def _cell(value: object) -> str:

@@ -36,7 +36,7 @@ def repair(
         options=pairs(option, "--option"),
         storage_options=pairs(storage_option, "--storage-option"),
     )
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))

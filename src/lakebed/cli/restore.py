@@ -35,13 +35,13 @@ def savepoint(
         if instant is None:
             raise typer.BadParameter("--delete needs the INSTANT of the savepoint", param_hint="INSTANT")
         done = table.delete_savepoint(instant)
-        if output is Form.JSON:
+        if output.is_for_programs:
             show_facts({"deleted": done.to_dict() if done else {"instant": instant}}, output)
         else:
             typer.echo(f"deleted {done or 'what was left of savepoint ' + instant}")
         return
     made = table.savepoint(instant, comment=comment, user=user)
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(made.to_dict(), output)
     else:
         typer.echo(str(made))
@@ -76,7 +76,7 @@ def rollback(
 
 
 def _show(done: RestoreResult | RollbackResult, output: Form) -> None:
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import pyarrow as pa
 import typer
@@ -42,9 +42,14 @@ AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a dat
 Query = Annotated[QueryType, typer.Option(help="read_optimized: base files only.")]
 Limit = Annotated[int | None, typer.Option(help="At most this many rows; 0: all. Without it 20, in JSON all.")]
 DataFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV or JSON lines.", show_default=False)
+    Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV, TSV or JSON lines.", show_default=False)
 ]
+Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV file.")]
 WriteOptions = Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE, as in `lakebed options list`.")]
+
+
+# Exit code of a lookup of a key that the table does not hold.
+NOT_THERE = 20
 
 
 def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
@@ -106,7 +111,7 @@ def count(
     """How many rows."""
     with working("counting"):
         rows = _open(uri, storage_option).scan(filter=filter_by, as_of=as_of, query=query.value).count()
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts({"rows": rows}, output)
     else:
         typer.echo(str(rows))
@@ -121,9 +126,33 @@ def get(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows by record key, through the table's index."""
-    found = _open(uri, storage_option).get(lakebed.KeyText(keys), columns=_names(columns))
-    show_rows(found, output)
+    """Rows by record key, through the table's index; exit code 20 where the table lacks one of them."""
+    table = _open(uri, storage_option)
+    wanted = lakebed.KeyText(keys)
+    show_rows(table.get(wanted, columns=_names(columns)), output)
+    _tell_missing(table, keys)
+
+
+def locate(
+    uri: Uri,
+    keys: Annotated[
+        list[str], typer.Argument(help="Record keys as stored, e.g. 42 or id:42,day:7.", show_default=False)
+    ],
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Where record keys are: partition path, file group, instant; exit code 20 where the table lacks one of them."""
+    table = _open(uri, storage_option)
+    show_rows(table.locate(lakebed.KeyText(keys)), output)
+    _tell_missing(table, keys)
+
+
+def _tell_missing(table: lakebed.Table, keys: list[str]) -> None:
+    there = table.exists(lakebed.KeyText(keys)).to_pylist()
+    missing = [key for key, found in zip(keys, there, strict=True) if not found]
+    if missing:
+        typer.echo(f"the table has no {', '.join(missing)}", err=True)
+        raise typer.Exit(NOT_THERE)
 
 
 def changes(
@@ -154,7 +183,7 @@ def cdc(
 ) -> None:
     """Inserts, updates and deletes since a checkpoint, with the rows before and after; the next checkpoint goes to
     standard error (this one where changes are left)."""
-    images = "rows" if output is Form.JSON else "json"
+    images = "rows" if output in (Form.JSON, Form.NDJSON) else "json"
     found = _open(uri, storage_option).cdc(start, end, columns=_names(columns), images=images)
     cut = _show_some(found, limit, output)
     typer.echo(f"next --start {start if cut else found.end}", err=True)
@@ -163,26 +192,90 @@ def cdc(
 def upsert(
     uri: Uri,
     file: DataFile,
+    partial: Annotated[bool, typer.Option("--partial", help="The file has some of the columns; others stay.")] = False,
+    delimiter: Delimiter = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Update rows with known keys, insert the others."""
-    with working(f"upserting {file.name}"):
-        result = _open(uri, storage_option).upsert(read_rows(file), options=pairs(option, "--option"))
-    _show_result(result, output)
+    given = {**pairs(option, "--option"), **({"lakebed.write.partial": "true"} if partial else {})}
+    _write("upsert", "upserting", uri, file, delimiter, given, storage_option, output)
 
 
 def insert(
     uri: Uri,
     file: DataFile,
+    delimiter: Delimiter = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Insert rows without looking for their keys."""
-    with working(f"inserting {file.name}"):
-        result = _open(uri, storage_option).insert(read_rows(file), options=pairs(option, "--option"))
+    _write("insert", "inserting", uri, file, delimiter, pairs(option, "--option"), storage_option, output)
+
+
+def bulk_insert(
+    uri: Uri,
+    file: DataFile,
+    delimiter: Delimiter = None,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Load many rows into new file groups."""
+    _write("bulk_insert", "loading", uri, file, delimiter, pairs(option, "--option"), storage_option, output)
+
+
+def insert_overwrite(
+    uri: Uri,
+    file: DataFile,
+    whole: Annotated[
+        bool, typer.Option("--table", help="Replace all rows, not those of the partitions alone.")
+    ] = False,
+    delimiter: Delimiter = None,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Replace all rows of the partitions that the file's rows fall into."""
+    table = _open(uri, storage_option)
+    rows = read_rows(file, table.schema, delimiter)
+    with working(f"writing {file.name}"):
+        scope = "table" if whole else "partitions"
+        result = table.insert_overwrite(rows, scope, options=pairs(option, "--option"))
+    _show_result(result, output)
+
+
+def delete_partitions(
+    uri: Uri,
+    partitions: Annotated[list[str], typer.Argument(help="Partition paths; * is any text.", show_default=False)],
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Drop all rows of partition paths."""
+    table = _open(uri, storage_option)
+    with working("deleting partitions"):
+        result = table.delete_partitions(partitions, options=pairs(option, "--option"))
+    _show_result(result, output)
+
+
+def _write(
+    verb: Literal["upsert", "insert", "bulk_insert"],
+    doing: str,
+    uri: str,
+    file: Path,
+    delimiter: str | None,
+    options: dict[str, str],
+    storage_option: list[str] | None,
+    output: Form,
+) -> None:
+    table = _open(uri, storage_option)
+    rows = read_rows(file, table.schema, delimiter)
+    write = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}[verb]
+    with working(f"{doing} {file.name}"):
+        result = write(rows, options=options)
     _show_result(result, output)
 
 
@@ -213,6 +306,7 @@ def explain(
     filter_by: Filter = None,
     columns: Columns = None,
     as_of: AsOf = None,
+    delimiter: Delimiter = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -221,8 +315,8 @@ def explain(
     table = _open(uri, storage_option)
     if file is not None:
         with working("planning"):
-            plan = table.explain(upsert=read_rows(file), options=pairs(option, "--option"))
-        if output is Form.JSON:
+            plan = table.explain(upsert=read_rows(file, table.schema, delimiter), options=pairs(option, "--option"))
+        if output.is_for_programs:
             show_facts(plan.to_dict(), output)
         else:
             show_text(str(plan), output)
@@ -231,7 +325,7 @@ def explain(
 
 
 def _show_result(result: lakebed.WriteResult, output: Form) -> None:
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(result.to_dict(), output)
     else:
         typer.echo(str(result))

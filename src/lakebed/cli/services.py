@@ -54,7 +54,7 @@ def run(
             stop=stop,
         ):
             first = first or event.error
-            if output is Form.JSON:
+            if output.is_for_programs:
                 typer.echo(json.dumps(event.to_dict(), ensure_ascii=False, default=str))
             else:
                 view.show(event)

@@ -25,7 +25,7 @@ def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptio
         {"feature": f.name, "read": f.read, "write": f.write, "why": f"{f.why}; {f.hint}" if f.why else ""}
         for f in table.features
     ]
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(fields | {"features": features, "properties": dict(table.properties)}, output)
         return
     for feature in features:
@@ -90,8 +90,8 @@ def _facts(table: lakebed.Table) -> dict[str, Any]:
         "index": table.indexes.index.explain(),
         **({"chosen": reason} if (reason := table.indexes.reason) else {}),
         "sort": stored.get("lakebed.sort", "none"),
-        "newest instant": last.time if last else "none",
-        "file groups": len(files),
+        "newest_instant": last.time if last else "none",
+        "file_groups": len(files),
         "bytes": pc.sum(files.column("bytes")).as_py() or 0,
         "columns": [f"{field.name} {field.type}" for field in table.schema],
     }

@@ -40,7 +40,7 @@ def downgrade(
 
 
 def _show(done: VersionChange, output: Form) -> None:
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))

@@ -6,7 +6,7 @@ To add an option: one line in `options.tsv`, one field in `settings.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, cast
@@ -38,7 +38,7 @@ from lakebed.config.values import (
     refusal,
     simple_name,
 )
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 
 __all__ = [
     "ClusteringSettings",
@@ -135,15 +135,42 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
         raise InvalidOption(
             f"options of type {type(given).__name__}", hint="give a dict of names and values"
         ) from cause
-    texts = {name: _text(value) for name, value in pairs.items() if value is not None}
-    known, extra = _canonical_keys(texts)
+    texts = {str(name): _text(value) for name, value in pairs.items() if value is not None}
+    problems: list[LakebedError] = []
+    known, extra = _canonical_keys(texts, problems)
     settings = _Settings()
-    for option, text in _accepted(known):
-        if option.setting:
-            settings.put(option, parse_value(option, text))
-        else:
-            parse_value(option, text)
+    for key, text in known.items():
+        try:
+            _take(settings, options()[key], text)
+        except LakebedError as problem:
+            problems.append(problem)
+    if problems:
+        raise all_in_one(problems)
     return settings.options(known, extra)
+
+
+def _take(settings: _Settings, option: Option, text: str) -> None:
+    """An implemented option becomes a setting; the rest is logged or refused."""
+    if option.verdict == "implemented":
+        value = parse_value(option, text)
+        if option.setting:
+            settings.put(option, value)
+    elif option.verdict == "ignored":
+        _log_once(option, text)
+    elif not asks_for_nothing(option, text):
+        raise refusal(option, text)
+
+
+def all_in_one(problems: Sequence[LakebedError]) -> LakebedError:
+    """One error that says everything that several would: a job is refused once, not once for each option."""
+    if len(problems) == 1:
+        return problems[0]
+    kind = InvalidOption if any(isinstance(p, InvalidOption) for p in problems) else UnsupportedFeature
+    lines = [f"  {n}. {problem}" for n, problem in enumerate(problems, 1)]
+    return kind(
+        "\n".join([f"{len(problems)} options cannot be taken:", *lines]),
+        context={"problems": [{"message": p.message, "hint": p.hint, **p.context} for p in problems]},
+    )
 
 
 def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> None:
@@ -228,7 +255,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _canonical_keys(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> tuple[dict[str, str], dict[str, str]]:
     """Known options by canonical key, and the keys that belong in the commit metadata."""
     prefix = texts.get("hoodie.datasource.write.commitmeta.key.prefix", "_")
     known: dict[str, str] = {}
@@ -239,30 +266,24 @@ def _canonical_keys(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
             extra[name] = text
             continue
         if key is None:
-            near = nearest(name)
-            raise InvalidOption(
-                f"unknown option {name}",
-                hint=f"did you mean {near}?" if near else "`lakebed options list` shows all options",
-                context={"option": name, "nearest": near},
+            problems.append(unknown_option(name))
+        elif known.get(key, text) != text:
+            problems.append(
+                InvalidOption(f"{name}={text} contradicts {key}={known[key]}", hint="they are one option: give it once")
             )
-        if known.get(key, text) != text:
-            raise InvalidOption(
-                f"{name}={text} contradicts {key}={known[key]}", hint="they are one option: give it once"
-            )
-        known[key] = text
+        else:
+            known[key] = text
     return known, extra
 
 
-def _accepted(known: Mapping[str, str]) -> Iterator[tuple[Option, str]]:
-    """The implemented ones; the rest is logged or refused."""
-    for key, text in known.items():
-        option = options()[key]
-        if option.verdict == "implemented":
-            yield option, text
-        elif option.verdict == "ignored":
-            _log_once(option, text)
-        elif not asks_for_nothing(option, text):
-            raise refusal(option, text)
+def unknown_option(name: str) -> InvalidOption:
+    """The error for a key that is no option, with the nearest one."""
+    near = nearest(name)
+    return InvalidOption(
+        f"unknown option {name}",
+        hint=f"did you mean {near}?" if near else "`lakebed options list` shows all options",
+        context={"option": name, "nearest": near},
+    )
 
 
 def _log_once(option: Option, text: str) -> None:

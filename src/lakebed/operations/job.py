@@ -150,14 +150,13 @@ def write(
     df: Any,
     uri: str,
     options: Mapping[str, Any],
-    mode: Mode = "append",
+    mode: str = "append",
     *,
     storage_options: Mapping[str, str] | None = None,
     after: Callable[[WriteContext, WriteResult], WriteResult] = lambda _, result: result,
 ) -> WriteResult | None:
     """Run an existing Hudi job's write, and `after` it what the table's settings make due. See `lakebed.write`."""
-    if mode not in ("append", "overwrite", "errorifexists", "ignore"):
-        raise InvalidOption(f"there is no save mode {mode!r}", hint="use append, overwrite, errorifexists or ignore")
+    mode = save_mode(mode)
     job = resolve_options(options)
     storage = open_storage(uri, storage_options)
     if job.path and open_storage(job.path, storage_options).spec.uri != storage.spec.uri:
@@ -198,6 +197,24 @@ def write(
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
     context = write_context(storage, config, engine, job, defaults=_HUDI_DEFAULTS)
     return after(context, run(context, operation or _default_operation(config), df))
+
+
+def save_mode(mode: Any) -> Mode:
+    """Spark's name of a save mode, in any case, or its `SaveMode` object.
+
+    >>> save_mode("ErrorIfExists"), save_mode("error"), save_mode("default")
+    ('errorifexists', 'errorifexists', 'errorifexists')
+    """
+    name = str(mode).strip().lower()
+    if name in ("error", "default"):
+        return "errorifexists"
+    if name not in ("append", "overwrite", "errorifexists", "ignore"):
+        raise InvalidOption(
+            f"there is no save mode {mode!r}",
+            hint="use append, overwrite, errorifexists or ignore",
+            context={"mode": str(mode)},
+        )
+    return name
 
 
 def _write_new(storage: Storage, engine: Engine, df: Any, job: Options) -> WriteResult:

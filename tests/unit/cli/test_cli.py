@@ -54,7 +54,7 @@ def test_describe_shows_the_tables_settings(capsys: pytest.CaptureFixture[str], 
     assert (facts["table"], facts["version"], facts["key"], facts["partitions"]) == ("trips", "9", "id", "city")
     assert facts["index"].startswith("bucket")
     assert facts["sort"] == "none"
-    assert facts["file groups"] > 0
+    assert facts["file_groups"] > 0
     assert [feature["feature"] for feature in facts["features"]] == ["metadata table"]
     assert facts["properties"]["lakebed.index.bucket.count"] == "2"
 
@@ -74,7 +74,7 @@ def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], 
         *("table", "create", place, "--schema-from", str(tmp_path / "rows.parquet"), "--key", "id"),
         *("--ordering", "ts", "--index", "bucket", "--buckets", "4", "--table-version", "8"),
     )
-    assert (facts["version"], facts["file groups"]) == ("8", 0)
+    assert (facts["version"], facts["file_groups"]) == ("8", 0)
     assert lakebed.open(place).schema.names == TRIPS.column_names
 
 

@@ -1,0 +1,136 @@
+"""The forms in which the command line takes and gives rows, and what it says when something is not there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.cli.main import invoke
+
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("zip", pa.string()), ("price", pa.decimal128(8, 2)), ("x", pa.float32()), ("ts", pa.int64())]
+)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    place = str(tmp_path / "t")
+    table = lakebed.create(place, SCHEMA, key="id", partition_by="zip", ordering="ts", index="bucket", buckets=1)
+    table.upsert([{"id": 1, "zip": "00501", "price": 1, "x": float("nan"), "ts": 1}])
+    return place
+
+
+def test_json_is_json_whatever_the_numbers_are(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    lakebed.open(uri).upsert([{"id": 2, "zip": "00501", "price": 2, "x": -math.inf, "ts": 1}])
+    assert invoke(["scan", uri, "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
+    assert [row["x"] for row in rows] == [None, None]
+
+
+def test_ndjson_is_an_object_a_line_and_csv_a_row(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    lakebed.open(uri).upsert([{"id": 2, "zip": 'a,"b"', "price": 2, "x": 0.5, "ts": 1}])
+    assert invoke(["scan", uri, "-o", "ndjson", "--columns", "id"]) == 0
+    assert sorted(json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()) == [1, 2]
+    assert invoke(["scan", uri, "-o", "csv", "--filter", "id = 2"]) == 0
+    found = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert found == [["id", "zip", "price", "x", "ts"], ["2", 'a,"b"', "2.00", "0.5", "1"]]
+    assert invoke(["table", "describe", uri, "-o", "csv"]) == 0
+    assert next(csv.reader(io.StringIO(capsys.readouterr().out)))[0] == "table"
+
+
+def test_csv_is_read_in_the_types_of_the_table(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id;zip;price;x;ts\n2;00502;7.5;;3\n")
+    assert invoke(["upsert", uri, str(rows), "--delimiter", ";"]) == 0
+    (found,) = lakebed.open(uri).get([2]).to_pylist()
+    assert (found["zip"], str(found["price"]), found["x"]) == ("00502", "7.50", None)
+    rows.write_text("id,zip,price,x,ts\n3,00502,much,1,3\n")
+    assert invoke(["upsert", uri, str(rows)]) != 0
+    assert "much" in capsys.readouterr().err
+    assert invoke(["upsert", uri, str(rows), "--delimiter", "ab"]) != 0
+    assert "not one character" in capsys.readouterr().err
+
+
+def test_loads_and_overwrites(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"id": 5, "zip": "00501", "price": 1.5, "x": 1.0, "ts": 1}) + "\n")
+    assert invoke(["bulk-insert", uri, str(rows), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["inserted"] == 1
+    assert invoke(["insert-overwrite", uri, str(rows)]) == 0
+    assert lakebed.open(uri).scan(columns=["id"]).to_arrow().to_pylist() == [{"id": 5}]
+    lakebed.open(uri).upsert([{"id": 6, "zip": "other", "price": 1, "x": 1.0, "ts": 1}])
+    assert invoke(["delete-partitions", uri, "oth*"]) == 0
+    assert lakebed.open(uri).scan(columns=["id"]).to_arrow().to_pylist() == [{"id": 5}]
+    assert invoke(["insert-overwrite", uri, str(rows), "--table"]) == 0
+
+
+def test_a_key_that_is_not_there_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    for command in ("get", "locate"):
+        assert invoke([command, uri, "1", "-o", "json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == 1
+        assert invoke([command, uri, "1", "7", "-o", "json"]) == 20
+        printed = capsys.readouterr()
+        assert len(json.loads(printed.out)) == 1
+        assert printed.err == "the table has no 7\n"
+
+
+def test_piped_tables_break_no_line(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    lakebed.open(uri).upsert([{"id": 2, "zip": "z" * 200, "price": 2, "x": 0.5, "ts": 1}])
+    assert invoke(["scan", uri]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert any("z" * 200 in line for line in lines)
+
+
+def test_facts_have_keys_that_programs_can_use(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    assert invoke(["table", "describe", uri, "-o", "json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert all(key == key.lower() and " " not in key for key in facts)
+    assert invoke(["options", "show", "hoodie.index.type", "-o", "json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out)["older_names"], list)
+
+
+def test_options_are_checked_before_a_job_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = tmp_path / "job.json"
+    job.write_text(
+        json.dumps(
+            {
+                "hoodie.table.name": "t",
+                "hoodie.upsert.shuffle.parallelism": 2,
+                "hoodie.indx.type": "BUCKET",
+                "hoodie.parquet.compression.codec": "lzo",
+                "hoodie.bucket.index.num.buckets": "many",
+            }
+        )
+    )
+    assert invoke(["options", "check", str(job), "-o", "json"]) != 0
+    verdicts = {v["option"]: v for v in json.loads(capsys.readouterr().out)}
+    assert [v["verdict"] for v in verdicts.values()] == ["implemented", "ignored", "unknown", "refused", "wrong"]
+    assert "hoodie.index.type" in verdicts["hoodie.indx.type"]["note"]
+    lines = tmp_path / "job.properties"
+    lines.write_text("# a job\nhoodie.table.name=t\nhoodie.index.type BUCKET\n")
+    assert invoke(["options", "check", str(lines)]) == 0
+    assert invoke(["options", "list", "--verdict", "maybe"]) != 0
+    assert "implemented or refused or ignored" in capsys.readouterr().err
+
+
+def test_an_error_of_no_class_is_a_sentence_and_a_traceback_on_demand(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(lakebed, "open", broken)
+    assert invoke(["count", uri]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: RuntimeError: out of luck\n")
+    assert "Traceback" not in said
+    assert invoke(["--traceback", "count", uri]) == 1
+    assert "Traceback" in capsys.readouterr().err
