@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import Options, resolve_options, service_properties, split_partition_types
 from lakebed.config.settings import TableSettings
 from lakebed.errors import InvalidOption, TableNotFound
@@ -33,6 +34,7 @@ _WORKER_TUNING = "lakebed.spark.worker.tuning"
 _OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums", _WORKER_TUNING)
 
 
+@checks_arguments
 def create(
     uri: str,
     schema_or_data: Any,
@@ -111,6 +113,7 @@ def create(
     return Table(storage, config, spark, worker_tuning=options.spark.worker_tuning)
 
 
+@checks_arguments
 def open(
     uri: str,
     *,
@@ -136,6 +139,7 @@ def open(
     return Table(storage, load_settled(storage), spark, resolved.read, worker_tuning=resolved.spark.worker_tuning)
 
 
+@checks_arguments
 def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
     """Whether there is a table at a path or URL; also one that lakebed cannot open.
 
@@ -145,6 +149,7 @@ def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> boo
     return dropping.exists(open_storage(uri, storage_options))
 
 
+@checks_arguments
 def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, str] | None = None) -> None:
     """Delete a table with all its rows and its history: nothing brings it back. A catalog is not told.
 
@@ -162,6 +167,7 @@ def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, st
             raise
 
 
+@checks_arguments
 def write(
     df: Any,
     uri: str,
@@ -185,6 +191,7 @@ def write(
     return job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
 
 
+@checks_arguments
 def repair(
     uri: str,
     parts: Sequence[Part] | None = None,

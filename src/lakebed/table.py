@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
@@ -58,6 +59,7 @@ Query = Literal["snapshot", "read_optimized"]
 _VIEWS = 4
 
 
+@public_methods_check_arguments
 class Table:
     """A keyed table in Hudi's format. Made by `lakebed.create` and `lakebed.open`.
 
@@ -291,6 +293,8 @@ class Table:
         """Make the table what it was when the commit `to` (an instant, or a savepoint) completed: all that came later
         is rolled back for good. With `dry_run` only say what that is; without `to` finish one that was cut off."""
         instant = to.instant if isinstance(to, Savepoint) else to
+        if not (instant is None or isinstance(instant, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise refused("restore", "to", to, "an instant or a savepoint")
         return restore(self._context(None, options, "restore"), instant, dry_run=dry_run)
 
     def rollback(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
@@ -51,6 +52,7 @@ class SkewView(View):
         return summed_up(self.shards)
 
 
+@public_methods_check_arguments
 class IndexesView(View):
     """What finds the table's rows: the index of writes, and the indexes in the metadata table; prints as a table."""
 
@@ -161,6 +163,8 @@ class IndexesView(View):
 
         Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
         """
+        if not isinstance(index, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise refused("adopt", "index", index, "the name of an index")
         with default_lock(self._storage, wait_seconds=60.0):
             snapshot = self._snapshot()
             adopted = adopt(

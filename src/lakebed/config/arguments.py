@@ -1,11 +1,115 @@
-"""Arguments of the public methods, checked: another type is an `InvalidOption` that says what is taken."""
+"""Arguments of the public methods, checked by their names: another type is an `InvalidOption` that says what is taken.
+
+A name means the same thing wherever it stands in the public surface, so what it takes is said here once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from functools import wraps
+from typing import Any, TypeVar
 
 from lakebed.errors import InvalidOption
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_C = TypeVar("_C", bound=type)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(one, str) for one in value)
+    )
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_options(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+def _is_moment(value: Any) -> bool:
+    return isinstance(value, (str, date))
+
+
+def _is_session(value: Any) -> bool:
+    return hasattr(value, "createDataFrame")
+
+
+_TEXT = (_is_text, "a text")
+_PLACE = (_is_place, "a path or a URI")
+_NUMBER = (_is_number, "a whole number")
+_NAMES = (_are_names, "a name or a list of names")
+_FLAG = (_is_flag, "True or False")
+_OPTIONS = (_are_options, "a dict of option names and values")
+_MOMENT = (_is_moment, "an instant, a datetime or a date")
+_SESSION = (_is_session, "a Spark session")
+_TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "uri": _PLACE,
+    **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "type"), _TEXT),
+    **dict.fromkeys(("instant", "kind", "function", "column"), _TEXT),
+    **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries"), _NUMBER),
+    **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields"), _NAMES),
+    **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
+    **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),
+    **dict.fromkeys(("options", "storage_options", "properties", "settings"), _OPTIONS),
+    **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
+    "spark": _SESSION,
+}
+
+
+def checks_arguments(function: _F) -> _F:
+    """The function, which now refuses arguments of a type that their name does not take; a parameter's default is
+    always fine.
+
+    >>> @checks_arguments
+    ... def head(rows: int = 5) -> int:
+    ...     return rows
+    >>> head("five")
+    Traceback (most recent call last):
+    lakebed.errors.InvalidOption: head() takes a whole number as rows, not 'five'
+    """
+    signature = inspect.signature(function)
+    checked = {n: (_TAKES[n], p.default) for n, p in signature.parameters.items() if n in _TAKES}
+    if not checked:
+        return function
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            arguments = signature.bind(*given, **named).arguments
+        except TypeError:
+            return function(*given, **named)  # Python's own words for an argument too many
+        for name, ((takes, words), default) in checked.items():
+            if name in arguments and arguments[name] is not default and not takes(arguments[name]):
+                raise refused(function.__name__, name, arguments[name], words)
+        return function(*given, **named)
+
+    return call  # pyright: ignore[reportReturnType]
+
+
+def public_methods_check_arguments(cls: _C) -> _C:
+    """The class, whose public methods are `checks_arguments`."""
+    for name, member in list(vars(cls).items()):
+        if not name.startswith("_") and inspect.isfunction(member):
+            setattr(cls, name, checks_arguments(member))
+    return cls
 
 
 def whole_number(method: str, name: str, value: Any, *, least: int = 0) -> int:
@@ -15,46 +119,14 @@ def whole_number(method: str, name: str, value: Any, *, least: int = 0) -> int:
     Traceback (most recent call last):
     lakebed.errors.InvalidOption: limit() takes a whole number of at least 0 as rows, not -1
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not _is_number(value) or value < least:
         raise refused(method, name, value, f"a whole number of at least {least}")
-    return value
-
-
-def text(method: str, name: str, value: Any) -> str:
-    """The value, where it is a text."""
-    if not isinstance(value, str):
-        raise refused(method, name, value, "a text")
-    return value
-
-
-def names(method: str, name: str, value: Any) -> tuple[str, ...]:
-    """The value as texts: a list of them, or one."""
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
-        raise refused(method, name, value, "a list of texts")
-    return tuple(value)
-
-
-def options_given(method: str, value: Any, name: str = "options") -> Mapping[str, Any]:
-    """The value, where it is a dict whose keys are texts; nothing for None."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise refused(method, name, value, "a dict of option keys and values")
-    return value
-
-
-def one_of(method: str, name: str, value: Any, *choices: str) -> str:
-    """The value, where it is one of the choices."""
-    if value not in choices:
-        raise refused(method, name, value, " or ".join(repr(choice) for choice in choices))
     return value
 
 
 def refused(method: str, name: str, value: Any, takes: str) -> InvalidOption:
     """What is raised for a value that a method does not take."""
-    shown = repr(value)
+    shown = repr(value).partition("\n")[0]
     return InvalidOption(
         f"{method}() takes {takes} as {name}, not {shown if len(shown) <= 60 else shown[:57] + '...'}",
         context={"method": method, "argument": name},

@@ -49,6 +49,10 @@ def make_index(
     `update_partition_path` to the global ones; given for another index they raise `InvalidOption`.
     """
     if not isinstance(spec, str):
+        if not isinstance(spec, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # of untyped callers
+            raise InvalidOption(
+                f"an index is a name or an Index object, not {type(spec).__name__}", hint="take index='auto'"
+            )
         return spec.resolved(key_fields)
     options = IndexOptions(spec.strip().lower(), buckets, tuple(fields) or None, update_partition_path)
     return _from_options(options).resolved(key_fields)

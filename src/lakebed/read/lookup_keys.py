@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -21,9 +22,11 @@ class KeyText:
     """
 
     def __init__(self, keys: Any) -> None:
-        self.keys: pa.Array = plain_texts(
-            keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(list(keys), pa.string())
-        )
+        try:
+            listed = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(list(keys), pa.string())
+        except (pa.ArrowException, TypeError) as error:
+            raise InvalidOption(f"KeyText takes a list of texts: {error}") from error
+        self.keys: pa.Array = plain_texts(listed)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -89,7 +92,14 @@ def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Tabl
     if isinstance(keys, pa.Array | pa.ChunkedArray):
         columns: list[Any] = [keys]
     else:
-        listed: list[Any] = list(keys) if not isinstance(keys, str | bytes) else [keys]
+        if isinstance(keys, str | bytes):
+            keys = [keys]
+        if isinstance(keys, Mapping) or not isinstance(keys, Iterable):
+            raise InvalidOption(
+                f"keys are given as a collection, not as {type(keys).__name__}",
+                hint="give a list of keys, of tuples, a table with the key columns, or lakebed.KeyText([...])",
+            )
+        listed = list(cast("Iterable[Any]", keys))
         columns = [listed] if len(fields) == 1 else _transposed(listed, fields)
     if len(columns) != len(fields):
         raise InvalidOption(

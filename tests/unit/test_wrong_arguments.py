@@ -1,0 +1,125 @@
+"""Every public method, given values of wrong types: lakebed's own errors alone, never one of Python's."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption, LakebedError
+from lakebed.table import Table
+
+ROWS = pa.table({"id": [1, 2], "city": ["a", "b"], "ts": [1, 1]})
+WRONG = [None, 7, 1.5, True, "no such thing", b"bytes", [], [None], [[1]], {1: 2}, object(), ROWS]
+RIGHT: dict[str, Any] = {
+    "data": ROWS,
+    "upsert": ROWS,
+    "keys": [1],
+    "keys_or_predicate": [99],
+    "partitions": ["a"],
+    "settings": {"hoodie.compact.inline": True},
+    "start": "000",
+    "name": "record_index",
+    "index": "bucket",
+    "file_groups": 1,
+    "column": "city",
+}
+# What these do to a table is undone by a new one.
+CHANGING = ("delete", "delete_partitions", "insert_overwrite", "restore", "rollback", "upgrade", "downgrade", "repair")
+_numbers = count()
+
+
+def new_table() -> Table:
+    uri = f"memory://wrong-arguments/{next(_numbers)}"
+    table = lakebed.create(uri, ROWS, key="id", partition_by="city", ordering="ts", index="bucket", buckets=1)
+    table.upsert(ROWS)
+    return table
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    return new_table()
+
+
+def methods(owner: Any) -> list[str]:
+    return [name for name, member in inspect.getmembers(owner, inspect.isfunction) if not name.startswith("_")]
+
+
+def is_refused_or_done(call: Any, **arguments: Any) -> None:
+    """What Python raises by itself fails the test."""
+    with suppress(LakebedError):
+        call(**arguments)
+
+
+def try_all(call: Any, signature: inspect.Signature, fresh: Any = None) -> None:
+    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    needed = {p.name: RIGHT.get(p.name) for p in named if p.default is p.empty and p.name != "self"}
+    for parameter in (p.name for p in named if p.name != "self"):
+        for wrong in WRONG:
+            method = call if fresh is None else fresh()
+            try:
+                is_refused_or_done(method, **{**needed, parameter: wrong})
+            except Exception as error:
+                error.add_note(f"{parameter}={wrong!r}"[:200])
+                raise
+
+
+@pytest.mark.parametrize("name", methods(Table))
+def test_methods_of_a_table_raise_lakebeds_errors_alone(name: str, table: Table) -> None:
+    signature = inspect.signature(getattr(Table, name))
+    fresh = (lambda: getattr(new_table(), name)) if name in CHANGING else None
+    try_all(getattr(table, name), signature, fresh)
+
+
+@pytest.mark.parametrize("name", methods(type(new_table().indexes)))
+def test_methods_of_indexes_raise_lakebeds_errors_alone(name: str) -> None:
+    indexes = new_table().indexes
+    try_all(getattr(indexes, name), inspect.signature(getattr(type(indexes), name)))
+
+
+@pytest.mark.parametrize("name", ["create", "open", "write", "exists", "drop", "repair"])
+def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: Table) -> None:
+    function = getattr(lakebed, name)
+    signature = inspect.signature(function)
+    job = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id"}
+    for parameter in signature.parameters:
+        for wrong in WRONG:
+            uri = table.uri
+            if name in ("create", "write"):
+                uri = f"memory://wrong-arguments/{next(_numbers)}"
+            elif name == "drop":
+                uri = lakebed.create(f"memory://wrong-arguments/{next(_numbers)}", ROWS, key="id").uri
+            right: dict[str, Any] = {"uri": uri, "schema_or_data": ROWS, "key": "id", "df": ROWS}
+            if name == "write":
+                right["options"] = job
+            arguments = {k: v for k, v in right.items() if k in signature.parameters}
+            is_refused_or_done(function, **{**arguments, parameter: wrong})
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda t: t.scan(columns=7), "scan() takes a name or a list of names as columns, not 7"),
+        (lambda t: t.upsert(ROWS, options=["a"]), "upsert() takes a dict of option names and values as options"),
+        (lambda t: t.get(7), "keys are given as a collection, not as int"),
+        (lambda t: t.changes(7), "changes() takes an instant, a datetime or a date as start, not 7"),
+        (lambda t: t.clean(dry_run="yes"), "clean() takes True or False as dry_run, not 'yes'"),
+        (lambda t: t.restore(7), "restore() takes an instant or a savepoint as to, not 7"),
+        (lambda t: lakebed.open(7), "open() takes a path or a URI as uri, not 7"),
+        (
+            lambda t: lakebed.create(t.uri + "x", ROWS, key="id", index=7),
+            "an index is a name or an Index object, not int",
+        ),
+        (lambda t: lakebed.open(t.uri, spark="local"), "open() takes a Spark session as spark, not 'local'"),
+    ],
+    ids=["columns", "options", "keys", "start", "dry_run", "to", "uri", "index", "spark"],
+)
+def test_an_error_says_what_is_taken(call: Any, said: str, table: Table) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        call(table)
+    assert said in str(refused.value)
