@@ -17,27 +17,45 @@ from lakebed.timeline.timeline import Timeline
 _PLANNED = {Action.COMPACTION: "compact", Action.LOGCOMPACTION: "log_compact"}
 
 
+_SHOWN = 50
+
+
 class View:
     """Rows that print as a table."""
 
     def to_arrow(self) -> pa.Table:
         raise NotImplementedError
 
+    newest_last = False
+    """Whether the last rows are those to show where there are too many."""
+
     def __repr__(self) -> str:
         table = self.to_arrow()
-        rows = [table.column_names, *([str(v) for v in r.values()] for r in table.slice(0, 50).to_pylist())]
+        shown = self._shown(table)
+        rows = [table.column_names, *([str(v) for v in r.values()] for r in shown.to_pylist())]
         widths = [max(len(str(r[i])) for r in rows) for i in range(len(table.column_names))]
         lines = ["  ".join(str(c).ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-        if table.num_rows > 50:
-            lines.append(f"... and {table.num_rows - 50} more")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._cut(table)])
 
     def _repr_html_(self) -> str:
-        return arrow_html(self.to_arrow())
+        table = self.to_arrow()
+        cut = "".join(f"<p>{html.escape(line)}</p>" for line in self._cut(table))
+        return arrow_html(self._shown(table)) + cut
+
+    def _shown(self, table: pa.Table) -> pa.Table:
+        return table.slice(max(0, table.num_rows - _SHOWN) if self.newest_last else 0, _SHOWN)
+
+    def _cut(self, table: pa.Table) -> list[str]:
+        if table.num_rows <= _SHOWN:
+            return []
+        which = "the newest " if self.newest_last else ""
+        return [f"{which}{_SHOWN} of {table.num_rows}; to_arrow() has all"]
 
 
 class TimelineView(View):
     """The active timeline: each action once, in its highest state, by requested time."""
+
+    newest_last = True
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -136,10 +154,10 @@ def table_html(snapshot: Snapshot) -> str:
     )
 
 
-def arrow_html(table: pa.Table, limit: int = 50) -> str:
+def arrow_html(table: pa.Table) -> str:
     head = "".join(f"<th>{html.escape(n)}</th>" for n in table.column_names)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape('' if v is None else str(v))}</td>" for v in row.values()) + "</tr>"
-        for row in table.slice(0, limit).to_pylist()
+        for row in table.to_pylist()
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from lakebed.engine.base import Rows
+from lakebed.errors import LakebedError
 from lakebed.model import Action
 from lakebed.operations.admission import file_groups_in_clustering, refuse_clustered
 from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
@@ -19,6 +20,7 @@ from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.schema.evolution import schema_changes
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -108,6 +110,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         verb.operation.lower(),
         statuses,
         replaced_file_groups=sum(len(ids) for ids in replaced.values()),
+        replaced_rows=rows_of_groups(tx.snapshot, replaced),
         seconds=times.seconds,
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
@@ -130,6 +133,17 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
     rewrites = verb.match.looks_up or context.index.key_hash is not None
     if rewrites and not verb.anew and file_groups_in_clustering(context.opened):
         refuse_clustered(context.opened, explain(context, verb))
+
+
+def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> int | None:
+    """How many rows these file groups hold, by partition path; None where a file of them cannot be read: what they
+    held is gone by now, and that a file was damaged is no reason against that."""
+    ids = {(path, file_id) for path, found in groups.items() for file_id in found}
+    slices = [s for s in snapshot.file_slices(list(groups)) if (s.partition, s.file_id) in ids] if ids else []
+    try:
+        return sum(parallel_map(snapshot.reader.count, slices, 16))
+    except (LakebedError, OSError):
+        return None
 
 
 def changes_of(write: Write) -> tuple[str, ...]:

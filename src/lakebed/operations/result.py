@@ -18,6 +18,8 @@ class WriteResult:
     are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). `bytes` is
     the size of the files written. `seconds` has the time of each stage: "begin", "metadata" (the metadata table is made
     ready: missing indexes built, compaction), "tag" (rows are placed, file groups assigned), "write", "commit".
+    `replaced_rows` are those of the file groups that overwrites and dropped partitions took away, None where a file of
+    them cannot be read.
     `services` has a line about each table service that the write made due, `schema_changes` one about each column
     of the table that is new or another now.
     """
@@ -33,6 +35,7 @@ class WriteResult:
     files: tuple[str, ...] = ()
     bytes: int = 0
     replaced_file_groups: int = 0
+    replaced_rows: int | None = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     rolled_back: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
@@ -71,6 +74,7 @@ class WriteResult:
             "files": list(self.files),
             "bytes": self.bytes,
             "replaced_file_groups": self.replaced_file_groups,
+            "replaced_rows": self.replaced_rows,
             "seconds": {k: round(v, 4) for k, v in self.seconds.items()},
             "rolled_back": list(self.rolled_back),
             "services": list(self.services),
@@ -90,7 +94,8 @@ class WriteResult:
         )
         took = sum(self.seconds.values())
         size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {size_text(self.bytes)}"
-        replaced = f", {self.replaced_file_groups} file groups replaced" if self.replaced_file_groups else ""
+        gone = "" if self.replaced_rows is None else f" with {self.replaced_rows:,} rows"
+        replaced = f", {self.replaced_file_groups} file groups{gone} replaced" if self.replaced_file_groups else ""
         line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
         return "\n".join([line, *self.schema_changes, *self.services])
 
