@@ -21,7 +21,7 @@ from lakebed.slices.logs import SliceLogs
 
 _BATCH_ROWS = 1 << 16
 # Of wide rows a batch has fewer.
-_BATCH_BYTES = 64 << 20
+_BATCH_BYTES = 16 << 20
 
 
 @dataclass
