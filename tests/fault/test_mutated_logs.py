@@ -121,8 +121,9 @@ def wrong(case: Damaged) -> str:
         if same is not None and same.values != block.values:
             return f"the block at {block.offset} has other values"
         if same is None and case.kind in ("cut", "shortened", "lengthened") and block.count >= 0:
-            # bytes of another log that came in between may be a whole block of it
-            if case.kind != "lengthened" or not any(block.frame in log for log in logs()):
+            # bytes of another log that were put in between may be a whole block of it
+            came = case.kind == "lengthened" and any(block.frame in log for log in logs())
+            if not came:
                 return f"a block at {block.offset} that never was"
         counts = {one.count for one in before if one.kind is block.kind}
         if same is None and case.kind in ("flipped", "overwritten", "lied") and block.count not in (-1, 0, *counts):
