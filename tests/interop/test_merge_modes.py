@@ -170,3 +170,18 @@ def test_rows_with_some_columns_are_read_by_real_hudi(
         found = lakebed.open(table.uri).scan().to_arrow()
         assert found.num_rows == 20
         assert_same_rows(oracle.read(table.uri), found)
+
+
+@pytest.mark.parametrize("version", todays([9, 8], 2, INTEROP))
+def test_a_deleted_key_that_comes_again_with_some_columns_is_read_by_real_hudi(
+    version: int, tmp_path: Path, oracle: HudiOracle
+) -> None:
+    words: dict[str, Any] = {"key": "id", "ordering": "ts", "type": "mor", "index": "bucket", "buckets": 1}
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("s", pa.string()), ("n", pa.int64())])
+    table = lakebed.create(str(tmp_path / "again"), schema, table_version=version, **words)
+    table.upsert(pa.table({"id": [1, 2], "ts": [1, 1], "s": ["secret", "b"], "n": [1, 2]}, schema))
+    table.delete([1])
+    table.upsert(pa.table({"id": [1, 2], "ts": [2, 2], "n": [8, 9]}), partial=True)
+    left = pa.table({"id": [1, 2], "ts": [2, 2], "s": [None, "b"], "n": [8, 9]}, schema)
+    assert_same_rows(lakebed.open(table.uri).scan().to_arrow(), left)
+    assert_same_rows(oracle.read(table.uri), left)

@@ -25,7 +25,8 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
 
     Before table version 8 there are no such blocks, and real Hudi does not read them right in slices without a base
     file, nor where they lack the column that marks deletes: there the rows are filled from the stored ones, and rows
-    that lose to them are left out.
+    that lose to them are left out. So they are where a key was deleted: a record behind a delete takes the columns that
+    it lacks from the base file, where the deleted row still is.
     """
     if not incoming.absent and not incoming.required:
         return incoming, ()
@@ -36,10 +37,13 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
     blocks = has_partial_blocks(group.reader.config.version, group.rules, incoming.absent)
     if not blocks or not incoming.absent or file_slice.base_file is None:
         return _filled(group, incoming), ()
-    if incoming.required:
+    deletes = group.reader.logs(file_slice).has_deletes
+    if incoming.required or deletes:
         known = stored_rows(group.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
         is_known = pc.is_in(incoming.keys, value_set=known).to_numpy(zero_copy_only=False)
         incoming.require_whole(np.flatnonzero(~is_known & ~incoming.deletes))
+        if deletes and not is_known.all():
+            return _filled(group, incoming), ()
     return incoming, incoming.absent
 
 

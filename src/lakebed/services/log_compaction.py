@@ -23,7 +23,6 @@ from lakebed.services.compaction import (
 from lakebed.services.compaction_plan import Planner, Scheduled, groups_in_plans, schedule, slices_of
 from lakebed.services.compaction_result import CompactedSlice, CompactionResult, CompactionRun
 from lakebed.services.service_transaction import ServiceTransaction
-from lakebed.slices.logs import SliceLogs
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.listed import COMMITS
@@ -100,8 +99,7 @@ def is_log_compaction_due(timeline: Timeline, settings: CompactionSettings) -> b
 def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
     """How many blocks a log compaction would merge; none where some hold partial records, which stand for
     themselves."""
-    reader = snapshot.reader
-    logs = SliceLogs.scan(snapshot.storage, file_slice.log_files, reader.blocks, reader.memory)
+    logs = snapshot.reader.logs(file_slice)
     return 0 if any(map(logs.is_partial, logs.data)) else len(logs.blocks)
 
 

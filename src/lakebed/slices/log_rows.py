@@ -20,6 +20,8 @@ from lakebed.slices.base_rows import DICTIONARY_META, ColumnNames, shaped, store
 from lakebed.slices.logs import SliceLogs
 
 _BATCH_ROWS = 1 << 16
+# Of wide rows a batch has fewer.
+_BATCH_BYTES = 16 << 20
 
 
 @dataclass
@@ -46,8 +48,9 @@ class LogRows:
         self._places[every] = np.arange(len(every))
         schema = pa.schema([pa.field(one.name, one.type) for one in self.schema])
         for number, rows in _by_block(self.entries.block[every], self.entries.row[every]):
-            for start in range(0, len(rows), _BATCH_ROWS):
-                columns, _ = self.of_block(number, rows[start : start + _BATCH_ROWS])
+            size = rows_of_batch(len(rows), self.logs.blocks[number].content_length)
+            for start in range(0, len(rows), size):
+                columns, _ = self.of_block(number, rows[start : start + size])
                 spill.append(pa.RecordBatch.from_arrays([plain(c) for c in columns], schema=schema))
         self._spilled = spill.table(schema)
 
@@ -75,8 +78,12 @@ class LogRows:
 
     def batches(self, entries: Positions) -> Iterator[pa.RecordBatch]:
         """The same, some at a time."""
-        for start in range(0, len(entries), _BATCH_ROWS):
-            yield self.take(entries[start : start + _BATCH_ROWS])
+        rows, stored = len(self.entries), self.logs.data_bytes
+        if self._spilled is not None:
+            rows, stored = self._spilled.num_rows, self._spilled.nbytes
+        size = rows_of_batch(rows, stored)
+        for start in range(0, len(entries), size):
+            yield self.take(entries[start : start + size])
 
     def of_block(self, number: int, rows: Positions) -> tuple[list[pa.Array], list[str]]:
         """The columns of records of a block, by ascending row, and those that the records of a partial block lack."""
@@ -112,6 +119,11 @@ class LogRows:
             leader[number] = unit.numbers[0]
             before[number] = unit.rows_of[number].start
         return leader[blocks], rows + before[blocks]
+
+
+def rows_of_batch(rows: int, stored: int) -> int:
+    """How many of so many rows, which take so many bytes, one batch has."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, stored)))
 
 
 def plain(column: pa.Array) -> pa.Array:

@@ -81,6 +81,11 @@ class SliceLogs:
         return [n for n, head in enumerate(self.blocks) if head.type is not BlockType.DELETE]
 
     @property
+    def has_deletes(self) -> bool:
+        """Whether there is a delete block."""
+        return any(head.type is BlockType.DELETE for head in self.blocks)
+
+    @property
     def stays_open(self) -> bool:
         """Whether the contents of all data blocks are held once they were read."""
         return self.data_bytes <= self.memory // _KEPT_SHARE

@@ -25,7 +25,6 @@ from lakebed.slices.matching import FEW_ENTRIES, GOES, Matching, Stretch, Target
 from lakebed.slices.pairwise import LogRecords, PairwiseFold
 from lakebed.storage.once import once
 
-_BATCH_ROWS = 1 << 16
 # A batch of rows, the number in the base file of the batch they come from (-1: there is none), and which of that go.
 Part = tuple[pa.RecordBatch, int, Flags | None]
 
@@ -144,7 +143,7 @@ class MergedSlice:
                 paired, gone = self._pair_up(batch, part, records)
                 yield paired, first, gone
                 first += batch.num_rows
-        for batch in records.alive(matching.rest, _BATCH_ROWS):
+        for batch in records.alive(matching.rest):
             self.counts.inserted += batch.num_rows
             yield batch, -1, None
 

@@ -20,6 +20,7 @@ from lakebed.merge.log_fold import Flags, LogEntries, Positions, record_codes
 from lakebed.merge.pairs import Side, merge_into
 from lakebed.merge.put import put
 from lakebed.merge.rules import MergeRules
+from lakebed.slices.log_rows import rows_of_batch
 
 # What decoded records take in memory for each byte of their blocks, and twice while they are merged, about.
 _DECODED = 6
@@ -69,11 +70,12 @@ class LogRecords:
         places = pa.array(order)
         return [put(c, at[kept], places, n) for c, n in zip(columns, new.columns, strict=True)], gone, len(kept)
 
-    def alive(self, places: Positions, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def alive(self, places: Positions) -> Iterator[pa.RecordBatch]:
         """Those of the places that are no deletes."""
         kept = places[~self.deletes[places]]
-        for start in range(0, len(kept), batch_rows):
-            rows = gather(self.rows, kept[start : start + batch_rows])
+        size = rows_of_batch(self.rows.num_rows, self.rows.nbytes)
+        for start in range(0, len(kept), size):
+            rows = gather(self.rows, kept[start : start + size])
             yield pa.RecordBatch.from_arrays(rows.columns, names=self.rows.column_names)
 
 

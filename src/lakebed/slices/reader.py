@@ -175,7 +175,7 @@ class SliceReader:
         keys: pa.Array | None = None,
     ) -> MergedSlice:
         """The merge of a slice's log files with rows of its base file: all of them, or those of some `keys`."""
-        logs = SliceLogs.scan(self.storage, file_slice.log_files, self.blocks, self.memory)
+        logs = self.logs(file_slice)
         rules = MergeRules.of_table(self.config)
         wanted, shown = _wanted(columns, schema, logs, base), None
         if rules.merger is not None:  # it gets whole rows
@@ -194,6 +194,10 @@ class SliceReader:
             memory=self.memory,
             shown=shown,
         )
+
+    def logs(self, file_slice: FileSlice) -> SliceLogs:
+        """The blocks of a slice's log files that count; nothing but their heads is read."""
+        return SliceLogs.scan(self.storage, file_slice.log_files, self.blocks, self.memory)
 
     def count(self, file_slice: FileSlice) -> int:
         """The number of rows; only the footer is read, and where log files are merged keys and ordering values."""

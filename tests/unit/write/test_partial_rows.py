@@ -203,3 +203,29 @@ def test_new_columns_may_come_with_partial_rows() -> None:
             row(1, 2, s="a", n=1) | {"extra": 1.5},
             row(2, 1, s="b") | {"extra": None},
         ]
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+@pytest.mark.parametrize("index", ["bucket", "simple", "record"])
+def test_a_deleted_key_that_comes_again_takes_nothing_of_what_was_deleted(index: str, version: int) -> None:
+    table = made(f"memory://partial/again{index}{version}", type="mor", index=index, table_version=version)
+    table.upsert(table_of([row(1, 1, s="secret", n=1), row(2, 1, s="b", n=2)], SCHEMA.names))
+    table.upsert(table_of([row(1, 2, n=7)], ["id", "city", "ts", "n"]), partial=True)
+    table.delete([1])
+    table.upsert(table_of([row(1, 3, n=8), row(2, 3, n=9)], ["id", "city", "ts", "n"]), partial=True)
+    left = [row(1, 3, n=8) | {"tags": None}, row(2, 1, s="b", n=2) | {"ts": 3, "n": 9}]
+    assert shown(table) == left
+    table.upsert(table_of([row(1, 4, s="new")], ["id", "city", "ts", "s"]), partial=True)
+    left[0] |= {"ts": 4, "s": "new"}
+    assert shown(table) == left
+    table.compact()
+    assert shown(table) == left
+
+
+def test_blocks_stay_partial_where_all_keys_are_there() -> None:
+    table = made("memory://partial/there", type="mor")
+    table.upsert(table_of([row(n, 1, s="a", n=n) for n in (1, 2)], SCHEMA.names))
+    table.delete([1])
+    table.upsert(table_of([row(2, 3, n=9)], ["id", "city", "ts", "n"]), partial=True)
+    assert [HeaderKey.IS_PARTIAL in block for block in blocks(table)] == [False, True]
+    assert shown(table) == [row(2, 1, s="a", n=2) | {"ts": 3, "n": 9}]
