@@ -71,7 +71,7 @@ DEEDS = {
     "cluster_sorted": Deed(lambda t: t.cluster(["v"], options=_KEEP), again=True),
     "clean": Deed(lambda t: t.clean(options=_KEEP), again=True),
     "archive": Deed(_archive, again=True),
-    "savepoint": Deed(lambda t: t.savepoint()),
+    "savepoint": Deed(lambda t: t.savepoints() or t.savepoint(), again=True),
     "expire_partitions": Deed(lambda t: t.expire_partitions(3650, options=OPTIONS)),
     "configure": Deed(lambda t: t.configure({"hoodie.clean.commits.retained": 7})),
 }
