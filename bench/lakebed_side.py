@@ -120,7 +120,7 @@ class LakebedSide:
     def clean(self, table: str, retained: int) -> int:
         """Gives the number of files deleted."""
         options = {"hoodie.clean.commits.retained": retained}
-        return lakebed.open(table, spark=self.spark).clean(options=options).count
+        return lakebed.open(table, spark=self.spark).clean(options=options).files
 
     def archive(self, table: str, least: int, most: int, retained: int) -> int:
         names = ("hoodie.keep.min.commits", "hoodie.keep.max.commits", "hoodie.clean.commits.retained")

@@ -31,6 +31,7 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.row_group_rows import RowGroups
 from lakebed.storage.base import Storage
 from lakebed.timeline.commit_metadata import NEW_FILE, stat_record
+from lakebed.timeline.file_slices import in_merge_order
 from lakebed.timeline.service_plans import CompactionOperation
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table, to_batch
 
@@ -233,7 +234,8 @@ def planned_slice(storage: Storage, operation: CompactionOperation) -> FileSlice
             hint="Take the plan off the timeline; the service makes a new one.",
             context={"partition": operation.partition, "file_id": operation.file_id},
         )
-    found = tuple(log for log in logs if log is not None)
+    # a plan of clustering names the newest log file first
+    found = tuple(in_merge_order([log for log in logs if log is not None]))
     return FileSlice(operation.partition, operation.file_id, operation.instant, base, found)
 
 
