@@ -144,6 +144,25 @@ class HudiSide:
         if not self.spark.sql(call).collect():
             raise RuntimeError(f"nothing was compacted in {table}")
 
+    def cluster(self, table: str, sort: list[str], layout: str) -> None:
+        """Small files written as larger ones: in an order, or as they come."""
+        order = f"order => '{','.join(sort)}', order_strategy => '{layout}'," if sort else ""
+        options = "hoodie.parquet.compression.codec=zstd,hoodie.clean.automatic=false,hoodie.archive.automatic=false"
+        call = f"call run_clustering(path => '{table}', {order} op => 'scheduleAndExecute', options => '{options}')"
+        if not self.spark.sql(call).collect():
+            raise RuntimeError(f"nothing was clustered in {table}")
+
+    def clean(self, table: str, retained: int) -> int:
+        """Gives the number of files deleted."""
+        self.spark.sql("drop table if exists cleaned")
+        self.spark.sql(f"create table cleaned using hudi location '{table}'")
+        call = f"call run_clean(table => 'cleaned', retain_commits => {retained})"
+        return sum(int(row["total_files_deleted"]) for row in self.spark.sql(call).collect())
+
+    def archive(self, table: str, least: int, most: int, retained: int) -> None:
+        call = f"call archive_commits(path => '{table}', min_commits => {least}, max_commits => {most}, "
+        self.spark.sql(call + f"retain_commits => {retained}, enable_metadata => true)").collect()
+
     def point_query(self, table: str, key: str) -> list[Any]:
         """The row of a key through the record index."""
         options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
@@ -167,7 +186,7 @@ def without_statistics(index: str) -> dict[str, str]:
 def _start() -> Commands:
     side = HudiSide()
     names = ("load", "upsert", "sums", "upsert_by", "point_query")
-    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact")
+    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact", "cluster", "clean", "archive")
     return {name: getattr(side, name) for name in names}
 
 

@@ -111,6 +111,22 @@ class LakebedSide:
             raise RuntimeError(f"nothing was compacted in {table}: {done}")
         return str(done)
 
+    def cluster(self, table: str, sort: list[str], layout: str) -> None:
+        """Small files written as larger ones: in an order, or as they come."""
+        order: Any = {"sort_columns": sort, "layout": layout} if sort else {}
+        if not lakebed.open(table, spark=self.spark).cluster(**order).runs:
+            raise RuntimeError(f"nothing was clustered in {table}")
+
+    def clean(self, table: str, retained: int) -> int:
+        """Gives the number of files deleted."""
+        options = {"hoodie.clean.commits.retained": retained}
+        return lakebed.open(table, spark=self.spark).clean(options=options).files
+
+    def archive(self, table: str, least: int, most: int, retained: int) -> int:
+        names = ("hoodie.keep.min.commits", "hoodie.keep.max.commits", "hoodie.clean.commits.retained")
+        options = dict(zip(names, (least, most, retained), strict=True))
+        return len(lakebed.open(table, spark=self.spark).archive(options=options).instants)
+
     def count_only(self, table: str, data: str) -> int:
         """The same job up to the writer: rows read, tagged, shuffled, handed to Python and counted; an empty commit."""
         with _counting():
@@ -149,7 +165,7 @@ def without_statistics(index: str) -> dict[str, bool]:
 def _start() -> Commands:
     side = LakebedSide()
     names = ("load", "upsert", "sums", "count_only", "spark_write", "scan", "scan_files", "files", "upsert_by")
-    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact")
+    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact", "cluster", "clean", "archive")
     return {name: getattr(side, name) for name in names}
 
 

@@ -199,6 +199,30 @@ def stitch(folder: Path, count: int, rounds: int) -> list[Bar]:
     return [Bar("8 files put together, CPU: every row encoded / row groups copied", old / new, 10, True)]
 
 
+def compaction(folder: Path, count: int, rounds: int) -> list[Bar]:
+    """Logs of few rows: near one another, and one in a hundred."""
+    dice = np.random.default_rng(4)
+    rows = rows_of(count, dice)
+    found: list[Bar] = []
+    for name, among, chosen, bar in (
+        ("2,000 rows of one eighth", range(count // 8), min(2_000, count // 8), 0.5),
+        ("1 row in 100", range(count), count // 100, 1.0),
+    ):
+        table = table_of(folder, "mor", rows, ordering="ts", type="mor", properties={"hoodie.compact.inline": False})
+        spent: dict[bool, list[float]] = {False: [], True: []}
+        for turn in range(2 * rounds):
+            copies = turn % 2 == 1
+            lakebed.open(table.uri).upsert(some_rows(rows, np.array(among), chosen, dice, turn + 1))
+            way = {} if copies else PLAIN
+            spent[copies].append(cpu(lambda t=table, w=way: lakebed.open(t.uri).compact(options=w)))
+            clean(table)
+        old, new = median(spent[False]), median(spent[True])
+        print(f"compaction of logs of {name}: {old:.2f} > {new:.2f} ({new / old:.2f})", flush=True)
+        found.append(Bar(f"compaction of logs of {name}, CPU: copied / encoded", new / old, bar, False))
+        shutil.rmtree(table.uri.removeprefix("file://"))
+    return found
+
+
 def _part(pair: tuple[float, float]) -> float:
     return pair[1] / pair[0]
 
@@ -207,9 +231,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["sizes", "wide", "stitch"])
+    parser.add_argument("--only", choices=["sizes", "wide", "stitch", "compaction"])
     given = parser.parse_args()
-    runs = {"sizes": sizes, "wide": wide, "stitch": stitch}
+    runs = {"sizes": sizes, "wide": wide, "stitch": stitch, "compaction": compaction}
     bars: list[Bar] = []
     for name, run in runs.items():
         if given.only in (None, name):

@@ -11,13 +11,27 @@ ACCESS_KEY, SECRET_KEY, REGION = "testing", "testing-secret", "us-east-1"
 
 # moto checks a condition and writes in two steps: one writing request at a time makes them one
 _PROGRAM = """
-import io, sys, threading
+import io, random, sys, threading
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, run_simple
 
 moto, writing = DomainDispatcherApplication(create_backend_app), threading.RLock()
+share, chance = float(sys.argv[3]), random.Random(int(sys.argv[4]))
 
 def serve(request, start):
+    # a share of requests is turned away, or loses its answer, under the prefix `shaky`
+    strikes = share and "/shaky" in request["PATH_INFO"] and chance.random() < share
+    if strikes and chance.random() < 0.5:
+        request["wsgi.input"].read(int(request.get("CONTENT_LENGTH") or 0))
+        start("503 Slow Down", [("Content-Length", "0")])
+        return [b""]
+    if strikes:
+        answered(request, lambda *given: lambda data: None)
+        start("500 Internal Server Error", [("Content-Length", "0")])
+        return [b""]
+    return answered(request, start)
+
+def answered(request, start):
     if request["REQUEST_METHOD"] not in ("PUT", "POST", "DELETE"):
         return moto(request, start)
     size = int(request.get("CONTENT_LENGTH") or 0)
@@ -32,7 +46,9 @@ run_simple(sys.argv[1], int(sys.argv[2]), serve, threaded=True)
 
 
 class S3(Service):
-    """`info`: `endpoint`, `access_key`, `secret_key`, `region`, lakebed's `options` and Spark's settings (`spark`)."""
+    """`info`: `endpoint`, `access_key`, `secret_key`, `region`, lakebed's `options` and Spark's settings (`spark`).
+
+    With `errors` this share of the requests for what is below `shaky` in a bucket fails, drawn from a `seed`."""
 
     name = "s3"
 
@@ -48,7 +64,8 @@ class S3(Service):
 
         (port,) = free_ports(1)
         env = {"S3_IGNORE_SUBDOMAIN_BUCKETNAME": "true"}
-        process = self.spawn([sys.executable, "-c", _PROGRAM, HOST, port], "s3", env)
+        errors, seed = self.options.get("errors", 0), self.options.get("seed", 0)
+        process = self.spawn([sys.executable, "-c", _PROGRAM, HOST, port, errors, seed], "s3", env)
         self.wait(lambda: answers(port), "open port", process)
         endpoint = f"http://{HOST}:{port}"
         client = boto3.client(

@@ -14,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from crash_tables import leftovers
 from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, StorageError
 from lakebed.timeline.locks.dynamodb import DynamoDbLock
 from lakebed.timeline.locks.hive import HiveMetastoreLock, _seconds
 from lakebed.timeline.locks.zookeeper import ZooKeeperLock
 from lock_contract import SECONDS, LockContract
+from sampling import CRASH, whole
 
 from .hive_metastore import LOCK_SECONDS, HiveMetastore
 from .s3_server import ACCESS_KEY, REGION, S3, SECRET_KEY
@@ -221,7 +223,7 @@ _WRITER = """
 import json, sys, pyarrow as pa, lakebed
 from lakebed.errors import LakebedError
 uri, first, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
-for n in range(4):
+for n in range(int(sys.argv[4])):
     while True:
         try:
             lakebed.open(uri).upsert(pa.table({"id": [first + n, 0], "v": [first, first + n]}), options=options)
@@ -232,12 +234,30 @@ for n in range(4):
 """
 
 
-@pytest.fixture(params=["dynamodb", "zookeeper", "hive"])
+SERVICES = ("dynamodb", "zookeeper", "hive")
+# Processes, and commits of each.
+PROCESSES, COMMITS = (8, 50) if whole(CRASH) else (3, 4)
+
+
+@pytest.fixture(params=SERVICES)
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    where: str = request.getfixturevalue(request.param)
+    return options_of(request.param, request)
+
+
+@pytest.fixture(params=["storage", "file system", *SERVICES])
+def every_lock(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return options_of(request.param, request)
+
+
+def options_of(kind: str, request: pytest.FixtureRequest) -> dict[str, Any]:
     prefix = "hoodie.write.lock"
-    common = {"hoodie.write.lock.wait_time_ms": 60_000, "lakebed.write.tasks": 1}
-    if request.param == "dynamodb":
+    common = {f"{prefix}.wait_time_ms": 60_000, "lakebed.write.tasks": 1}
+    if kind == "storage":
+        return common
+    if kind == "file system":
+        return common | {f"{prefix}.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"}
+    where: str = request.getfixturevalue(kind)
+    if kind == "dynamodb":
         return common | {
             f"{prefix}.provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
             f"{prefix}.dynamodb.table": "tables",
@@ -245,7 +265,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
             f"{prefix}.dynamodb.region": REGION,
             f"{prefix}.dynamodb.endpoint_url": where,
         }
-    if request.param == "hive":
+    if kind == "hive":
         return common | {
             f"{prefix}.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
             f"{prefix}.hivemetastore.uris": where,
@@ -268,22 +288,29 @@ def made(folder: Path) -> str:
     return uri
 
 
-def test_processes_write_one_table(options: dict[str, Any], tmp_path: Path) -> None:
+def test_processes_write_one_table(every_lock: dict[str, Any], tmp_path: Path) -> None:
+    """Eight with fifty commits each, where `LAKEBED_CRASH=all` says so."""
     import json
 
-    uri = made(tmp_path)
+    uri, firsts = made(tmp_path), [100 * (n + 1) for n in range(PROCESSES)]
+    command = [sys.executable, "-c", _WRITER, uri]
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", _WRITER, uri, str(first), json.dumps(options)], stderr=subprocess.PIPE, text=True
+            [*command, str(first), json.dumps(every_lock), str(COMMITS)], stderr=subprocess.PIPE, text=True
         )
-        for first in (100, 200)
+        for first in firsts
     ]
     for writer in writers:
-        _, err = writer.communicate(timeout=300)
+        _, err = writer.communicate(timeout=1200)
         assert writer.returncode == 0, err
     rows = dict(zip(*lakebed.open(uri).scan().to_arrow().select(["id", "v"]).to_pydict().values(), strict=True))
-    assert rows.pop(0) in (103, 203)
-    assert rows == {first + n: first for first in (100, 200) for n in range(4)}
+    assert rows.pop(0) in [first + COMMITS - 1 for first in firsts]
+    assert rows == {first + n: first for first in firsts for n in range(COMMITS)}
+    lakebed.open(uri).clean()
+    # archived instants, and what locks lie in
+    known = (".hoodie/timeline/history/", ".hoodie/.lock")
+    assert [path for path in leftovers(uri) if not path.startswith(known)] == []
+    assert lakebed.open(uri).indexes.verify().ok
 
 
 def test_a_lost_lease_is_noticed_before_the_commit(

@@ -64,6 +64,16 @@ class _Spark(Spark):
 def parse_condition(text: str, schema: pa.Schema, zone: str) -> Predicate:
     """The predicate of a SQL text; see `parse_filter`."""
     try:
+        return _parsed(text, schema, zone)
+    except RecursionError:
+        raise InvalidOption(
+            f"the filter of {len(text)} characters is nested too deeply",
+            hint="write lists of values as `column IN (...)`, or join with a table of the values",
+        ) from None
+
+
+def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
+    try:
         tree: Any = sqlglot.parse_one(text, read=_Spark, into=exp.Condition)
     except SqlglotError as error:
         raise InvalidOption(

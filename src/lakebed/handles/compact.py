@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,16 +16,22 @@ from lakebed.engine.groups import GROUP
 from lakebed.engine.spill import Spill
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.base_file import read_footer
+from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.key_range import KeyRange
 from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.key_ordered import sorted_as_a_whole
+from lakebed.handles.row_group_copies import RowGroupCopies
+from lakebed.handles.stored_rows import StoredRows
 from lakebed.model import PARTITION_PATH, BaseFile, FileSlice, LogFile, path_in
 from lakebed.slices.base_rows import DICTIONARY_META
+from lakebed.slices.logs import MergeCounts
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.row_group_rows import RowGroups
 from lakebed.storage.base import Storage
 from lakebed.timeline.commit_metadata import NEW_FILE, stat_record
+from lakebed.timeline.file_slices import in_merge_order
 from lakebed.timeline.service_plans import CompactionOperation
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table, to_batch
 
@@ -39,6 +46,7 @@ _OPERATION = pa.schema(
 )
 # What a compaction's write stat tells beyond that of a write, by Hudi's names.
 _TOTALS = "totals"
+_NO_KEYS = pa.array([], pa.string())
 COMPACTED_SCHEMA = STATUS_SCHEMA.append(pa.field(_TOTALS, pa.string()))
 
 
@@ -94,24 +102,11 @@ class SliceCompactor:
             yield as_batch(done)
 
     def compact(self, file_slice: FileSlice, task: Task) -> Compacted:
-        """Write the merged rows of a slice; a file without rows where all are deleted."""
+        """Write the merged rows of a slice; a file without rows where all are deleted. Row groups that no log record
+        touches are copied as bytes."""
         started = time.monotonic()
-        encodings = self._encodings(file_slice)
-        texts = {f.name for f in self.format.schema if pa.types.is_string(f.type)}
-        encoded = (name for name, how in encodings.items() if how == DICTIONARY and name in texts)
-        merged = self.reader.merged(file_slice, self.format.schema, dictionary=(*DICTIONARY_META, *encoded))
-        writer = self._writer(file_slice, task, encodings)
-        with Spill(self.format.settings.memory) as spill:
-            batches = merged.batches()
-            if self.format.sort:
-                batches = (rows for rows, _ in sorted_as_a_whole(batches, spill))
-            try:
-                for batch in batches:
-                    writer.write(batch, new_keys=None)
-            except BaseException:
-                writer.abort()
-                raise
-        counts, base = merged.counts, file_slice.base_file
+        writer, counts = self._by_row_groups(file_slice, task) or self._whole(file_slice, task)
+        base = file_slice.base_file
         status = replace(
             writer.finish(counts.inserted if base is not None else writer.rows),
             prev_commit=file_slice.instant if base is not None else NEW_FILE,
@@ -124,12 +119,54 @@ class SliceCompactor:
         changed = counts.updated + counts.deleted + counts.inserted
         return Compacted(status, totals_of(file_slice, counts, changed, int((time.monotonic() - started) * 1000)))
 
+    def _by_row_groups(self, file_slice: FileSlice, task: Task) -> tuple[FileWriter, MergeCounts] | None:
+        """An open file with the rows, of which some were moved as bytes; None where that is not possible."""
+        base, format_ = file_slice.base_file, self.format
+        if base is None or format_.sort or not format_.populate_meta:
+            return None
+        stored = StoredRows(self.reader, format_, file_slice, base)
+        with stored.groups() as source:
+            if source is None:
+                return None
+            writer = self._writer(file_slice, task, stored.encodings, *stored.known_keys(), copies=True)
+            groups = RowGroups(source, RowGroupCopies(writer, source, stored.parquet.row_group_rows).take)
+            merged = self.reader.merged(file_slice, format_.schema, groups=groups)
+            with _aborting(writer):
+                for batch, is_new in merged.old_and_new():
+                    writer.write(batch, new_keys=None if is_new else _NO_KEYS)
+            return writer, merged.counts
+
+    def _whole(self, file_slice: FileSlice, task: Task) -> tuple[FileWriter, MergeCounts]:
+        """An open file with the rows, all of which are encoded."""
+        encodings = self._encodings(file_slice)
+        texts = {f.name for f in self.format.schema if pa.types.is_string(f.type)}
+        encoded = (name for name, how in encodings.items() if how == DICTIONARY and name in texts)
+        merged = self.reader.merged(file_slice, self.format.schema, dictionary=(*DICTIONARY_META, *encoded))
+        writer = self._writer(file_slice, task, encodings, self.format.bloom(), KeyRange())
+        with Spill(self.format.settings.memory) as spill:
+            batches = merged.batches()
+            if self.format.sort:
+                batches = (rows for rows, _ in sorted_as_a_whole(batches, spill))
+            with _aborting(writer):
+                for batch in batches:
+                    writer.write(batch, new_keys=None)
+        return writer, merged.counts
+
     def _encodings(self, file_slice: FileSlice) -> Mapping[str, str]:
         """How the columns of the base file are encoded, which is kept."""
         base = file_slice.base_file
         return {} if base is None else encodings_of(read_footer(self.storage, base.path, base.size).metadata)
 
-    def _writer(self, file_slice: FileSlice, task: Task, encodings: Mapping[str, str]) -> FileWriter:
+    def _writer(
+        self,
+        file_slice: FileSlice,
+        task: Task,
+        encodings: Mapping[str, str],
+        bloom: BloomFilter | None,
+        keys: KeyRange,
+        *,
+        copies: bool = False,
+    ) -> FileWriter:
         return FileWriter(
             self.storage,
             self.format,
@@ -138,10 +175,21 @@ class SliceCompactor:
             file_slice.file_id,
             task,
             "MERGE",
-            self.format.bloom(),
-            KeyRange(),
+            bloom,
+            keys,
             encodings or None,
+            copies=copies,
         )
+
+
+@contextmanager
+def _aborting(writer: FileWriter) -> Generator[None]:
+    """A file whose writing fails leaves nothing."""
+    try:
+        yield
+    except BaseException:
+        writer.abort()
+        raise
 
 
 def totals_of(file_slice: FileSlice, counts: Any, changed: int, millis: int) -> dict[str, int]:
@@ -186,7 +234,8 @@ def planned_slice(storage: Storage, operation: CompactionOperation) -> FileSlice
             hint="Take the plan off the timeline; the service makes a new one.",
             context={"partition": operation.partition, "file_id": operation.file_id},
         )
-    found = tuple(log for log in logs if log is not None)
+    # a plan of clustering names the newest log file first
+    found = tuple(in_merge_order([log for log in logs if log is not None]))
     return FileSlice(operation.partition, operation.file_id, operation.instant, base, found)
 
 

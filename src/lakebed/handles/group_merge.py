@@ -16,16 +16,13 @@ from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import key_order
 from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.handles.file_writer import FileWriter
+from lakebed.handles.row_group_copies import to_be_joined
 from lakebed.merge.put import Positions
 from lakebed.merge.row_merge import Merged, RowMerge, Touch
 from lakebed.merge.sorted_merge import SortedRowMerge
 from lakebed.model import RECORD_KEY
 from lakebed.schema.arrow import leaf_paths
 
-# A row group of less than such a share of a full one is small: it does not stay by itself beside fresh rows.
-_SMALL = 4
-# The last row group takes new rows in while it has less than this share.
-_ROOM_LEFT = 0.75
 # Incoming rows that are put among stored ones at a time take about so much, if they are many.
 _MOST_BYTES = 64 << 20
 # Values that are compared first to see whether a column changes.
@@ -152,14 +149,11 @@ class GroupMerge:
 
     def _is_to_be_joined(self, number: int, touch: Touch | None) -> bool:
         """Whether the rows of a row group are written together with those before it, or with new ones behind it."""
-        rows = self._source.groups[number].rows
-        loose, small = self.writer.loose_rows if self.writer else 0, self._full_rows // _SMALL
-        if loose and (loose < small or rows < small):
-            return True
-        if isinstance(self._rows, SortedRowMerge) or number + 1 < len(self._source.groups):
-            return False
-        met = int((touch.positions >= 0).sum()) if touch is not None else 0
-        return rows < _ROOM_LEFT * self._full_rows and self._rows.new_rows > met
+        behind = 0
+        if not isinstance(self._rows, SortedRowMerge) and number + 1 == len(self._source.groups):
+            behind = self._rows.new_rows - (int((touch.positions >= 0).sum()) if touch is not None else 0)
+        loose = self.writer.loose_rows if self.writer else 0
+        return to_be_joined(self._source.groups[number].rows, loose, behind, self._full_rows)
 
     def _begin(self) -> FileWriter:
         if self.writer is None:

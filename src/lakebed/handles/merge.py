@@ -11,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.engine.spill import Spill
-from lakebed.format.bloom import BloomFilter
-from lakebed.format.key_range import KeyRange
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.base_files import BaseFiles
 from lakebed.handles.change_log import ChangeLogWriter
@@ -24,7 +22,6 @@ from lakebed.handles.stored_rows import StoredRows
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.row_merge import RowMerge
 from lakebed.merge.sorted_merge import SortedRowMerge
-from lakebed.model import RECORD_KEY
 from lakebed.slices.row_size import SAMPLE_ROWS, from_sample
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -80,7 +77,7 @@ class MergeHandle:
         """An open file with the stored rows, merged; None where nothing changes."""
 
         def opened(*, copies: bool = False) -> FileWriter:
-            bloom, keys = _known_keys(self._group, stored)
+            bloom, keys = stored.known_keys()
             return files.open(stored.base.file_id, "MERGE", bloom, keys, stored.encodings, log, copies=copies)
 
         with stored.groups() as source:
@@ -119,27 +116,6 @@ def _room_among(group: GroupWrite, stored: StoredRows, incoming: Incoming, limit
         sampled = from_sample(pa.Table.from_batches([incoming.take(some)]), group.format.settings)
         size = max(size, 0.9 * sampled)  # a sample takes somewhat more than the same rows among others
     return int(left / size)
-
-
-def _known_keys(group: GroupWrite, stored: StoredRows) -> tuple[BloomFilter | None, KeyRange]:
-    """Bloom filter and key range of the old file, to which only new keys are added.
-
-    A filter is carried on only where one is to be written; where the old file has none that can be used, all
-    its keys are added anew.
-    """
-    if stored.footer.key_range is not None:
-        keys = KeyRange(*stored.footer.key_range)
-        if not group.format.settings.bloom_filter:
-            return None, keys
-        bloom = stored.footer.bloom()
-        if bloom is not None:
-            return bloom, keys
-    bloom, keys = group.format.bloom(), KeyRange()
-    for batch in group.reader.read(stored.file_slice, [RECORD_KEY]):
-        keys.add(batch.column(0))
-        if bloom is not None:
-            bloom.add(batch.column(0))
-    return bloom, keys
 
 
 def _merge(rows: RowMerge, stored: StoredRows, batch_rows: int, writer: FileWriter, memory: int) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakebed.format.base_file import Footer, ParquetSettings, read_footer
+from lakebed.format.bloom import BloomFilter
+from lakebed.format.key_range import KeyRange
 from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
 from lakebed.format.row_groups.stored import StoredGroups, has_columns, open_groups
 from lakebed.handles.file_writer import FileFormat
@@ -27,7 +29,7 @@ _WORTH_COPYING = 16_384
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of a slice without log files; `format` is that of the files that they go to."""
+    """The rows of a slice's base file; `format` is that of the files that they go to."""
 
     reader: SliceReader
     format: FileFormat
@@ -58,6 +60,26 @@ class StoredRows:
         """Texts that come as dictionaries."""
         texts = {f.name for f in self.format.schema if pa.types.is_string(f.type) and f.name not in META_COLUMNS}
         return *_DICTIONARY_META, *(n for n, how in self.encodings.items() if how == DICTIONARY and n in texts)
+
+    def known_keys(self) -> tuple[BloomFilter | None, KeyRange]:
+        """Bloom filter and key range of the file, to which only new keys are added.
+
+        A filter is carried on only where one is to be written; where the file has none that can be used, all its keys
+        are added anew.
+        """
+        if self.footer.key_range is not None:
+            keys = KeyRange(*self.footer.key_range)
+            if not self.format.settings.bloom_filter:
+                return None, keys
+            bloom = self.footer.bloom()
+            if bloom is not None:
+                return bloom, keys
+        bloom, keys = self.format.bloom(), KeyRange()
+        for batch in self.reader.read(self.file_slice.without_logs(), [RECORD_KEY]):
+            keys.add(batch.column(0))
+            if bloom is not None:
+                bloom.add(batch.column(0))
+        return bloom, keys
 
     @contextmanager
     def groups(self, *, any_size: bool = False) -> Generator[StoredGroups | None]:

@@ -23,6 +23,7 @@ from lakebed.slices.log_rows import LogRows
 from lakebed.slices.logs import MergeCounts, SliceLogs
 from lakebed.slices.matching import FEW_ENTRIES, GOES, Matching, Stretch, Targets
 from lakebed.slices.pairwise import LogRecords, PairwiseFold
+from lakebed.slices.row_group_rows import RowGroups
 from lakebed.storage.once import once
 
 # A batch of rows, the number in the base file of the batch they come from (-1: there is none), and which of that go.
@@ -36,7 +37,8 @@ class MergedSlice:
 
     `names` tells of columns that files have under other names, `keys` restricts the log to records of these keys;
     `shown` are the columns that are given, where not all are. `key_copy` is a column of the table that holds the record
-    key, too: where it is asked for the key itself is not read from the base file.
+    key, too: where it is asked for the key itself is not read from the base file. Of row groups that `groups` takes as
+    they are no rows come.
     """
 
     logs: SliceLogs
@@ -51,6 +53,7 @@ class MergedSlice:
     keys: pa.Array | None = None
     memory: int = 512 << 20
     shown: Sequence[str] | None = None
+    groups: RowGroups | None = None
     counts: MergeCounts = field(default_factory=MergeCounts)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -58,9 +61,14 @@ class MergedSlice:
         for batch, _, _ in self._parts():
             yield batch
 
+    def old_and_new(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """The rows, and whether they are those whose keys stand in the log alone."""
+        for batch, first, _ in self._parts():
+            yield batch, first < 0
+
     def numbered(self) -> Iterator[tuple[pa.RecordBatch, Positions]]:
         """The rows, each with its number in the base file: -1 for one that stands in the log alone."""
-        assert self.base is None or self.base.is_whole
+        assert self.base is None or (self.base.is_whole and self.groups is None)
         for batch, first, gone in self._parts():
             if first < 0:
                 yield batch, np.full(batch.num_rows, -1)
@@ -196,8 +204,11 @@ class MergedSlice:
             return
         stored = (stored_name(name, self.base.schema, self._base_names) for name in self.schema.names)
         deciding = matching.columns(self.base.schema) if len(matching.entries) else []
-        columns = [*(name for name in stored if name is not None), *deciding, *more]
-        for stretch in matching.stretches(self.base.read(list(dict.fromkeys(columns)) or [RECORD_KEY])):
+        columns = list(dict.fromkeys([*(name for name in stored if name is not None), *deciding, *more]))
+        if self.groups is not None:
+            yield from self.groups.stretches(matching, deciding, columns)
+            return
+        for stretch in matching.stretches(self.base.read(columns or [RECORD_KEY])):
             yield stretch, matching.targets(stretch)
 
     @once

@@ -23,6 +23,7 @@ from lakebed.slices.block_view import BlockView
 from lakebed.slices.key_spec import KeyTexts
 from lakebed.slices.logs import SliceLogs
 from lakebed.slices.merged import MergedSlice
+from lakebed.slices.row_group_rows import RowGroups
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 
@@ -156,13 +157,21 @@ class SliceReader:
             yield rows
 
     def merged(
-        self, file_slice: FileSlice, schema: pa.Schema, *, dictionary: Sequence[str] = (), batch_rows: int = BATCH_ROWS
+        self,
+        file_slice: FileSlice,
+        schema: pa.Schema,
+        *,
+        dictionary: Sequence[str] = (),
+        batch_rows: int = BATCH_ROWS,
+        groups: RowGroups | None = None,
     ) -> MergedSlice:
         """The whole rows of a slice, to be written again: meta columns as they are stored, then the others of `schema`
-        in its types. Texts of base files that `dictionary` names come as dictionaries."""
+        in its types. Texts of base files that `dictionary` names come as dictionaries. `groups` are the row groups of
+        the base file where some can be taken as they are."""
         meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
         wanted = pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)])
-        return self.open_merge(file_slice, wanted, self._base_rows(file_slice, batch_rows, dictionary))
+        merge = self.open_merge(file_slice, wanted, self._base_rows(file_slice, batch_rows, dictionary))
+        return merge if groups is None else replace(merge, groups=groups)
 
     def open_merge(
         self,

@@ -44,6 +44,22 @@ def filled(make: Make, **given: Any) -> Table:
     return table
 
 
+@pytest.mark.parametrize("version", [9, 6])
+@pytest.mark.parametrize("sort", [None, ["ts"]])
+def test_what_was_updated_and_then_deleted_in_logs_stays_deleted(
+    make: Make, version: int, sort: list[str] | None
+) -> None:
+    table = make(table_version=version, type="mor", index="simple")
+    table.upsert(rows(*((n, "c0", "old", 1) for n in range(6))), options=SMALL)
+    table.upsert(rows((1, "c0", "new", 2), (2, "c0", "new", 2)), options=SMALL)
+    table.upsert(rows((1, "c0", "newer", 2)), options=SMALL)
+    table.delete([2], options=SMALL)
+    before = bare(table.scan(meta=True).to_arrow())
+    assert table.cluster(sort).runs
+    assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == [0, 1, 3, 4, 5]
+
+
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
 @pytest.mark.parametrize(("sort", "layout"), [(None, None), (["ts"], None), (["v", "ts"], "zorder")])
 def test_rows_stay_and_are_found_at_their_new_places(

@@ -19,6 +19,7 @@ from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
+from same_rows import assert_same_rows
 from write_tables import files, last_commit
 
 SCHEMA = pa.schema(
@@ -150,6 +151,54 @@ def test_random_histories_end_the_same_both_ways(names: tuple[str, str], words: 
     for table in tables:
         assert lakebed.open(table.uri).indexes.verify().ok
     assert sum(one.traffic.copied_groups for one in Counted.made) > 10
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"index": "record", "indexes": ["column_stats", "partition_stats", "bloom_filters", "word"]},
+        {"index": "simple", "indexes": ["column_stats"], "table_version": 8, "merge": "commit_time"},
+        {"index": "bucket", "buckets": 2, "indexes": ["column_stats"], "table_version": 6},
+    ],
+    ids=lambda words: words["index"],
+)
+def test_compactions_end_the_same_both_ways(names: tuple[str, str], words: dict[str, Any]) -> None:
+    dice = random.Random(words["index"])
+    by_hand = {"hoodie.compact.inline": False}
+    given: dict[str, Any] = {
+        "key": "id",
+        "partition_by": "city",
+        "ordering": "ts",
+        "type": "mor",
+    }
+    tables = [lakebed.create(f"memory://{name}/t", SCHEMA, properties=by_hand, **given, **words) for name in names]
+    ways: list[dict[str, Any]] = [{}, PLAIN]
+
+    def each(verb: str, *data: Any, **options: Any) -> None:
+        for table, way in zip(tables, ways, strict=True):
+            getattr(lakebed.open(table.uri), verb)(*data, options={**way, **options})
+
+    each("bulk_insert", batch(dice, sorted(dice.sample(KEYS, 450))))
+    for turn in range(4):
+        near = dice.randrange(500)
+        for _ in range(2):
+            keys = dice.sample(KEYS[near : near + 60], dice.randrange(1, 12))
+            each("upsert", batch(dice, keys))
+        known = lakebed.open(tables[0].uri).scan(columns=["id"]).to_arrow()["id"].to_pylist()
+        each("delete", dice.sample(known, 2 * (turn % 2)) or ["none"])
+        if turn > 1:
+            some = batch(dice, sorted(dice.sample(known, 5))).select(["id", "city", "ts", "count"])
+            each("upsert", some, **{"lakebed.write.partial": True})
+        made = len(Counted.made)
+        each("compact")
+        assert sum(one.traffic.copied_groups for one in Counted.made[made:]) > 3
+        mine, theirs = (sorted(told(s) for part in last_commit(table).stats.values() for s in part) for table in tables)
+        assert mine == theirs
+        assert state(tables[0]) == state(tables[1])
+    for table in tables:
+        fresh = lakebed.open(table.uri)
+        assert_same_rows(fresh.scan(query="read_optimized").to_arrow(), fresh.scan().to_arrow())
+        assert lakebed.open(table.uri).indexes.verify().ok
 
 
 def test_the_option_encodes_every_row(names: tuple[str, str]) -> None:
