@@ -19,7 +19,8 @@ class WriteResult:
     the size of the files written. `seconds` has the time of each stage: "begin", "metadata" (the metadata table is made
     ready: missing indexes built, compaction), "tag" (rows are placed, file groups assigned), "write", "commit".
     `services` has a line about each table service that the write made due, `schema_changes` one about each column
-    of the table that is new or another now.
+    of the table that is new or another now. `retries` counts the runs before this one, which lost against concurrent
+    writes.
     """
 
     instant: str
@@ -37,6 +38,7 @@ class WriteResult:
     rolled_back: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
+    retries: int = 0
 
     @classmethod
     def of(
@@ -75,6 +77,7 @@ class WriteResult:
             "rolled_back": list(self.rolled_back),
             "services": list(self.services),
             "schema_changes": list(self.schema_changes),
+            "retries": self.retries,
         }
 
     def __str__(self) -> str:
@@ -91,7 +94,8 @@ class WriteResult:
         took = sum(self.seconds.values())
         size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {size_text(self.bytes)}"
         replaced = f", {self.replaced_file_groups} file groups replaced" if self.replaced_file_groups else ""
-        line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
+        again = f", run {self.retries + 1} times" if self.retries else ""
+        line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s{again})"
         return "\n".join([line, *self.schema_changes, *self.services])
 
     __repr__ = __str__
