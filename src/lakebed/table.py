@@ -19,6 +19,7 @@ from lakebed.operations.job import bytes_of_files, check_verb, choose_engine, se
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
+from lakebed.operations.retries import asking_for, run_again
 from lakebed.operations.upsert import explain_upsert, insert, upsert
 from lakebed.read import lookup
 from lakebed.read.cdc import ChangeLog, Images
@@ -35,6 +36,7 @@ from lakebed.services.clustering_result import ClusteringResult
 from lakebed.services.compaction import compact
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.configure import Configured, configure
+from lakebed.services.file_sizing import merge_small_files
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
 from lakebed.services.repairing.result import Part, RepairResult
@@ -132,50 +134,72 @@ class Table:
 
     # -- writing
 
-    def upsert(self, data: Any, *, partial: bool = False, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def upsert(
+        self,
+        data: Any,
+        *,
+        partial: bool = False,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
         """Insert rows with new keys, and replace rows of known keys by the table's merge mode.
 
         With `partial` the rows may have some of the columns: key, partition and ordering columns and those to be
         changed. Known keys keep what is stored in the others, new keys have nulls there.
-        """
-        return self._write(upsert, data, _partial(partial, options), "upsert")
 
-    def insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        A write that loses against a concurrent one is planned anew and run again up to `retries` times, with a growing
+        pause, then raises `CommitConflict`; every verb takes that, and without it goes by the table's
+        `hoodie.write.num.retries.on.conflict.failures` (0). A DataFrame is evaluated by each run.
+        """
+        return self._write(upsert, data, _partial(partial, options), "upsert", retries)
+
+    def insert(self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Add rows without looking for their keys.
 
         With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` known keys are left out.
         """
-        return self._write(insert, data, options, "insert")
+        return self._write(insert, data, options, "insert", retries)
 
-    def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def bulk_insert(
+        self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """Load many rows into new file groups, without looking for keys and without filling small files."""
-        return self._write(bulk_insert, data, options, "bulk_insert")
+        return self._write(bulk_insert, data, options, "bulk_insert", retries)
 
-    def delete(self, keys_or_predicate: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def delete(
+        self, keys_or_predicate: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """Delete rows by key or by a SQL predicate.
 
         Keys: a list of values of a single key field, of tuples, `lakebed.KeyText([...])`, or a table with the key
         columns (and partition columns, where known). Keys without their partition are looked for in all partitions.
         """
-        return self._write(delete, keys_or_predicate, options, "delete")
+        return self._write(delete, keys_or_predicate, options, "delete", retries)
 
     def insert_overwrite(
         self,
         data: Any,
         scope: Literal["partitions", "table"] = "partitions",
         *,
+        retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Replace all rows of the partitions that the data falls into, or of the whole table."""
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
-        return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb)
+        return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb, retries)
 
     def delete_partitions(
-        self, partitions: str | Sequence[str], *, options: Mapping[str, Any] | None = None
+        self,
+        partitions: str | Sequence[str],
+        *,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Drop all rows of these partition paths (or of one); `*` in a path stands for any text."""
         paths = [partitions] if isinstance(partitions, str) else partitions
-        return self._write(lambda context, _: delete_partitions(context, paths), None, options, "delete_partition")
+        return self._write(
+            lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries
+        )
 
     def configure(
         self, settings: Mapping[str, Any], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -189,22 +213,35 @@ class Table:
     # -- table services
 
     def compact(
-        self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
+        self,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        when_due: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
         """Merge the log files of a merge-on-read table into new base files: run the plans that are pending, then
         everything else that has log files. Writes go on beside it.
 
-        `plan_only` makes the plan and leaves it to another process to run; `when_due` makes one only where the table's
-        trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by themselves as they are written.
+        `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it; `when_due` makes
+        one only where the table's trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by
+        themselves as they are written.
         """
-        return compact(self._service_context(options, "compact"), plan_only=plan_only, when_due=when_due)
+        context = self._service_context(options, "compact")
+        return compact(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
     def compact_logs(
-        self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
+        self,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        when_due: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
         """Merge the log blocks of file slices that have many (`hoodie.log.compaction.blocks.threshold`) into few,
         without touching base files: cheaper than `compact`, and reads get by with less."""
-        return compact_logs(self._service_context(options, "compact"), plan_only=plan_only, when_due=when_due)
+        context = self._service_context(options, "compact")
+        return compact_logs(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
     def cluster(
         self,
@@ -213,6 +250,7 @@ class Table:
         layout: Literal["linear", "zorder", "hilbert"] | None = None,
         partitions: Sequence[str] | None = None,
         plan_only: bool = False,
+        dry_run: bool = False,
         when_due: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> ClusteringResult:
@@ -221,8 +259,8 @@ class Table:
 
         With `sort_columns` the rows are brought into their order, with the layouts `zorder` and `hilbert` along a curve
         that keeps near rows near in all of these columns; without, files are put together as bytes. `partitions` are
-        the partition paths to look at. `plan_only` makes the plan and leaves it to another process to run; `when_due`
-        makes one only after so many commits as the settings say.
+        the partition paths to look at. `plan_only` makes the plan and leaves it to another process to run, `dry_run`
+        only shows it; `when_due` makes one only after so many commits as the settings say.
         """
         words = {
             "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
@@ -232,7 +270,26 @@ class Table:
         given = {key: value for key, value in words.items() if value is not None}
         context = self._context(None, {**given, **(options or {})}, "cluster")
         context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
-        return cluster(context, plan_only=plan_only, when_due=when_due)
+        return cluster(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+
+    def merge_small_files(
+        self,
+        least: int | None = None,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> ClusteringResult:
+        """Put the files of less than `hoodie.parquet.small.file.limit` together, up to `hoodie.parquet.max.file.size`,
+        in each partition path that has `least` of them or more (None: two). Rows stay in the order that clustering
+        gives them, or are copied as bytes; `lakebed services run` does it from `lakebed.file.sizing.files` on.
+
+        `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it. Raises
+        `InvalidOption` for a table with a bucket index.
+        """
+        context = self._context(None, options, "cluster")
+        context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
+        return merge_small_files(context, least=least, plan_only=plan_only, dry_run=dry_run)
 
     def clean(
         self,
@@ -448,10 +505,12 @@ class Table:
         data: Any,
         options: Mapping[str, Any] | None,
         name: str,
+        retries: int | None = None,
     ) -> WriteResult:
-        """A write, and what the table's settings make due after it."""
-        context = self._context(data, options, name)
-        return run_due_services(context, verb(context, data), self._spark)
+        """A write, run again where it lost and may be, and what the table's settings make due after it."""
+        given = asking_for(retries, options)
+        context, result = run_again(lambda: self._context(data, given, name), verb, data)
+        return run_due_services(context, result, self._spark)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that may rewrite the table's rows."""
