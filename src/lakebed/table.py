@@ -19,6 +19,7 @@ from lakebed.operations.job import bytes_of_files, check_verb, choose_engine, se
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
+from lakebed.operations.retries import asking_for, run_again
 from lakebed.operations.upsert import explain_upsert, insert, upsert
 from lakebed.read import lookup
 from lakebed.read.cdc import ChangeLog, Images
@@ -132,50 +133,72 @@ class Table:
 
     # -- writing
 
-    def upsert(self, data: Any, *, partial: bool = False, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def upsert(
+        self,
+        data: Any,
+        *,
+        partial: bool = False,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
         """Insert rows with new keys, and replace rows of known keys by the table's merge mode.
 
         With `partial` the rows may have some of the columns: key, partition and ordering columns and those to be
         changed. Known keys keep what is stored in the others, new keys have nulls there.
-        """
-        return self._write(upsert, data, _partial(partial, options), "upsert")
 
-    def insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        A write that loses against a concurrent one is planned anew and run again up to `retries` times, with a growing
+        pause, then raises `CommitConflict`; every verb takes that, and without it goes by the table's
+        `hoodie.write.num.retries.on.conflict.failures` (0). A DataFrame is evaluated by each run.
+        """
+        return self._write(upsert, data, _partial(partial, options), "upsert", retries)
+
+    def insert(self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Add rows without looking for their keys.
 
         With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` known keys are left out.
         """
-        return self._write(insert, data, options, "insert")
+        return self._write(insert, data, options, "insert", retries)
 
-    def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def bulk_insert(
+        self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """Load many rows into new file groups, without looking for keys and without filling small files."""
-        return self._write(bulk_insert, data, options, "bulk_insert")
+        return self._write(bulk_insert, data, options, "bulk_insert", retries)
 
-    def delete(self, keys_or_predicate: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def delete(
+        self, keys_or_predicate: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """Delete rows by key or by a SQL predicate.
 
         Keys: a list of values of a single key field, of tuples, `lakebed.KeyText([...])`, or a table with the key
         columns (and partition columns, where known). Keys without their partition are looked for in all partitions.
         """
-        return self._write(delete, keys_or_predicate, options, "delete")
+        return self._write(delete, keys_or_predicate, options, "delete", retries)
 
     def insert_overwrite(
         self,
         data: Any,
         scope: Literal["partitions", "table"] = "partitions",
         *,
+        retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Replace all rows of the partitions that the data falls into, or of the whole table."""
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
-        return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb)
+        return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb, retries)
 
     def delete_partitions(
-        self, partitions: str | Sequence[str], *, options: Mapping[str, Any] | None = None
+        self,
+        partitions: str | Sequence[str],
+        *,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Drop all rows of these partition paths (or of one); `*` in a path stands for any text."""
         paths = [partitions] if isinstance(partitions, str) else partitions
-        return self._write(lambda context, _: delete_partitions(context, paths), None, options, "delete_partition")
+        return self._write(
+            lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries
+        )
 
     def configure(
         self, settings: Mapping[str, Any], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -448,10 +471,12 @@ class Table:
         data: Any,
         options: Mapping[str, Any] | None,
         name: str,
+        retries: int | None = None,
     ) -> WriteResult:
-        """A write, and what the table's settings make due after it."""
-        context = self._context(data, options, name)
-        return run_due_services(context, verb(context, data), self._spark)
+        """A write, run again where it lost and may be, and what the table's settings make due after it."""
+        given = asking_for(retries, options)
+        context, result = run_again(lambda: self._context(data, given, name), verb, data)
+        return run_due_services(context, result, self._spark)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that may rewrite the table's rows."""

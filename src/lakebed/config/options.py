@@ -22,6 +22,7 @@ from lakebed.config.settings import (
     LockSettings,
     PartitionTtlSettings,
     ReadSettings,
+    RetrySettings,
     SparkSettings,
     TableSettings,
     WriteSettings,
@@ -86,7 +87,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.concurrency",
     }
 )
-_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.")
+_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.", "retries.")
 # To run a service within the write and to leave it to another job are two answers to one question.
 _EITHER = (
     {"hoodie.compact.inline", "hoodie.compact.schedule.inline"},
@@ -114,6 +115,7 @@ class Options:
     archival: ArchivalSettings = field(default_factory=ArchivalSettings)
     clustering: ClusteringSettings = field(default_factory=ClusteringSettings)
     partition_ttl: PartitionTtlSettings = field(default_factory=PartitionTtlSettings)
+    retries: RetrySettings = field(default_factory=RetrySettings)
 
 
 def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
@@ -336,6 +338,7 @@ class _Settings:
             archival=self._archival(),
             clustering=self._clustering(),
             partition_ttl=PartitionTtlSettings(**self._group("partition_ttl")),
+            retries=RetrySettings(**self._group("retries")),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )

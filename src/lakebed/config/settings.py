@@ -249,6 +249,13 @@ class PartitionTtlSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RetrySettings:
+    """How often a write that lost against a concurrent one is run again."""
+
+    on_conflict: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SparkSettings:
     """How Spark is used. `worker_tuning`: whether Spark's Python workers are made faster for the tasks to come.
     `local_rows`: DataFrames known to have no more rows are written without a job; None for lakebed's own bound."""

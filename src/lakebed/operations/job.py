@@ -27,6 +27,7 @@ from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
+from lakebed.operations.retries import run_again
 from lakebed.operations.table_profile import profile_of
 from lakebed.operations.upsert import insert, upsert
 from lakebed.slices.snapshot import Snapshot, open_snapshot
@@ -195,8 +196,12 @@ def write(
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
-    context = write_context(storage, config, engine, job, defaults=_HUDI_DEFAULTS)
-    return after(context, run(context, operation or _default_operation(config), df))
+    verb = operation or _default_operation(config)
+
+    def opened() -> WriteContext:
+        return write_context(storage, load_settled(storage), engine, job, defaults=_HUDI_DEFAULTS)
+
+    return after(*run_again(opened, lambda context, rows: run(context, verb, rows), df))
 
 
 def save_mode(mode: Any) -> Mode:

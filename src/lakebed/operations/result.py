@@ -21,7 +21,8 @@ class WriteResult:
     `replaced_rows` are those of the file groups that overwrites and dropped partitions took away, None where a file of
     them cannot be read.
     `services` has a line about each table service that the write made due, `schema_changes` one about each column
-    of the table that is new or another now.
+    of the table that is new or another now. `retries` counts the runs before this one, which lost against concurrent
+    writes.
     """
 
     instant: str
@@ -40,6 +41,7 @@ class WriteResult:
     rolled_back: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
+    retries: int = 0
 
     @classmethod
     def of(
@@ -79,6 +81,7 @@ class WriteResult:
             "rolled_back": list(self.rolled_back),
             "services": list(self.services),
             "schema_changes": list(self.schema_changes),
+            "retries": self.retries,
         }
 
     def __str__(self) -> str:
@@ -96,7 +99,8 @@ class WriteResult:
         size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {size_text(self.bytes)}"
         gone = "" if self.replaced_rows is None else f" with {self.replaced_rows:,} rows"
         replaced = f", {self.replaced_file_groups} file groups{gone} replaced" if self.replaced_file_groups else ""
-        line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
+        again = f", run {self.retries + 1} times" if self.retries else ""
+        line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s{again})"
         return "\n".join([line, *self.schema_changes, *self.services])
 
     __repr__ = __str__
