@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments, refused
+from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_changes, index_of
+from lakebed.services.index_building.plan import IndexPlan, index_plans
+from lakebed.services.index_building.run import IndexingResult, build_planned
 from lakebed.services.index_list import IndexFacts, list_indexes
 from lakebed.services.indexing import Expression, create_index, drop_index
 from lakebed.services.repair import repair
@@ -90,7 +93,8 @@ class IndexesView(View):
         function: str | None = None,
         options: Mapping[str, object] | None = None,
         kind: str = "column_stats",
-    ) -> None:
+        wait: bool = True,
+    ) -> IndexPlan | None:
         """Build an index in the metadata table from the table's files, and the metadata table where there is none.
 
         `name` is "record_index", "bloom_filters", "column_stats", "partition_stats", or a column for a secondary index
@@ -103,6 +107,10 @@ class IndexesView(View):
         `len`, `days`, `trimString`), as ranges (`kind` "column_stats") or as bloom filters ("bloom_filters", with
         `filtertype`, `numentries`, `fpp`, `maxentries`). Times are those of UTC, whatever the session.
 
+        With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it only its plan is
+        put on the timeline, and given back (version 8 and 9): `build` builds it beside writers, in a thread or a process
+        of yours, or `lakebed services run` does.
+
         Raises `InvalidOption`, `SchemaConflict`, `UnsupportedFeature` or `IndexInconsistent`; nothing changes then.
         """
         expression = None
@@ -112,14 +120,29 @@ class IndexesView(View):
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Say which column the function is over: column=."
             )
-        create_index(
+        return create_index(
             self._storage,
             name,
             expression=expression,
             partitioned=partitioned,
             groups=groups,
             engine=self._engine(),
+            wait=wait,
         )
+
+    @property
+    def waiting(self) -> Sequence[IndexPlan]:
+        """The indexes that wait to be built, or are being built beside writers, oldest plan first."""
+        return index_plans(self._storage, self._snapshot().timeline)
+
+    def build(self) -> IndexingResult:
+        """Build the indexes that wait, those that real Hudi has planned too, beside writers: they log to a new index
+        while its base files are made of the table as it was, and readers use it when both are complete.
+
+        What another process builds is left to it. A plan stays until it is built or its index dropped; where the keys
+        are such that the index cannot be built, `IndexInconsistent` is raised and the plan goes.
+        """
+        return build_planned(self._storage, WriteSettings(), self._engine())
 
     def drop(self, name: str) -> None:
         """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import lakebed
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows, working
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows, working
 from lakebed.services.verification import Verification
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
@@ -37,14 +37,17 @@ def create(
     function: Annotated[str | None, typer.Option(help="Its function by Hudi's name: date_format, lower, ...")] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the function: format=yyyy-MM-dd.")] = None,
     kind: Annotated[str, typer.Option(help="Its records: column_stats or bloom_filters.")] = "column_stats",
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Build it now, or leave it to `lakebed index build` or services.")
+    ] = True,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Build an index from the table's files."""
     indexes = _open(uri, storage_option).indexes
     given = pairs(option, "--option")
-    with working(f"building {name}"):
-        indexes.create(
+    with working(f"building {name}" if wait else f"planning {name}"):
+        plan = indexes.create(
             name,
             partitioned=partitioned,
             groups=groups or None,
@@ -52,8 +55,25 @@ def create(
             function=function,
             options=given,
             kind=kind,
+            wait=wait,
         )
-    show_rows(indexes.to_arrow(), output)
+    if plan is None:
+        show_rows(indexes.to_arrow(), output)
+    elif output is Form.JSON:
+        show_facts(plan.to_dict(), output)
+    else:
+        typer.echo(str(plan))
+
+
+@app.command()
+def build(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """Build the indexes that wait, beside writers."""
+    with working("building indexes"):
+        done = _open(uri, storage_option).indexes.build()
+    if output is Form.JSON:
+        show_facts(done.to_dict(), output)
+    else:
+        typer.echo(str(done))
 
 
 @app.command()

@@ -20,6 +20,8 @@ from lakebed.services.cleaning_plan import find_cleanable
 from lakebed.services.clustering import cluster, clustering_verdict, pending_clusterings
 from lakebed.services.compaction import compact, pending_plans
 from lakebed.services.compaction_plan import trigger_of
+from lakebed.services.index_building.plan import pending_indexings
+from lakebed.services.index_building.run import IndexingResult, build_planned
 from lakebed.services.log_compaction import compact_logs, is_log_compaction_due
 from lakebed.services.partition_ttl import expire_partitions, expired_partitions, never_expires
 from lakebed.services.service_transaction import ServiceTransaction, can_be_run
@@ -70,6 +72,16 @@ def _settle(context: WriteContext, _: Options) -> Settled:
     return Settled(tuple(tx.rolled_back), tuple(sorted({*tx.config.metadata_partitions} - before)))
 
 
+def _build_indexes(context: WriteContext, settings: Options) -> IndexingResult:
+    """Build what waits beside writers, then what the settings ask for and is missing, under the lock."""
+    done = IndexingResult()
+    if pending_indexings(context.opened.timeline):
+        done = build_planned(context.storage, context.settings, context.engine)
+    settled = _settle(context, settings)
+    notes = (str(settled),) if settled.built or settled.rolled_back else ()
+    return IndexingResult(done.runs, (*done.notes, *notes), settled.built)
+
+
 def _rollback_is_due(context: WriteContext, _: Options) -> str | None:
     dead = dead_writes(context.storage, context.opened.timeline)
     return f"the writers of {', '.join(i.time for i in dead)} are dead" if dead else None
@@ -77,6 +89,8 @@ def _rollback_is_due(context: WriteContext, _: Options) -> str | None:
 
 def _indexing_is_due(context: WriteContext, _: Options) -> str | None:
     timeline = context.opened.timeline
+    if why := _waiting(context, pending_indexings(timeline)):
+        return why
     if not timeline.commits:
         return None
     upkeep = MetadataUpkeep(context.storage, context.config, timeline, context.settings, context.engine)
@@ -168,7 +182,7 @@ def _has_runs(done: Any) -> bool:
 # In the order in which real Hudi runs them after a write.
 SERVICES = (
     TableService("rollback", _rollback_is_due, _settle, lambda done: bool(done.rolled_back)),
-    TableService("indexing", _indexing_is_due, _settle, lambda done: bool(done.built)),
+    TableService("indexing", _indexing_is_due, _build_indexes, lambda done: bool(done.built), clusters=True),
     TableService("clean", _clean_is_due, lambda context, _: clean(context, when_due=True), _has_runs),
     TableService("archive", _archival_is_due, lambda context, _: archive(context), lambda done: bool(done.instants)),
     TableService(
