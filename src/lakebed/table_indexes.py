@@ -108,8 +108,8 @@ class IndexesView(View):
         `filtertype`, `numentries`, `fpp`, `maxentries`). Times are those of UTC, whatever the session.
 
         With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it only its plan is
-        put on the timeline, and given back (version 8 and 9): `build` builds it beside writers, in a thread or a process
-        of yours, or `lakebed services run` does.
+        put on the timeline, and given back (version 8 and 9): `build` builds it beside writers, in a thread or a
+        process of yours, or `lakebed services run` does.
 
         Raises `InvalidOption`, `SchemaConflict`, `UnsupportedFeature` or `IndexInconsistent`; nothing changes then.
         """

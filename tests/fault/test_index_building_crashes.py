@@ -1,4 +1,4 @@
-"""A build of an index beside writers that is killed anywhere: writers go on, and the next build makes the index right."""
+"""An index build beside writers that is killed anywhere: writers go on, and the next build makes the index right."""
 
 from __future__ import annotations
 

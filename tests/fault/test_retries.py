@@ -1,4 +1,4 @@
-"""A write that lost against a concurrent one is planned anew and run again, as often as its caller or the table says."""
+"""A write that lost against a concurrent one is planned anew and run again, as often as caller or table say."""
 
 from __future__ import annotations
 

@@ -223,6 +223,13 @@ class Oracle:
         try:
             if call == "savepoint":
                 client.savepoint(instant, "user", "comment")
+            elif call == "schedule_indexing":
+                kind = self.jvm.org.apache.hudi.metadata.MetadataPartitionType.valueOf(instant)
+                kinds, paths = self.jvm.java.util.ArrayList(), self.jvm.java.util.ArrayList()
+                kinds.add(kind)
+                assert client.scheduleIndexing(kinds, paths).isPresent(), f"no indexing of {instant} was scheduled"
+            elif call == "index":
+                client.index(instant)
             elif call == "restore":
                 client.restoreToSavepoint(instant)
             else:

@@ -241,7 +241,7 @@ def test_an_index_that_is_dropped_meanwhile(make: Make, early: bool) -> None:
     config = load_table_config(open_storage(table.uri))
     assert config.metadata_partitions == ("files",)
     assert config.metadata_partitions_inflight == ()
-    assert not [i for i in open_storage(table.uri).list(f"{METADATA_FOLDER}/record_index")]
+    assert not list(open_storage(table.uri).list(f"{METADATA_FOLDER}/record_index"))
     planned(table)
     assert table.indexes.build().runs
     is_right(table, "record")
@@ -333,7 +333,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(make: Make) -> Non
     with refused(table.uri, LakebedError, "no record index"):
         planned(table, "secondary")
     with refused(table.uri, CommitConflict, "index is being built"):
-        table.restore([i.time for i in timeline_of(table).commits][0])
+        table.restore(next(i.time for i in timeline_of(table).commits))
 
 
 def test_a_table_of_version_6_is_refused(make: Make) -> None:
@@ -368,7 +368,7 @@ def test_services_build_what_waits(make: Make) -> None:
     table = created(make)
     instant = planned(table)
     quiet = {"hoodie.clean.automatic": False}
-    due = [event for event in lakebed.run_services([table.uri], dry_run=True, options=quiet)]
+    due = list(lakebed.run_services([table.uri], dry_run=True, options=quiet))
     assert [(e.service, e.text) for e in due] == [("indexing", f"the plan of {instant} waits to be run")]
     ran = [e for e in lakebed.run_services([table.uri], once=True, options=quiet) if e.kind == "ran"]
     assert [(e.service, e.detail["runs"][0]["built"]) for e in ran] == [("indexing", ["record_index"])]

@@ -109,7 +109,7 @@ def new_partition(store: MetadataStore, partition: str, counts: int | Mapping[st
 def make_groups(store: MetadataStore, new: NewPartition, *, logged_since: str | None = None) -> None:
     """Make the folder of a new partition with its file groups, each with the log that creates it. `logged_since` is the
     time from which on writers log to it, where that is before it is complete."""
-    known = partition_metadata(new.instant) | ({LOGGED_SINCE: logged_since} if logged_since else {})
+    known = {**partition_metadata(new.instant), **({LOGGED_SINCE: logged_since} if logged_since else {})}
     body = dump_properties(known, "partition metadata", datetime.now(UTC))
     store.storage.put_if_absent(f"{new.partition}/{_PARTITION_METADATA}", body)
     store.parallel_map(lambda group: write_creation_log(store.data_storage, group, new.instant), new.groups)
