@@ -36,6 +36,7 @@ from lakebed.services.clustering_result import ClusteringResult
 from lakebed.services.compaction import compact
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.configure import Configured, configure
+from lakebed.services.file_sizing import merge_small_files
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
 from lakebed.services.repairing.result import Part, RepairResult
@@ -212,22 +213,35 @@ class Table:
     # -- table services
 
     def compact(
-        self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
+        self,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        when_due: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
         """Merge the log files of a merge-on-read table into new base files: run the plans that are pending, then
         everything else that has log files. Writes go on beside it.
 
-        `plan_only` makes the plan and leaves it to another process to run; `when_due` makes one only where the table's
-        trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by themselves as they are written.
+        `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it; `when_due` makes
+        one only where the table's trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by
+        themselves as they are written.
         """
-        return compact(self._service_context(options, "compact"), plan_only=plan_only, when_due=when_due)
+        context = self._service_context(options, "compact")
+        return compact(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
     def compact_logs(
-        self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
+        self,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        when_due: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
         """Merge the log blocks of file slices that have many (`hoodie.log.compaction.blocks.threshold`) into few,
         without touching base files: cheaper than `compact`, and reads get by with less."""
-        return compact_logs(self._service_context(options, "compact"), plan_only=plan_only, when_due=when_due)
+        context = self._service_context(options, "compact")
+        return compact_logs(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
     def cluster(
         self,
@@ -236,6 +250,7 @@ class Table:
         layout: Literal["linear", "zorder", "hilbert"] | None = None,
         partitions: Sequence[str] | None = None,
         plan_only: bool = False,
+        dry_run: bool = False,
         when_due: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> ClusteringResult:
@@ -244,8 +259,8 @@ class Table:
 
         With `sort_columns` the rows are brought into their order, with the layouts `zorder` and `hilbert` along a curve
         that keeps near rows near in all of these columns; without, files are put together as bytes. `partitions` are
-        the partition paths to look at. `plan_only` makes the plan and leaves it to another process to run; `when_due`
-        makes one only after so many commits as the settings say.
+        the partition paths to look at. `plan_only` makes the plan and leaves it to another process to run, `dry_run`
+        only shows it; `when_due` makes one only after so many commits as the settings say.
         """
         words = {
             "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
@@ -255,7 +270,26 @@ class Table:
         given = {key: value for key, value in words.items() if value is not None}
         context = self._context(None, {**given, **(options or {})}, "cluster")
         context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
-        return cluster(context, plan_only=plan_only, when_due=when_due)
+        return cluster(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+
+    def merge_small_files(
+        self,
+        least: int | None = None,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> ClusteringResult:
+        """Put the files of less than `hoodie.parquet.small.file.limit` together, up to `hoodie.parquet.max.file.size`,
+        in each partition path that has `least` of them or more (None: two). Rows stay in the order that clustering
+        gives them, or are copied as bytes; `lakebed services run` does it from `lakebed.file.sizing.files` on.
+
+        `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it. Raises
+        `InvalidOption` for a table with a bucket index.
+        """
+        context = self._context(None, options, "cluster")
+        context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
+        return merge_small_files(context, least=least, plan_only=plan_only, dry_run=dry_run)
 
     def clean(
         self,

@@ -71,7 +71,14 @@ _ROWS = (
 for command in _ROWS:
     app.command()(command)
 _SERVICES = (
-    *(compact.compact, cluster.cluster, clean.clean, clean.archive, expire_partitions.expire_partitions),
+    *(
+        compact.compact,
+        cluster.cluster,
+        cluster.merge_small_files,
+        clean.clean,
+        clean.archive,
+        expire_partitions.expire_partitions,
+    ),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
     *(upgrade.upgrade, upgrade.downgrade),
 )

@@ -18,6 +18,7 @@ from lakebed.config.settings import (
     CleaningSettings,
     ClusteringSettings,
     CompactionSettings,
+    FileSizingSettings,
     IndexSettings,
     LockSettings,
     PartitionTtlSettings,
@@ -87,7 +88,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.concurrency",
     }
 )
-_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.", "retries.")
+_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.", "file_sizing.", "retries.")
 # To run a service within the write and to leave it to another job are two answers to one question.
 _EITHER = (
     {"hoodie.compact.inline", "hoodie.compact.schedule.inline"},
@@ -115,6 +116,7 @@ class Options:
     archival: ArchivalSettings = field(default_factory=ArchivalSettings)
     clustering: ClusteringSettings = field(default_factory=ClusteringSettings)
     partition_ttl: PartitionTtlSettings = field(default_factory=PartitionTtlSettings)
+    file_sizing: FileSizingSettings = field(default_factory=FileSizingSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
 
 
@@ -338,6 +340,7 @@ class _Settings:
             archival=self._archival(),
             clustering=self._clustering(),
             partition_ttl=PartitionTtlSettings(**self._group("partition_ttl")),
+            file_sizing=FileSizingSettings(**self._group("file_sizing")),
             retries=RetrySettings(**self._group("retries")),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),

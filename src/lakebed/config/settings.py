@@ -60,9 +60,10 @@ class WriteSettings:
     `log_file_bytes` closes a log file and `log_block_bytes` a block; `log_block_format` None means the table's, else
     Avro; with `record_positions` blocks say for which rows of the base file they are, where the index has seen those.
     Under `concurrency` "non_blocking" writers of a merge-on-read bucket table all commit; otherwise of two that
-    touch a file group one does. The columns that the rows of a `partial` upsert lack keep what is stored in them. The
-    `metadata_` numbers are delta commits and log blocks after which its own services
-    run.
+    touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
+    is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
+    rows of a `partial` upsert lack keep what is stored in them. The `metadata_` numbers are delta commits and log
+    blocks after which its own services run.
     """
 
     small_file_limit: int = 100 * MIB
@@ -96,6 +97,8 @@ class WriteSettings:
     copy_row_groups: bool = True
     clustering_updates: ClusteringUpdates = "SparkRejectUpdateStrategy"
     concurrency: Literal["single", "optimistic", "non_blocking"] = "single"
+    early_conflicts: bool = False
+    early_commit_check: bool = False
     memory: int = 512 * MIB
     tasks: int | None = None
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
@@ -246,6 +249,13 @@ class PartitionTtlSettings:
     days: int = -1
     most: int = 1000
     partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizingSettings:
+    """From how many small files of a partition path on a process that runs services puts them together; 0: never."""
+
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,11 +93,13 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
             times.mark("metadata")
             tx.request(verb.request)
         times.mark("begin")
-        write = _write(context, verb, tx.snapshot, tx.instant)
+        write = replace(_write(context, verb, tx.snapshot, tx.instant), early=tx.early_conflicts())
         prepared = verb.prepare(write)  # 2. prepare: record key, partition path
         with verb.place(write, prepared) as rows:  # 3. place: the index says where rows go
             layout = rows.assign()  # 4. assign: a file group for every row, the plan is complete
             times.mark("tag")
+            if context.settings.early_commit_check and write.early is not None and not write.anew:
+                tx.check_early(frozenset(layout.plan().touched()))
             tx.inflight(layout.profile())
             statuses = layout.run()  # 5. write: one shuffle, a handle for each file group
         times.mark("write")

@@ -43,6 +43,7 @@ from lakebed.schema.avro import avro_with_meta
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.early_conflicts import EarlyConflicts
 from lakebed.timeline.instants import has_completion_times
 from lakebed.upkeep.statistics import columns_with_stats
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table
@@ -69,7 +70,8 @@ class RowMatch:
 @dataclass(frozen=True)
 class Write:
     """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With `anew`
-    its rows go to new file groups only. `absent` are columns that they lack, which known keys keep."""
+    its rows go to new file groups only. `absent` are columns that they lack, which known keys keep; `early` finds
+    writers that are at a file group."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -79,6 +81,7 @@ class Write:
     match: RowMatch
     anew: bool = False
     absent: tuple[str, ...] = ()
+    early: EarlyConflicts | None = None
 
     def group_writer(self, targets: Targets, known_partitions: frozenset[str] = frozenset()) -> GroupWriter:
         """The row function of this write, ready to be sent to tasks."""
@@ -118,6 +121,7 @@ class Write:
             path_check=context.path_check,
             insert_handle=self._insert_handle,
             located=context.index.key_hash is None and self.match.looks_up,
+            early=self.early,
         )
 
     @property

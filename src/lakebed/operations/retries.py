@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from lakebed.config.options import service_settings
-from lakebed.engine.local import to_arrow_table
+from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import CommitConflict
 from lakebed.operations.context import WriteContext

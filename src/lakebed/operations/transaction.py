@@ -13,7 +13,7 @@ from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError, Sto
 from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import WRITER_ID, Action, CommitMetadata, Instant, State
+from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, Instant, State
 from lakebed.operations.leftovers import sweep
 from lakebed.operations.rollback import (
     delete_data_files,
@@ -30,6 +30,7 @@ from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflict import COMPACT_OPERATION, StartedAt, TouchedFiles, check_conflicts, commits_since
+from lakebed.timeline.early_conflicts import EarlyConflicts
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat
 from lakebed.timeline.locks.lock import Lock
@@ -126,6 +127,22 @@ class Transaction:
     def inflight(self, profile: bytes = b"") -> None:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
         TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile)
+
+    def early_conflicts(self) -> EarlyConflicts | None:
+        """What finds writers at the file groups of this one before those are written; None where it is not to."""
+        if not self.settings.early_conflicts or self.non_blocking:
+            return None
+        assert self._started is not None
+        writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+        services = {i.time for i in self.timeline.pending if i.action not in writes}
+        rivals = {time for time, action in self._started.pending if action in writes and time not in services}
+        return EarlyConflicts(tuple(sorted(rivals)), by_bucket=self.index.key_hash is not None)
+
+    def check_early(self, groups: frozenset[FileGroupId]) -> None:
+        """Raise `CommitConflict` where others have committed to these file groups since this write began."""
+        assert self._started is not None
+        touched = TouchedFiles(groups, by_bucket=self.index.key_hash is not None)
+        check_conflicts(touched, self._load(), self._started, beside_clustering=True)
 
     def commit(
         self,

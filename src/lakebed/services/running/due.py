@@ -20,6 +20,7 @@ from lakebed.services.cleaning_plan import find_cleanable
 from lakebed.services.clustering import cluster, clustering_verdict, pending_clusterings
 from lakebed.services.compaction import compact, pending_plans
 from lakebed.services.compaction_plan import trigger_of
+from lakebed.services.file_sizing import can_merge, merge_small_files, partitions_with_small_files
 from lakebed.services.index_building.plan import pending_indexings
 from lakebed.services.index_building.run import IndexingResult, build_planned
 from lakebed.services.log_compaction import compact_logs, is_log_compaction_due
@@ -153,6 +154,14 @@ def _clustering_is_due(context: WriteContext, settings: Options) -> str | None:
     return f"{clustering.due_after} commits or more since the last clustering"
 
 
+def _file_sizing_is_due(context: WriteContext, settings: Options) -> str | None:
+    least = settings.file_sizing.files
+    if least < 1 or not can_merge(context):
+        return None
+    found = partitions_with_small_files(context, max(2, least))
+    return f"{sum(found.values())} small files lie in {len(found)} partition paths" if found else None
+
+
 def _clusters(settings: Options) -> bool:
     clustering = settings.clustering
     return clustering.inline or clustering.schedule_inline or clustering.by_services
@@ -199,6 +208,13 @@ SERVICES = (
         "cluster",
         _clustering_is_due,
         lambda context, settings: cluster(context, when_due=True, pending_only=not _clusters(settings)),
+        _has_runs,
+        clusters=True,
+    ),
+    TableService(
+        "merge_small_files",
+        _file_sizing_is_due,
+        lambda context, settings: merge_small_files(context, least=max(2, settings.file_sizing.files)),
         _has_runs,
         clusters=True,
     ),
