@@ -1,4 +1,4 @@
-"""Cleaning and archival in turn: a clean that one of lakebed and real Hudi plans the other carries out, both archive."""
+"""Cleaning and archival in turn: a clean that lakebed or real Hudi plans the other carries out, both archive."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ bundles of 1.0.2 and 0.15.0 it answers read, incremental, write, sql, properties
     {"cmd": "timeline", "table": T}      {"cmd": "file_slices", "table": T}      {"cmd": "properties", "table": T}
     {"cmd": "metadata_files", "table": T}     {"cmd": "metadata", "table": T, "partition": "files"}
     {"cmd": "validate_metadata", "table": T}
-    {"cmd": "service", "table": T, "call": "savepoint", "instant": "2024...", "options": {}}   (or restore, rollback, schedule_clean;
-        index, and schedule_indexing with the name of a MetadataPartitionType in the place of an instant)
+    {"cmd": "service", "table": T, "call": "savepoint", "instant": "2024...", "options": {}}
+        (or restore, rollback, index, schedule_clean; schedule_indexing names a MetadataPartitionType as the instant)
 
 Every request may have `conf`, settings of the Spark session while it runs. `begin` is exclusive, and a completion
 time on tables of version 8 and 9. Without `out` the rows come back in the answer. `write` repeats what
