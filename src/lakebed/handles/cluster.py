@@ -54,8 +54,9 @@ def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
 @dataclass(frozen=True, slots=True)
 class GroupClusterer:
     """Sent to the tasks. Called with the slices of a group it writes their rows to new files of `file_bytes` at most:
-    in an `order`, else as they come. With `single_file` it is one file, which belongs to the bucket of the old one. An
-    error of the rows comes back in the status."""
+    in an `order`, spread evenly over as many as `outputs` has for the group's number, else as they come. With
+    `single_file` it is one file, which belongs to the bucket of the old one. An error of the rows comes back in the
+    status."""
 
     reader: SliceReader
     instant: str
@@ -63,6 +64,7 @@ class GroupClusterer:
     order: RowOrder | None
     file_bytes: int
     single_file: bool = False
+    outputs: tuple[int, ...] = ()
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -83,7 +85,8 @@ class GroupClusterer:
                 for one in slices:
                     self._put(files, one)
             else:
-                self._put_sorted(files, slices, self.order)
+                outputs = self.outputs[number] if self.outputs and not self.single_file else 1
+                self._put_sorted(files, slices, self.order, outputs)
         return files.done
 
     def _put(self, files: _ClusteredFiles, one: FileSlice) -> None:
@@ -97,16 +100,21 @@ class GroupClusterer:
         if files.is_full:
             files.finish()
 
-    def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder) -> None:
-        """Hold all rows, in memory up to a bound, and write them in order."""
+    def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder, outputs: int) -> None:
+        """Hold all rows, in memory up to a bound, and write them in order, to so many files of the same number of
+        rows."""
         with Spill(self.format.settings.memory) as spill:
             for one in slices:
                 spill.extend(map(decoded, self._merged(one, ())))
             table = spill.table(self.format.schema)
             positions = order_of(table.select(_tops(order.columns)), order.columns, order.layout)
             step = max(1, min(_STEP_ROWS, _STEP_BYTES * table.num_rows // max(1, table.nbytes)))
-            for start in range(0, len(positions), step):
-                files.add(gather(table, positions[start : start + step]))
+            outputs = max(1, min(outputs, len(positions)))
+            ends = [len(positions) * (share + 1) // outputs for share in range(outputs)]
+            for first, end in zip([0, *ends], ends, strict=False):
+                for start in range(first, end, step):
+                    files.add(gather(table, positions[start : min(end, start + step)]))
+                files.finish()
 
     def _merged(self, one: FileSlice, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
         kept = (*DICTIONARY_META, *dictionaries) if dictionaries else ()

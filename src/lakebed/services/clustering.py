@@ -259,7 +259,8 @@ def _writer(
     elif planned.sort_columns:
         order = RowOrder(planned.sort_columns, planned.layout or settings.layout)
     reader = replace(snapshot.reader, memory=context.settings.memory)
-    return GroupClusterer(reader, instant, format_, order, settings.file_bytes, planned.single_file)
+    outputs = tuple(op.outputs for op in planned.operations)
+    return GroupClusterer(reader, instant, format_, order, settings.file_bytes, planned.single_file, outputs)
 
 
 def _run(context: WriteContext, writer: GroupClusterer, planned: PlannedClustering) -> list[WriteStatus]:
