@@ -1,5 +1,5 @@
-"""No table service makes a writer fail that does not touch its files: each runs from begin to end while a write to other
-file groups is under way, and both are there afterwards."""
+"""No table service makes a writer fail that does not touch its files: each runs from begin to end while a write to
+other file groups is under way, and both are there afterwards."""
 
 from __future__ import annotations
 

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 import lakebed
+from golden_tables import golden
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.format.avro.container import embedded_schema
 from lakebed.metadata.layout import METADATA_FOLDER
+from lakebed.metadata.store.creation import PARTITIONS_INFLIGHT
 from lakebed.model import Action, State
 from lakebed.operations.transaction import Transaction
 from lakebed.services.index_building import run as building
@@ -21,8 +24,9 @@ from lakebed.services.index_building.plan import pending_indexings
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed
 from lakebed.table import Table
-from lakebed.timeline.index_plans import PlannedIndex, encode_index_plan
-from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.actions import decode_action
+from lakebed.timeline.index_plans import PlannedIndex, encode_index_metadata, encode_index_plan, planned_indexes
+from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from sampling import HISTORIES, todays
@@ -388,3 +392,36 @@ def test_the_command_line_plans_and_builds(make: Make, tmp_path: Any, capsys: py
     assert invoke(["index", "build", table.uri]) == 0
     assert capsys.readouterr().out.strip() == "no index waits to be built"
     is_right(table, "record")
+
+
+def test_an_index_that_real_hudi_has_begun_to_build_is_in_no_writers_way(make: Make) -> None:
+    table = created(make)
+    storage = open_storage(table.uri)
+    # it names the partition before it makes the file groups
+    update_table_config(storage, {PARTITIONS_INFLIGHT: "bloom_filters"})
+    upsert(table.uri, (1, "c1", "changed", 2), (40, "c0", "new", 2))()
+    assert (40, "c0", "new", 2) in content(table)
+    instant = "20990101000000000"
+    writer = TimelineWriter(storage, load_table_config(storage))
+    writer.request(Action.INDEXING, instant, encode_index_plan([PlannedIndex("bloom_filters", "")]))
+    writer.inflight(Action.INDEXING, instant)
+    (note,) = table.indexes.build().notes  # without a heartbeat it may live yet
+    assert "being run by another process" in note
+    storage.delete(f".hoodie/timeline/{instant}.indexing.inflight")
+    assert table.indexes.build().built == ("bloom_filters",)
+    is_right(table, "blooms")
+
+
+def test_plans_and_bodies_are_those_of_real_hudi(tmp_path: Any) -> None:
+    storage = open_storage(str(golden("v9_cow_mdt_secondary").unpack(tmp_path)))
+    timeline = load_timeline(storage, load_table_config(storage))
+    done = [i for i in timeline.completed if i.action is Action.INDEXING]
+    assert done
+    for instant in done:
+        bodies = {f"{instant.time}.indexing.requested": encode_index_plan, instant.file_name: encode_index_metadata}
+        for name, encode in bodies.items():
+            body = storage.read(f".hoodie/timeline/{name}")
+            record = decode_action(body)
+            ours = encode(planned_indexes(record))
+            assert decode_action(ours) == record
+            assert (embedded_schema(ours), len(ours)) == (embedded_schema(body), len(body))
