@@ -74,7 +74,7 @@ def merge_small_files(
     """Put small files together, up to the size that files are to have."""
     table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
     done = table.merge_small_files(least, plan_only=plan_only, dry_run=dry_run, options=pairs(option, "--option"))
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))

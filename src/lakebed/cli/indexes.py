@@ -59,7 +59,7 @@ def create(
         )
     if plan is None:
         show_rows(indexes.to_arrow(), output)
-    elif output is Form.JSON:
+    elif output.is_for_programs:
         show_facts(plan.to_dict(), output)
     else:
         typer.echo(str(plan))
@@ -70,7 +70,7 @@ def build(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions 
     """Build the indexes that wait, beside writers."""
     with working("building indexes"):
         done = _open(uri, storage_option).indexes.build()
-    if output is Form.JSON:
+    if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:
         typer.echo(str(done))
