@@ -34,7 +34,7 @@ def run_again(
     lost = 0
     while True:
         context = make_context()
-        if lost == 0 and retries_of(context) and _is_read_once(data):
+        if lost == 0 and _is_read_once(data) and retries_of(context):
             data = to_arrow_table(data)
         try:
             result = verb(context, data)
