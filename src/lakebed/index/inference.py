@@ -129,8 +129,8 @@ def adopt(
     """The index a user names for a table that Hudi made, checked against all stored keys; the caller records it.
 
     A bucket index has to agree with every key of every latest base file (only that column is read), else
-    `IndexInconsistent` names the first file and key that disagree. A simple or a bloom index is right for any table. A record
-    index is the one that the metadata table has, or is built by the next write.
+    `IndexInconsistent` names the first file and key that disagree. A simple or a bloom index is right for any table.
+    A record index is the one that the metadata table has, or is built by the next write.
     """
     kind = kind.lower()
     if kind in _RIGHT_FOR_ANY:

@@ -25,6 +25,8 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 
 Int64s = npt.NDArray[np.int64]
+# A slice, the hashes of the keys of its partition path, and which of these are looked for in it.
+Job = tuple[FileSlice, ChainedHashes, Int64s]
 # On an engine with tasks: up to so many keys, in so many candidate files, are looked up in this process.
 KEYS_HERE = 500_000
 _FILES_HERE = 256
@@ -79,25 +81,31 @@ class PlaceSearch:
         return Filters.of(self.snapshot, files, self.options)
 
     def _found_here(self, keys: pa.Table, slices: Sequence[FileSlice], asked: Sequence[Asked]) -> FoundPlaces:
-        jobs: list[tuple[FileSlice, ChainedHashes, Int64s]] = []
+        jobs: list[Job] = []
         for numbers, rows, spans in asked:
             hashes = ChainedHashes(keys.column(RECORD_KEY).take(pa.array(rows)))
             jobs += [(slices[int(numbers[n])], hashes, spans.of(n)) for n in np.flatnonzero(spans.counts).tolist()]
-        filters, search = self._filters(len(jobs)), self.search
+        filters = self._filters(len(jobs))
         found: list[tuple[FileSlice, SearchedSlice]] = []
         for at in range(0, len(jobs), _FILTERS_TOGETHER):
-            some = jobs[at : at + _FILTERS_TOGETHER]
-            blooms = filters.of_slices([one for one, _, _ in some], search.reader)
-            for one, hashes, _ in some:
-                if blooms[one.partition, one.file_id] is not None:
-                    _ = hashes.levels  # once, before several threads ask for them
-            searched = parallel_map(
-                lambda job: search.run(*job, blooms[job[0].partition, job[0].file_id]), some, os.cpu_count() or 1
-            )
-            found += [(job[0], one) for job, one in zip(some, searched, strict=True)]
+            found += self._searched(jobs[at : at + _FILTERS_TOGETHER], filters)
         places = pa.concat_tables([PLACES.empty_table(), *(places_in(one, held) for one, held in found)])
         lookup = counted_lookup([held for _, held in found], keys=len(keys), files=len(slices), asked_files=len(jobs))
         return FoundPlaces(self.engine.from_arrow(places.combine_chunks()), lookup, small=True)
+
+    def _searched(self, jobs: Sequence[Job], filters: Filters) -> list[tuple[FileSlice, SearchedSlice]]:
+        search = self.search
+        blooms = filters.of_slices([one for one, _, _ in jobs], search.reader)
+        for one, hashes, _ in jobs:
+            if blooms[one.partition, one.file_id] is not None:
+                _ = hashes.levels  # once, before several threads ask for them
+
+        def searched(job: Job) -> SearchedSlice:
+            one, hashes, rows = job
+            return search.run(one, hashes, rows, blooms[one.partition, one.file_id])
+
+        done = parallel_map(searched, jobs, os.cpu_count() or 1)
+        return [(one, held) for (one, _, _), held in zip(jobs, done, strict=True)]
 
 
 def _is_little(asked: Sequence[Asked]) -> bool:
