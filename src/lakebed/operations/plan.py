@@ -37,8 +37,8 @@ class PlannedFile:
 class WritePlan:
     """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` says what
     finding the keys costs (None: there is nothing to look through yet), `waiting` which services are planned,
-    `schema_changes` which columns of the table are new or change, `lookup` what the index did to find the keys, where it
-    has something to tell."""
+    `schema_changes` which columns of the table are new or change, `lookup` what the index did to find the keys,
+    where it has something to tell."""
 
     operation: str
     index: str
