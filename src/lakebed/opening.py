@@ -64,9 +64,10 @@ def create(
     "bloom", "global_bloom", "simple", "global_simple", "record", an index object, or "auto": a bucket index where data
     is given that fills more than a base file or two, else a simple one (`t.indexes` says why); `buckets` and
     `hash_fields` belong to the bucket index. `indexes` are further indexes that the first write makes in the metadata
-    table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `sort="key"` keeps the rows of each base file in
-    the order of their record keys, which makes lookups by key cheaper. `properties` are Hudi's own keys for everything
-    else, such as `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that
+    table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `sort="key"`
+    keeps the rows of each base file in the order of their record keys, which makes lookups by key cheaper.
+    `properties` are Hudi's own keys for everything else, such as
+    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that
     is to have no metadata table.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
