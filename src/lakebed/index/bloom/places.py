@@ -60,10 +60,9 @@ class PlaceSearch:
         slices = self._slices(counted)
         sweep = Sweep.of(slices, ranges_of(self.snapshot, slices, engine, self.options), in_path=self.in_path)
         if here is not None:
-            here = _distinct(here)
             asked = sweep.spans(here)
             if not engine.is_distributed or _is_little(asked):
-                return self._found_here(here, slices, asked)
+                return self._found_here(slices, asked)
         return search_in_tasks(engine, keys, slices, sweep, self.search, self._filters(len(slices)), self.options)
 
     def _slices(self, counted: pa.Table) -> tuple[FileSlice, ...]:
@@ -80,17 +79,18 @@ class PlaceSearch:
     def _filters(self, files: int) -> Filters:
         return Filters.of(self.snapshot, files, self.options)
 
-    def _found_here(self, keys: pa.Table, slices: Sequence[FileSlice], asked: Sequence[Asked]) -> FoundPlaces:
+    def _found_here(self, slices: Sequence[FileSlice], asked: Sequence[Asked]) -> FoundPlaces:
         jobs: list[Job] = []
-        for numbers, rows, spans in asked:
-            hashes = ChainedHashes(keys.column(RECORD_KEY).take(pa.array(rows)))
+        for numbers, texts, spans in asked:
+            hashes = ChainedHashes(texts)
             jobs += [(slices[int(numbers[n])], hashes, spans.of(n)) for n in np.flatnonzero(spans.counts).tolist()]
         filters = self._filters(len(jobs))
         found: list[tuple[FileSlice, SearchedSlice]] = []
         for at in range(0, len(jobs), _FILTERS_TOGETHER):
             found += self._searched(jobs[at : at + _FILTERS_TOGETHER], filters)
         places = pa.concat_tables([PLACES.empty_table(), *(places_in(one, held) for one, held in found)])
-        lookup = counted_lookup([held for _, held in found], keys=len(keys), files=len(slices), asked_files=len(jobs))
+        keys = sum(len(texts) for _, texts, _ in asked)
+        lookup = counted_lookup([held for _, held in found], keys=keys, files=len(slices), asked_files=len(jobs))
         return FoundPlaces(self.engine.from_arrow(places.combine_chunks()), lookup, small=True)
 
     def _searched(self, jobs: Sequence[Job], filters: Filters) -> list[tuple[FileSlice, SearchedSlice]]:
@@ -115,8 +115,3 @@ def _is_little(asked: Sequence[Asked]) -> bool:
         sum(int(np.count_nonzero(each)) for each in counts) <= _FILES_HERE
         and sum(int(each.sum()) for each in counts) <= _COMPARISONS_HERE
     )
-
-
-def _distinct(keys: pa.Table) -> pa.Table:
-    held = keys.filter(keys.column(RECORD_KEY).is_valid())
-    return held.group_by(held.column_names, use_threads=False).aggregate([]).select(held.column_names)

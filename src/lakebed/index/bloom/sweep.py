@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakebed.format.hashes import plain_strings
 from lakebed.format.key_sweep import KeyRanges, Spans
 from lakebed.index.bloom.known_files import Range
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 
 Int64s = npt.NDArray[np.int64]
-Asked = tuple[Int64s, Int64s, Spans]
+# The numbers of some slices, the keys of a partition path, each once, and those of each slice among them.
+Asked = tuple[Int64s, pa.Array, Spans]
+_NO_SLICES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -38,21 +42,24 @@ class Sweep:
         )
 
     def spans(self, keys: pa.Table) -> list[Asked]:
-        """For each partition path: the numbers of its slices, of its keys, and the keys of each slice among these.
+        """For each partition path what its slices are asked for.
 
         `keys` has the record keys, and the partition paths where they are asked in these."""
         found: list[Asked] = []
-        for path, rows in self._by_path(keys):
-            if path in self.ranges:
-                texts = keys.column(RECORD_KEY).take(pa.array(rows))
-                found.append((self.numbers[path], rows, self.ranges[path].spans(texts)))
+        for path, texts in self._by_path(keys):
+            once = plain_strings(pc.unique(texts).drop_null())
+            ranges = self.ranges.get(path, KeyRanges([]))
+            found.append((self.numbers.get(path, _NO_SLICES), once, ranges.spans(once)))
         return found
 
-    def _by_path(self, keys: pa.Table) -> list[tuple[str | None, Int64s]]:
-        if None in self.ranges or not self.ranges:
-            return [(None, np.arange(len(keys)))]
+    def _by_path(self, keys: pa.Table) -> list[tuple[str | None, pa.ChunkedArray]]:
+        texts = keys.column(RECORD_KEY)
+        if None in self.ranges or PARTITION_PATH not in keys.column_names:
+            return [(None, texts)]
         codes = keys.column(PARTITION_PATH).combine_chunks().dictionary_encode(null_encoding="encode")
+        if len(codes.dictionary) == 1:
+            return [(codes.dictionary[0].as_py(), texts)]
         at = codes.indices.to_numpy()
         order = np.argsort(at, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(at[order])) + 1)
-        return [(codes.dictionary[int(at[rows[0]])].as_py(), rows) for rows in parts if len(rows)]
+        return [(codes.dictionary[int(at[p[0]])].as_py(), texts.take(pa.array(p))) for p in parts if len(p)]

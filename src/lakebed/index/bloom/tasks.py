@@ -128,8 +128,8 @@ class _CountCandidates:
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         counts: dict[int, int] = {}
         for keys in _together(batches):
-            counts[_ALL_KEYS] = counts.get(_ALL_KEYS, 0) + len(keys)
-            for numbers, _, spans in self.sweep.spans(keys):
+            for numbers, texts, spans in self.sweep.spans(keys):
+                counts[_ALL_KEYS] = counts.get(_ALL_KEYS, 0) + len(texts)
                 for at in np.flatnonzero(spans.counts).tolist():
                     number = int(numbers[at])
                     counts[number] = counts.get(number, 0) + int(spans.counts[at])
@@ -147,11 +147,11 @@ class _PairKeys:
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         for keys in _together(batches):
-            for numbers, rows, spans in self.sweep.spans(keys):
+            for numbers, asked, spans in self.sweep.spans(keys):
                 at, own = spans.pairs()
                 for start in range(0, len(at), _KEYS_TOGETHER):
                     piece = slice(start, start + _KEYS_TOGETHER)
-                    texts = keys.column(RECORD_KEY).take(pa.array(rows[own[piece]])).combine_chunks()
+                    texts = asked.take(pa.array(own[piece]))
                     units = self.units.of_pairs(numbers[at[piece]], texts)
                     path = pa.repeat(pa.scalar(""), len(texts))
                     yield pa.RecordBatch.from_arrays([path, pa.array(units, pa.int32()), texts], schema=_PAIRS)
