@@ -318,3 +318,17 @@ def test_a_job_of_real_hudi_names_the_index_and_its_options() -> None:
     table = lakebed.open(uri)
     assert table.indexes.index.settings() == {"type": "global_bloom", "update_partition": "false"}
     assert [kind for kind, _ in filters(table)] == ["SIMPLE"] * 2
+
+
+def test_lookups_of_many_keys_go_through_row_group_ranges_and_filters() -> None:
+    table = made("bloom", properties={"lakebed.sort": "key", "hoodie.compact.inline": False}, type="mor")
+    stored = {f"{i:06}": "eu" for i in range(0, 60_000, 2)}
+    table.bulk_insert(data(stored))
+    table.upsert(data({"000002": "eu"}, ts=2))
+    wanted = [f"{i:06}" for i in range(2, 3_000)]
+    found = {row["id"]: row["ts"] for row in table.get(wanted).to_pylist()}
+    assert found == {key: 2 if key == "000002" else 1 for key in wanted if key in stored}
+    assert table.exists(wanted).to_pylist() == [key in stored for key in wanted]
+    assert sorted(table.locate(wanted)["key"].to_pylist()) == sorted(found)
+    table.delete(wanted)
+    assert table.count() == 30_000 - len(found)
