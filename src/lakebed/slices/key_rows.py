@@ -17,7 +17,7 @@ from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.format.hashes import plain_strings
 from lakebed.format.key_positions import POSITIONS, KeyPositions
-from lakebed.format.key_sweep import KeyRanges
+from lakebed.format.key_range import KeyRanges
 from lakebed.merge.log_entries import roots
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice

@@ -16,7 +16,7 @@ from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hashes import plain_strings
-from lakebed.format.key_sweep import KeyRanges
+from lakebed.format.key_range import KeyRanges
 from lakebed.format.murmur2 import ChainedHashes
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.slices.key_rows import rows_of_keys

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.format.bloom import BloomFilter
-from lakebed.format.key_sweep import KeyRanges, orders_agree
+from lakebed.format.key_range import KeyRanges, orders_agree
 from lakebed.format.murmur2 import ChainedHashes
 
 LETTERS = ("", "a", "b", "ab", "é", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff", "z")
