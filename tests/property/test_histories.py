@@ -29,6 +29,9 @@ INDEXES = [
     "simple",
     "global_simple",
     "global_simple_stay",
+    "bloom",
+    "global_bloom",
+    "global_bloom_stay",
     "record",
     "record_move",
     "record_level_index",
@@ -86,8 +89,9 @@ class History(RuleBasedStateMachine):
             index = "record"  # only version 9 has one for each partition path
         is_global = index.startswith("global") or index in ("record", "record_move")
         options = {"hoodie.datasource.write.partitionpath.urlencode": True}
-        if index == "global_simple_stay":
-            options["hoodie.simple.index.update.partition.path"] = False
+        if index.endswith("_stay"):
+            looked_up = index.removesuffix("_stay").removeprefix("global_")
+            options[f"hoodie.{looked_up}.index.update.partition.path"] = False
         if index == "record_move":
             options["hoodie.record.index.update.partition.path"] = True
         self.table = lakebed.create(
@@ -98,7 +102,7 @@ class History(RuleBasedStateMachine):
             ordering="ts",
             type=kind,
             merge="event_time" if event_time else "commit_time",
-            index={"global_simple_stay": "global_simple", "record_move": "record"}.get(index, index),
+            index="record" if index == "record_move" else index.removesuffix("_stay"),
             indexes=["bloom_filters", *(["v"] if index.startswith("record") and is_global and version > 6 else [])],
             buckets=buckets if index == "bucket" else None,
             table_version=version,
@@ -118,7 +122,7 @@ class History(RuleBasedStateMachine):
         # what is appended without a look at the stored row counts as an update or a delete, whatever comes of it
         self.counts_rows = kind == "cow" or (index != "bucket" and not event_time)
         self.sorts = sort == "key" and kind == "cow"
-        self.stays = index in ("global_simple_stay", "record") and partitioned
+        self.stays = (index.endswith("_stay") or index == "record") and partitioned
         self.logs_rows = kind == "mor"
         if self.logs_rows and index == "bucket":
             # a log remembers what a base file forgets; under other indexes a key that was deleted goes elsewhere
@@ -128,7 +132,7 @@ class History(RuleBasedStateMachine):
             self.model = DictTable(
                 event_time=event_time,
                 is_global=is_global,
-                moves=index in ("global_simple", "record_move") and partitioned,
+                moves=index in ("global_simple", "global_bloom", "record_move") and partitioned,
                 partitioned=partitioned,
             )
         self.past: list[tuple[str, list[tuple[Any, ...]]]] = []

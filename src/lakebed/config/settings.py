@@ -276,8 +276,10 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings; and what
-    "auto" is told to expect of a new table."""
+    """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings; what
+    "auto" is told to expect of a new table; and how a bloom index looks keys up: `prune_by_ranges` False passes over
+    key ranges, `use_metadata` None asks the metadata table where that is cheaper than footers, and a task gets at most
+    `keys_per_bucket` keys of a file."""
 
     type: str | None = None
     buckets: int | None = None
@@ -288,6 +290,9 @@ class IndexSettings:
     expected_batch: int | None = None
     unique_keys: bool = False
     growing_keys: bool = False
+    prune_by_ranges: bool = True
+    use_metadata: bool | None = None
+    keys_per_bucket: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from lakebed.config.settings import IndexSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from lakebed.handles.base import HandleType
     from lakebed.merge.rules import MergeRules
 
-__all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "Placement", "Tagged"]
+__all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "KeyLookup", "Placement", "Tagged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,44 @@ class Hashed:
     """
 
     existing: Mapping[tuple[str, int], FileSlice]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLookup:
+    """What an index that looks into files did to find the keys of a write.
+
+    Of `keys` different keys it found `tagged` places. Of `files` file slices that could hold one by their partition
+    path `out_of_range` were ruled out by their range of keys and `filtered` by their bloom filter; of `searched` ones
+    stored keys were read. Filters were `asked` so often for a key, `absent` times for one that their file does not
+    hold; `false_positives` of these they let through.
+    """
+
+    keys: int = 0
+    tagged: int = 0
+    files: int = 0
+    out_of_range: int = 0
+    filtered: int = 0
+    searched: int = 0
+    asked: int = 0
+    absent: int = 0
+    false_positives: int = 0
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Of the keys that a filter was asked for and that its file does not hold: the share that it let through."""
+        return self.false_positives / self.absent if self.absent else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**asdict(self), "false_positive_rate": self.false_positive_rate}
+
+    def __str__(self) -> str:
+        ruled_out = f"{self.out_of_range:,} ruled out by key range, {self.filtered:,} by bloom filter"
+        rate = f"; false positives of the filters: {self.false_positives:,} ({self.false_positive_rate:.2g})"
+        return (
+            f"keys: {self.tagged:,} of {self.keys:,} found; files: {self.files:,}, {ruled_out}, {self.searched:,} read"
+            f"{rate if self.asked else ''}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +92,13 @@ class Tagged:
     An index that reads base files to find keys may tell the rows that it found there in a third column, `POSITION`:
     log blocks then say for which rows they are (`TableConfig.has_record_positions`).
 
-    `held` are rows that the index persisted for these: the caller releases them.
+    `held` are rows that the index persisted for these: the caller releases them. `lookup` is what the index has to
+    tell of its search.
     """
 
     rows: Rows
     held: Rows | None = None
+    lookup: KeyLookup | None = None
 
     @contextmanager
     def released(self, engine: Engine) -> Generator[Rows]:
@@ -157,6 +198,15 @@ class Index(Protocol):
         """What writes the rows of new file groups: makes a `lakebed.handles.base.Handle`, in tasks, so it has to
         pickle. None: base files are written."""
         return None
+
+    @property
+    def needs_bloom_filters(self) -> bool:
+        """Whether base files of the table are to have bloom filters that are filled with their keys."""
+        return False
+
+    def told(self, settings: IndexSettings) -> Index:
+        """The same index with what a job's options say of how it looks keys up."""
+        return self
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise `IndexInconsistent` where a sample of the stored keys shows that the table has not this index."""

@@ -16,6 +16,7 @@ from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash
 from lakebed.index.base import Index
+from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex, number_slices
 from lakebed.index.bucket_keys import SampledSlice, check_all_keys, sample_slices
 from lakebed.index.record import RecordIndex
@@ -29,6 +30,9 @@ _PLAUSIBLE = 1 << 16
 # Hash fields are tried in every combination up to this many key fields, beyond it one by one and all together.
 _COMBINED_FIELDS = 6
 _SHOWN = 4
+# What looks stored keys up finds them on any table.
+_RIGHT_FOR_ANY = {index.name: index for index in (SimpleIndex, BloomIndex)}
+_GLOBAL_AND_RIGHT = {index.name: index for index in (GlobalSimpleIndex, GlobalBloomIndex)}
 _SIGN_OFF = np.int32(0x7FFFFFFF)
 _ADOPT = "t.indexes.adopt('bucket', buckets=..., fields=[...]) or t.indexes.adopt('simple')"
 
@@ -125,20 +129,20 @@ def adopt(
     """The index a user names for a table that Hudi made, checked against all stored keys; the caller records it.
 
     A bucket index has to agree with every key of every latest base file (only that column is read), else
-    `IndexInconsistent` names the first file and key that disagree. A simple index is right for any table. A record
-    index is the one that the metadata table has, or is built by the next write.
+    `IndexInconsistent` names the first file and key that disagree. A simple or a bloom index is right for any table.
+    A record index is the one that the metadata table has, or is built by the next write.
     """
     kind = kind.lower()
-    if kind == "simple":
-        return SimpleIndex()
-    if kind == "global_simple":
-        return GlobalSimpleIndex(update_partition_path)
+    if kind in _RIGHT_FOR_ANY:
+        return _RIGHT_FOR_ANY[kind]()
+    if kind in _GLOBAL_AND_RIGHT:
+        return _GLOBAL_AND_RIGHT[kind](update_partition_path)
     if kind in RecordIndex.NAMES:
         return RecordIndex.of_metadata(snapshot) or RecordIndex(partitioned=RecordIndex.NAMES[kind])
     if kind != "bucket":
         raise InvalidOption(
             f"index {kind!r} cannot be adopted",
-            hint="adopt bucket, simple, global_simple or record",
+            hint="adopt bucket, bloom, global_bloom, simple, global_simple or record",
             context={"index": kind},
         )
     if buckets is None:

@@ -10,6 +10,7 @@ from typing import Any
 from lakebed.config.settings import IndexSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
+from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.inference import infer_index
 from lakebed.index.record import RecordIndex
@@ -23,12 +24,12 @@ _BUILT_IN: dict[str, Any] = {
     BucketIndex.name: BucketIndex,
     SimpleIndex.name: SimpleIndex,
     GlobalSimpleIndex.name: GlobalSimpleIndex,
+    BloomIndex.name: BloomIndex,
+    GlobalBloomIndex.name: GlobalBloomIndex,
     **dict.fromkeys(RecordIndex.NAMES, RecordIndex),
 }
 # Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
 _KNOWN_ELSEWHERE = (
-    "bloom",
-    "global_bloom",
     "hbase",
     "inmemory",
     "flink_state",
@@ -174,14 +175,15 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     if name in _KNOWN_ELSEWHERE:
         return UnsupportedFeature(
             f"index {name!r} is known, but this version of lakebed does not have it",
-            hint="take bucket, simple, global_simple or record",
+            hint="take bucket, bloom, global_bloom, simple, global_simple or record",
             context={"feature": f"index {name}"},
         )
     names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    known = ", ".join(["auto", *(n for n in _BUILT_IN if n not in RecordIndex.NAMES or n == RecordIndex.name)])
     meant = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",
-        hint=f"{meant}lakebed has auto, bucket, simple, global_simple, record and what is registered as {ENTRY_POINTS}",
+        hint=f"{meant}lakebed has {known} and what is registered as {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )

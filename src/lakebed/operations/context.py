@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -75,7 +75,15 @@ class WriteContext:
 
     @once
     def index(self) -> Index:
-        """The table's own index; one that the options name has to be the same."""
+        """The table's own index, told what the options say of its work; one that they name has to be the same."""
+        return self._index_of_table().told(self.options.index)
+
+    @property
+    def file_settings(self) -> WriteSettings:
+        """The settings as the table's base files are written with them."""
+        return replace(self.settings, bloom_filter=True) if self.index.needs_bloom_filters else self.settings
+
+    def _index_of_table(self) -> Index:
         recorded = recorded_index(self.config.index_settings)
         named = job_index(self.options.index, self.config.key_fields, recorded)
         if named is None:

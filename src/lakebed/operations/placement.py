@@ -24,7 +24,7 @@ from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.handles.targets import HashedTargets, PlannedTargets, Targets
-from lakebed.index.base import Hashed, Tagged
+from lakebed.index.base import Hashed, KeyLookup, Tagged
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral, IsNull
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.incoming import Intake
@@ -91,7 +91,7 @@ class Write:
         format_ = FileFormat(
             with_meta(self.schema.data),
             avro_with_meta(self.schema.avro),
-            settings,
+            context.file_settings,
             context.config.populate_meta_fields,
             tuple(columns_with_stats(storage, config, self.schema.data, settings)),
             indexes.fields if indexes else None,
@@ -159,6 +159,11 @@ class Layout(Protocol):
         """Bring the rows to their file groups and write those."""
         ...
 
+    @property
+    def lookup(self) -> KeyLookup | None:
+        """What the index has to tell of its search for keys."""
+        return None
+
 
 class Placed(Protocol):
     """Rows with their place."""
@@ -182,28 +187,28 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
     if context.index.key_hash is not None:
         yield HashedRows(write, prepared)
         return
-    with _tagged(write, prepared) as tagged:
-        yield TaggedRows(write, tagged)
+    with _tagged(write, prepared) as (tagged, lookup):
+        yield TaggedRows(write, tagged, lookup)
 
 
 @contextmanager
-def _tagged(write: Write, prepared: Rows) -> Generator[Rows]:
+def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
     """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. They are evaluated
     once."""
     match, engine = write.match, write.context.engine
     if not match.looks_up:
         with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
-            yield tagged
+            yield tagged, None
         return
-    with _looked_up(write, prepared) as rows:
+    with _looked_up(write, prepared) as (rows, lookup):
         if match.on_match == "skip":
             rows = engine.filter(rows, IsNull(FILE_ID))
         with persisted(engine, rows) as tagged:
-            yield tagged
+            yield tagged, lookup
 
 
 @contextmanager
-def _looked_up(write: Write, prepared: Rows) -> Generator[Rows]:
+def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
     """Rows as the index gives them back; of a global index one a key."""
     match, engine, index = write.match, write.context.engine, write.context.index
     rules = None
@@ -217,7 +222,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[Rows]:
     at_once = index.place_in_one(prepared, rules, write.snapshot, engine)
     if at_once is not None:
         with at_once.released(engine) as rows:
-            yield rows
+            yield rows, at_once.lookup
         return
     if rules is not None:
         prepared = combine_by_key(engine, prepared, rules)
@@ -226,11 +231,11 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[Rows]:
         if not isinstance(answer, Tagged):
             raise _wrong_answer(index.name, "has no key_hash, and yet places rows as hashed")
         with answer.released(engine) as rows:
-            yield rows
+            yield rows, answer.lookup
 
 
 @dataclass(frozen=True)
-class HashedRows:
+class HashedRows(Layout):
     """Rows whose file group is the number in their column `GROUP`: there is nothing to assign, and which file groups
     are met is known only while the write runs."""
 
@@ -272,6 +277,7 @@ class TaggedRows:
 
     write: Write
     tagged: Rows
+    lookup: KeyLookup | None = None
 
     def assign(self) -> AssignedRows:
         """Count rows by place and plan the file groups."""
@@ -292,7 +298,7 @@ class TaggedRows:
             appends=write.snapshot.config.table_type == "mor",
             log_instants=log_instants(write.snapshot),
         )
-        return AssignedRows(write, self.tagged, plan)
+        return AssignedRows(write, self.tagged, plan, self.lookup)
 
     def _record_size(self, *, inserts: bool) -> float:
         """Mean bytes of a row in a file, by the last commits or else by some of the rows that are inserted."""
@@ -313,10 +319,11 @@ class AssignedRows:
     write: Write
     tagged: Rows
     assignment: Assignment
+    lookup: KeyLookup | None = None
 
     def plan(self) -> WritePlan:
         write = self.write
-        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation)
+        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation, self.lookup)
         return with_absent(plan, write.context, write.absent)
 
     def profile(self) -> bytes:
@@ -332,7 +339,7 @@ class AssignedRows:
 
 
 @dataclass(frozen=True)
-class TaskRows:
+class TaskRows(Layout):
     """Rows that stay in the task they come in, sorted as the session asks; each task opens file groups of its own."""
 
     write: Write
@@ -362,7 +369,7 @@ class TaskRows:
 
 
 @dataclass(frozen=True)
-class NoRows:
+class NoRows(Layout):
     """A write that brings none."""
 
     write: Write

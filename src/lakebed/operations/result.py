@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakebed.index.base import KeyLookup
 from lakebed.upkeep.write_status import WriteStatus
 
 
@@ -22,7 +23,8 @@ class WriteResult:
     them cannot be read.
     `services` has a line about each table service that the write made due, `schema_changes` one about each column
     of the table that is new or another now. `retries` counts the runs before this one, which lost against concurrent
-    writes.
+    writes. `lookup` is what an index that looks into files (bloom) did to find the keys: files ruled out, false
+    positives of their filters.
     """
 
     instant: str
@@ -42,6 +44,7 @@ class WriteResult:
     services: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
     retries: int = 0
+    lookup: KeyLookup | None = None
 
     @classmethod
     def of(
@@ -82,6 +85,7 @@ class WriteResult:
             "services": list(self.services),
             "schema_changes": list(self.schema_changes),
             "retries": self.retries,
+            "lookup": self.lookup.to_dict() if self.lookup else None,
         }
 
     def __str__(self) -> str:
@@ -101,7 +105,8 @@ class WriteResult:
         replaced = f", {self.replaced_file_groups} file groups{gone} replaced" if self.replaced_file_groups else ""
         again = f", run {self.retries + 1} times" if self.retries else ""
         line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s{again})"
-        return "\n".join([line, *self.schema_changes, *self.services])
+        lookup = [str(self.lookup)] if self.lookup else []
+        return "\n".join([line, *lookup, *self.schema_changes, *self.services])
 
     __repr__ = __str__
 

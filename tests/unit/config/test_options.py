@@ -113,7 +113,7 @@ def test_wrong_options_are_named(given: dict[str, str], said: str):
     "given",
     [
         {"hoodie.compaction.strategy": "com.example.MyCompactionStrategy"},
-        {"hoodie.index.type": "BLOOM"},
+        {"hoodie.index.type": "HBASE"},
         {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"},
         {"hoodie.bulkinsert.sort.mode": "PARTITION_PATH_REPARTITION"},
         {"hoodie.write.table.version": "7"},

@@ -146,7 +146,7 @@ def test_adopt_checks_every_stored_key(new_table: NewTable) -> None:
     with pytest.raises(InvalidOption, match="takes its number of buckets"):
         adopt(table, "bucket")
     with pytest.raises(InvalidOption, match="cannot be adopted"):
-        adopt(table, "bloom")
+        adopt(table, "hbase")
     assert adopt(table, "simple").settings() == {"type": "simple"}
     assert adopt(table, "global_simple", update_partition_path=False).settings()["update_partition"] == "false"
 
