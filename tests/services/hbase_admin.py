@@ -32,7 +32,7 @@ class Admin:
     def create(self, name: str, splits: Sequence[bytes] = (), families: Sequence[bytes] = (b"_s",)) -> None:
         made = b"".join(bytes_field(3, bytes_field(1, family)) for family in families)
         schema = bytes_field(1, _table_name(name)) + made
-        self._master.call("CreateTable", bytes_field(1, schema) + b"".join(bytes_field(2, key) for key in splits))
+        self._call("CreateTable", bytes_field(1, schema) + b"".join(bytes_field(2, key) for key in splits))
         self.regions(name, len(splits) + 1)
 
     def regions(self, name: str, count: int = 1) -> list[Region]:
@@ -53,7 +53,7 @@ class Admin:
     def split(self, region: Region, name: str, at: bytes) -> None:
         about = number_field(1, int(region.name.split(b",")[-1].split(b".")[0])) + bytes_field(2, _table_name(name))
         about += bytes_field(3, region.start) + bytes_field(4, region.end)
-        self._master.call("SplitRegion", bytes_field(1, about) + bytes_field(2, at))
+        self._call("SplitRegion", bytes_field(1, about) + bytes_field(2, at))
 
     def move(self, region: Region, server: str) -> None:
         """`server` as ZooKeeper names it: host, port and start code."""
@@ -61,13 +61,25 @@ class Admin:
         to = bytes_field(1, host.encode()) + number_field(2, int(port)) + number_field(3, int(start))
         encoded = region.name.rstrip(b".").rpartition(b".")[2]
         which = number_field(1, 2) + bytes_field(2, encoded)
-        self._master.call("MoveRegion", bytes_field(1, which) + bytes_field(2, to))
+        self._call("MoveRegion", bytes_field(1, which) + bytes_field(2, to))
 
     def stop(self, server: str) -> None:
         host, port, _ = server.split(",")
         admin = Connection(host, int(port), 20, service=b"AdminService")
         admin.call("StopServer", bytes_field(1, b"a test"))
         admin.close()
+
+    def _call(self, method: str, request: bytes) -> None:
+        """The master asks for patience while it begins, and where regions are under way."""
+        end = time.monotonic() + 60
+        while True:
+            try:
+                self._master.call(method, request)
+                return
+            except Unserved as error:
+                if not error.passing or time.monotonic() > end:
+                    raise
+            time.sleep(0.3)
 
     def close(self) -> None:
         self._master.close()

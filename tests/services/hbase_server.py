@@ -36,6 +36,11 @@ class HBase(Service):
             info["thrift_port"] = thrift
         return info
 
+    def restart(self) -> None:
+        """Begin again on the data and the ports that there were, after the process was killed."""
+        process = self._java("hbase", "org.apache.hadoop.hbase.master.HMaster", "start", heap="512m")
+        self.wait(lambda: _serves_meta(self.info["port"]), "hbase:meta being served", process)
+
     def _java(self, role: str, main: str, *arguments: object, heap: str) -> dict[str, Any]:
         java = java_home() / "bin" / "java"
         classpath = ":".join([str(self.folder / "conf"), *self._jars])

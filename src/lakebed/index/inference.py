@@ -87,6 +87,7 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
             hint="leave the index options out, or name that bucket index; t.indexes.adopt('simple') gives buckets up",
             context={"table": dict(found.settings()), "write": dict(requested.settings())},
         )
+    requested.check(snapshot)
 
 
 def fitting_buckets(
@@ -116,7 +117,7 @@ def fitting_buckets(
 
 def adopt(
     snapshot: Snapshot,
-    kind: str,
+    kind: str | Index,
     *,
     buckets: int | None = None,
     fields: Sequence[str] = (),
@@ -126,8 +127,12 @@ def adopt(
 
     A bucket index has to agree with every key of every latest base file (only that column is read), else
     `IndexInconsistent` names the first file and key that disagree. A simple index is right for any table. A record
-    index is the one that the metadata table has, or is built by the next write.
+    index is the one that the metadata table has, or is built by the next write. An object checks itself.
     """
+    if not isinstance(kind, str):
+        index = kind.resolved(snapshot.config.key_fields)
+        index.check(snapshot)
+        return index
     kind = kind.lower()
     if kind == "simple":
         return SimpleIndex()
