@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.index.locations import BooleanLiteral, Coalesce, Differ
@@ -14,11 +16,15 @@ from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
 
+PLACE = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, INSTANT)])
+"""What an index that looks keys up adds to rows: partition path, file id and commit of their keys, null for new ones."""
+
+
 def at_places(found: Rows, own: Sequence[str], engine: Engine) -> Rows:
-    """Every row where its key is, whatever partition path it names; `found` has the rows' `own` columns (without the
-    partition path) and the place of their key, as `OLD_PARTITION`, `FILE_ID` and `INSTANT`."""
+    """Every row where its key is, whatever partition path it names; `found` has the rows' `own` columns and those of
+    `PLACE`."""
     place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
-    return engine.derive(found, place, keep=own)
+    return engine.derive(found, place, keep=[name for name in own if name != PARTITION_PATH])
 
 
 def moved_from_places(

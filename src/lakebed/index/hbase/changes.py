@@ -13,19 +13,17 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.format.hashes import plain_strings
+from lakebed.index.changed_places import changed_places
 from lakebed.index.hbase.client import Client, client_of
 from lakebed.index.hbase.places import DELETED, notes_of, row_keys, split_notes, visible_places
 from lakebed.index.hbase.settings import HBaseTable
 from lakebed.index.pair_moves import OLD_PARTITION
-from lakebed.metadata.kinds.record_index_updates import GroupChanges, latest_places, located, places_of
 from lakebed.model import FILE_ID, RECORD_KEY, Action, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.markers import list_marker_files, marker_folder
 from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.changed_keys import group_changes, removed_changes
 from lakebed.upkeep.stored_rows import stored_rows
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -48,10 +46,11 @@ class Changes:
         self, statuses: Sequence[WriteStatus], instant: str, replaced: Mapping[str, Sequence[str]]
     ) -> pa.BinaryArray:
         """Write the places of keys that were added, and a note on those that are gone; gives the rows of the latter."""
-        added, gone = self._changed_keys(statuses, instant, replaced)
+        changed = changed_places(statuses, replaced, self._snapshot)
+        added, gone = changed.added.combine_chunks(), changed.gone
         if not added.num_rows and not len(gone):
             return pa.array([], pa.binary())
-        keys = plain_strings(added["key"]).cast(pa.string())
+        keys = _array(added, "key")
         rows = row_keys(keys, self._table.buckets)
         gone_rows = row_keys(gone, self._table.buckets)
         notes = self._notes(keys, rows, instant)
@@ -59,7 +58,7 @@ class Changes:
         self._note_rows(instant, pa.concat_arrays([rows.filter(taken), gone_rows]))
         if len(gone):
             self._client.put(gone_rows, {"note": instant.encode()})
-        file_ids, partitions = (added[n].cast(pa.string()).combine_chunks().cast(pa.binary()) for n in _PLACE)
+        file_ids, partitions = (_array(added, name).cast(pa.binary()) for name in ("file_id", "partition"))
         for part, note in ((notes.is_null(), False), (notes.is_valid(), True)):
             cells = {"instant": instant.encode(), "file_id": file_ids.filter(part), "partition": partitions.filter(part)}
             if note:
@@ -115,26 +114,6 @@ class Changes:
         place = {"instant": file_slice.instant, "file_id": file_slice.file_id, "partition": file_slice.partition}
         self._client.put(rows, {**{name: text.encode() for name, text in place.items()}, "note": b""})
 
-    def _changed_keys(
-        self, statuses: Sequence[WriteStatus], instant: str, replaced: Mapping[str, Sequence[str]]
-    ) -> tuple[pa.Table, pa.Array]:
-        """The new places of keys, and the keys that are in no file group any more."""
-        snapshot = self._snapshot
-        groups = group_changes(snapshot.reader, statuses)
-        ids = {(partition, file_id) for partition, some in replaced.items() for file_id in some}
-        if ids:
-            slices = [s for s in snapshot.file_slices(set(replaced)) if (s.partition, s.file_id) in ids]
-            groups += removed_changes(snapshot.reader, slices)
-        parts: list[tuple[GroupChanges, pa.Array]] = []
-        lost: list[pa.Array] = [pa.array([], pa.string())]
-        for group in groups:
-            keys, are_added = places_of(group.changes)
-            parts.append((group, keys.filter(are_added)))
-            lost.append(keys.filter(pc.invert(are_added)))
-        added = latest_places(located((g.partition, g.file_id, instant, keys) for g, keys in parts), False)
-        gone = pc.unique(pa.concat_arrays(lost))
-        return added, gone.filter(pc.invert(pc.is_in(gone, value_set=plain_strings(added["key"]).cast(pa.string()))))
-
     def _notes(self, keys: pa.Array, rows: pa.BinaryArray, instant: str) -> pa.BinaryArray:
         """What to note beside the new places: where keys are by now, null where HBase has nothing that needs a note."""
         snapshot = self._snapshot
@@ -183,9 +162,6 @@ class Changes:
             if pending.action is Action.ROLLBACK and rollback_target(rollback_record(timeline, pending)) == instant:
                 return True
         return False
-
-
-_PLACE = ("file_id", "partition")
 
 
 def _array(table: pa.Table, name: str) -> pa.Array:
