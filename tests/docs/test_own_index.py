@@ -1,4 +1,4 @@
-"""The index of docs/own_index.md, installed as its page says: its module and its entry point are the page's own text."""
+"""The index of docs/own_index.md, installed as its page says: module and entry point are the page's own text."""
 
 from __future__ import annotations
 

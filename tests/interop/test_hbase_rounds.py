@@ -1,4 +1,4 @@
-"""Real Hudi 1.0.2, the last release but one with an HBase index, and lakebed write one table by the same rows in HBase."""
+"""Real Hudi 1.0.2, of the last releases with an HBase index, and lakebed write one table by the same rows in HBase."""
 
 from __future__ import annotations
 

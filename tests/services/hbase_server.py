@@ -68,7 +68,9 @@ class HBase(Service):
             "hbase.master.start.timeout.localHBaseCluster": 300000,
             **{f"hbase.{page}.info.port": -1 for page in ("master", "regionserver", "thrift")},
         }
-        lines = (f"<property><name>{name}</name><value>{escape(str(v))}</value></property>" for name, v in settings.items())
+        lines = (
+            f"<property><name>{name}</name><value>{escape(str(v))}</value></property>" for name, v in settings.items()
+        )
         folder = Path(self.folder / "conf")
         folder.mkdir(exist_ok=True)
         (folder / "hbase-site.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")

@@ -15,9 +15,8 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
-
 PLACE = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, INSTANT)])
-"""What an index that looks keys up adds to rows: partition path, file id and commit of their keys, null for new ones."""
+"""What an index that looks keys up adds to rows: partition path, file id and commit of keys, null for new ones."""
 
 
 def at_places(found: Rows, own: Sequence[str], engine: Engine) -> Rows:
@@ -27,9 +26,7 @@ def at_places(found: Rows, own: Sequence[str], engine: Engine) -> Rows:
     return engine.derive(found, place, keep=[name for name in own if name != PARTITION_PATH])
 
 
-def moved_from_places(
-    found: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, rules: MergeRules
-) -> Rows:
+def moved_from_places(found: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
     """Rows at their places, those that name another partition path there if they win over the stored row.
 
     What they have to win over is read from the file groups that such rows come from, and from no other. `found` is

@@ -48,7 +48,8 @@ def make_index(
     """The index that a name (any case) or an `Index` object stands for; what "auto" stands for is `advise`'s to say.
 
     `buckets` and `fields` belong to the bucket index (`fields`: a subset of `key_fields`, empty for all of them),
-    `update_partition_path` to the global ones, `hbase` says where the HBase index is; given for another index they raise `InvalidOption`.
+    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`. `hbase` says where
+    the rows of an HBase index are.
     """
     if not isinstance(spec, str):
         if not isinstance(spec, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # of untyped callers
@@ -57,9 +58,7 @@ def make_index(
             )
         return spec.resolved(key_fields)
     name = spec.strip().lower()
-    options = IndexOptions(
-        name, buckets, tuple(fields) or None, update_partition_path, hbase=hbase or HBaseSettings()
-    )
+    options = IndexOptions(name, buckets, tuple(fields) or None, update_partition_path, hbase=hbase or HBaseSettings())
     return _from_options(options).resolved(key_fields)
 
 
@@ -189,6 +188,7 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     meant = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",
-        hint=f"{meant}lakebed has auto, bucket, simple, global_simple, record, hbase and what is registered as {ENTRY_POINTS}",
+        hint=f"{meant}lakebed has auto, bucket, simple, global_simple, record, hbase, and what is registered as"
+        f" {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )

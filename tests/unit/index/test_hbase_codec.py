@@ -19,7 +19,6 @@ from lakebed.index.hbase.places import DELETED, OLD_PARTITION, notes_of, row_key
 from lakebed.index.hbase.settings import HBaseTable
 from lakebed.index.hbase.wire import bytes_field, column_field, data_of, fields, joined, number_field, read_cells
 from lakebed.index.registry import check_same_index, job_index, make_index, recorded_index
-
 from lakebed.model import FILE_ID
 
 

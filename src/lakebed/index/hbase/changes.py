@@ -60,7 +60,11 @@ class Changes:
             self._client.put(gone_rows, {"note": instant.encode()})
         file_ids, partitions = (_array(added, name).cast(pa.binary()) for name in ("file_id", "partition"))
         for part, note in ((notes.is_null(), False), (notes.is_valid(), True)):
-            cells = {"instant": instant.encode(), "file_id": file_ids.filter(part), "partition": partitions.filter(part)}
+            cells = {
+                "instant": instant.encode(),
+                "file_id": file_ids.filter(part),
+                "partition": partitions.filter(part),
+            }
             if note:
                 cells["note"] = notes.filter(part)
             self._client.put(rows.filter(part), cells)

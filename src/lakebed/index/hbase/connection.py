@@ -7,7 +7,16 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from lakebed.index.hbase.wire import Cells, bytes_field, first_fields, number_field, read_cells, read_varint, text_of, varint
+from lakebed.index.hbase.wire import (
+    Cells,
+    bytes_field,
+    first_fields,
+    number_field,
+    read_cells,
+    read_varint,
+    text_of,
+    varint,
+)
 
 # Magic, version of the protocol, and authentication by name (SIMPLE).
 _PREAMBLE = b"HBas\x00\x50"
@@ -38,7 +47,7 @@ _PASSING = frozenset(
 )
 
 
-class Unserved(Exception):  # noqa: N818
+class Unserved(Exception):
     """A server refused, or cannot be reached; `passing` where it makes sense to ask again."""
 
     def __init__(self, said: str, *, passing: bool) -> None:

@@ -1,4 +1,4 @@
-"""The HBase index: the place of every key in a table of HBase, shared with real Hudi up to 1.0.x, which has the same."""
+"""The HBase index: the place of every key in a table of HBase, shared with real Hudi up to 1.0.x."""
 
 from __future__ import annotations
 

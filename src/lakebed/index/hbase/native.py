@@ -1,4 +1,4 @@
-"""HBase by its own protocol: ZooKeeper names the server of the meta table, that one the regions, and those are asked."""
+"""HBase by its own protocol: ZooKeeper names the server of the meta table, which names those of the regions."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class NativeClient:
             servers = self._batches(rows, left, size)
             runs = [(self._connection, server, batches) for server, batches in servers.items()]
             with ThreadPoolExecutor(max(1, min(16, len(runs)))) as pool:
-                for lost in pool.map(lambda run: _Calls(*run, actions, pace).run(take), runs):
+                for lost in pool.map(lambda run: _Calls(run[0], run[1], run[2], actions, pace).run(take), runs):
                     failed += lost
             left = np.concatenate([numbers for numbers, _ in failed]) if failed else left[:0]
             for _, error in sorted(failed, key=lambda one: one[1].passing):

@@ -1,4 +1,4 @@
-"""Where the rows of an HBase index are, how they are asked for, and the names that all this has in a table's settings."""
+"""Where the rows of an HBase index are, how they are asked for, and what a table's settings call all this."""
 
 from __future__ import annotations
 
