@@ -91,9 +91,8 @@ def measure(given: argparse.Namespace, info: dict[str, Any]) -> None:
         print(f"{side:<9} {given.rows:>8} rows  {wall:6.2f} s  {cpu:5.2f} s CPU")
     if given.probe:
         ratio = medians["lakebed"][0] / medians["probe"][0]
-        print(
-            f"lakebed / probe: {ratio:.2f} of the time (bar {BAR}), {medians['lakebed'][1] / medians['probe'][1]:.2f} of the CPU"
-        )
+        cpu = medians["lakebed"][1] / medians["probe"][1]
+        print(f"lakebed / probe: {ratio:.2f} of the time (bar {BAR}), {cpu:.2f} of the CPU")
     admin.close()
 
 
