@@ -104,6 +104,7 @@ def create(
         buckets=buckets if buckets is not None else named.buckets,
         hash_fields=_names(hash_fields) or named.fields or (),
         update_partition_path=named.update_partition,
+        hbase=named.hbase,
         indexes=_names(indexes),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),

@@ -176,13 +176,14 @@ class IndexesView(View):
 
     def adopt(
         self,
-        index: str,
+        index: str | Index,
         *,
         buckets: int | None = None,
         fields: Sequence[str] = (),
         update_partition_path: bool = True,
     ) -> Index:
-        """Record which index the table has. A bucket index is checked against all stored keys first.
+        """Record which index the table has. A bucket index is checked against all stored keys first, an `Index` object
+        (an `HBaseIndex`) by a sample of them.
 
         Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
         """

@@ -19,6 +19,7 @@ from lakebed.config.settings import (
     ClusteringSettings,
     CompactionSettings,
     FileSizingSettings,
+    HBaseSettings,
     IndexSettings,
     LockSettings,
     PartitionTtlSettings,
@@ -332,7 +333,7 @@ class _Settings:
             operation=operation,
             path=self._value("path") or "",
             table=TableSettings(**self._table()),
-            index=IndexSettings(**self._group("index")),
+            index=self._index(),
             write=WriteSettings(**write),
             spark=SparkSettings(**self._group("spark")),
             compaction=self._compaction(),
@@ -345,6 +346,12 @@ class _Settings:
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )
+
+    def _index(self) -> IndexSettings:
+        hbase, index = HBaseSettings(**self._group("hbase")), self._group("index")
+        if hbase.java_class is not None:
+            index.setdefault("type", "hbase")
+        return IndexSettings(**index, hbase=hbase)
 
     def _compaction(self) -> CompactionSettings:
         settings = CompactionSettings(**self._group("compaction"))

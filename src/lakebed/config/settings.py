@@ -275,6 +275,32 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HBaseSettings:
+    """What a job says of an HBase index, None where it says nothing: `quorum`, `port` and `znode` of its ZooKeeper, or
+    a Thrift gateway; the HBase table; how fast it is asked. `java_class` is real Hudi's, without the package."""
+
+    java_class: str | None = None
+    quorum: str | None = None
+    port: int | None = None
+    znode: str | None = None
+    table: str | None = None
+    buckets: int | None = None
+    rollback_sync: bool | None = None
+    transport: str | None = None
+    thrift_host: str | None = None
+    thrift_port: int | None = None
+    get_batch: int | None = None
+    put_batch: int | None = None
+    max_qps: int | None = None
+    qps_fraction: float | None = None
+    get_pause_ms: int | None = None
+    put_pause_ms: int | None = None
+    session_ms: int | None = None
+    connection_ms: int | None = None
+    retry_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class IndexSettings:
     """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings; what
     "auto" is told to expect of a new table; and how a bloom index looks keys up: `prune_by_ranges` False passes over
@@ -293,6 +319,7 @@ class IndexSettings:
     prune_by_ranges: bool = True
     use_metadata: bool | None = None
     keys_per_bucket: int | None = None
+    hbase: HBaseSettings = field(default_factory=HBaseSettings)
 
 
 @dataclass(frozen=True, slots=True)

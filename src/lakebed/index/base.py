@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lakebed.config.settings import IndexSettings
+from lakebed.config.settings import HBaseSettings, IndexSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
@@ -148,6 +148,7 @@ class IndexOptions:
     fields: tuple[str, ...] | None = None
     update_partition_path: bool | None = None
     defaults: Mapping[str, str] = field(default_factory=dict[str, str])
+    hbase: HBaseSettings = field(default_factory=HBaseSettings)
 
     def refuse_all_but(self, *own: str) -> None:
         """Raise `InvalidOption` for an option that is given and not one of the index's `own`."""
@@ -177,6 +178,11 @@ class Index(Protocol):
     def settings(self) -> Mapping[str, str]:
         """What the table must remember, as properties without the prefix `lakebed.index.` (`type` among them)."""
         return {"type": self.name}
+
+    def identity(self) -> Mapping[str, str]:
+        """Those of the settings in which a job's index must agree with the table's; all of them, unless some only say
+        how fast or by which way it works."""
+        return self.settings()
 
     def resolved(self, key_fields: Sequence[str]) -> Index:
         """The same index with what it takes from the table's key fields filled in; InvalidOption where they do not
@@ -245,6 +251,11 @@ class Index(Protocol):
         each gained and lost), `replaced` the ids of the file groups that go, by partition path. `snapshot` is the table
         without the instant, `snapshot.storage` its storage. What raises here fails the write.
         """
+
+    def committed(self, instant: str, snapshot: Snapshot) -> None:
+        """Called once the instant is complete, without the lock, on the object whose `update` was called, and with the
+        same snapshot: for what must not be done before. A writer that dies in between never gets here, and what raises
+        here is not heard of: the index has to be right without."""
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         """Forget what an instant told the index: called under the table lock before the instant is taken off the

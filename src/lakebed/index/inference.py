@@ -91,6 +91,7 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
             hint="leave the index options out, or name that bucket index; t.indexes.adopt('simple') gives buckets up",
             context={"table": dict(found.settings()), "write": dict(requested.settings())},
         )
+    requested.check(snapshot)
 
 
 def fitting_buckets(
@@ -120,7 +121,7 @@ def fitting_buckets(
 
 def adopt(
     snapshot: Snapshot,
-    kind: str,
+    kind: str | Index,
     *,
     buckets: int | None = None,
     fields: Sequence[str] = (),
@@ -130,8 +131,12 @@ def adopt(
 
     A bucket index has to agree with every key of every latest base file (only that column is read), else
     `IndexInconsistent` names the first file and key that disagree. A simple or a bloom index is right for any table.
-    A record index is the one that the metadata table has, or is built by the next write.
+    A record index is the one that the metadata table has, or is built by the next write. An object checks itself.
     """
+    if not isinstance(kind, str):
+        index = kind.resolved(snapshot.config.key_fields)
+        index.check(snapshot)
+        return index
     kind = kind.lower()
     if kind in _RIGHT_FOR_ANY:
         return _RIGHT_FOR_ANY[kind]()

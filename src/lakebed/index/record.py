@@ -10,7 +10,7 @@ from typing import ClassVar
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index, IndexOptions, Tagged
-from lakebed.index.moves import at_their_places, settled
+from lakebed.index.known_places import at_places, moved_from_places
 from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.index.record_lookup import find_places, with_places
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex, columns_of_names, require_stored_keys
@@ -110,9 +110,9 @@ class RecordIndex(Index):
             return Tagged(engine.derive(found, {}, keep=[*names, FILE_ID, INSTANT]))
         own = [n for n in names if n != PARTITION_PATH]
         if not (self.update_partition_path and snapshot.config.partition_fields):
-            return Tagged(at_their_places(found, own, engine))
+            return Tagged(at_places(found, own, engine))
         found = engine.persist(found)
-        return Tagged(settled(found, own, snapshot, engine), held=found)
+        return Tagged(moved_from_places(found, own, snapshot, engine), held=found)
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """None where the index cannot tell: it is not there, is partitioned, or speaks of later commits than the

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from lakebed.config.settings import IndexSettings
+from lakebed.config.settings import HBaseSettings, IndexSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.hbase.index import HBaseIndex
 from lakebed.index.inference import infer_index
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
@@ -27,10 +28,10 @@ _BUILT_IN: dict[str, Any] = {
     BloomIndex.name: BloomIndex,
     GlobalBloomIndex.name: GlobalBloomIndex,
     **dict.fromkeys(RecordIndex.NAMES, RecordIndex),
+    HBaseIndex.name: HBaseIndex,
 }
 # Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
 _KNOWN_ELSEWHERE = (
-    "hbase",
     "inmemory",
     "flink_state",
 )
@@ -43,11 +44,13 @@ def make_index(
     buckets: int | None = None,
     fields: Sequence[str] = (),
     update_partition_path: bool | None = None,
+    hbase: HBaseSettings | None = None,
 ) -> Index:
     """The index that a name (any case) or an `Index` object stands for; what "auto" stands for is `advise`'s to say.
 
     `buckets` and `fields` belong to the bucket index (`fields`: a subset of `key_fields`, empty for all of them),
-    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`.
+    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`. `hbase` says where
+    the rows of an HBase index are.
     """
     if not isinstance(spec, str):
         if not isinstance(spec, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # of untyped callers
@@ -55,7 +58,8 @@ def make_index(
                 f"an index is a name or an Index object, not {type(spec).__name__}", hint="take index='auto'"
             )
         return spec.resolved(key_fields)
-    options = IndexOptions(spec.strip().lower(), buckets, tuple(fields) or None, update_partition_path)
+    name = spec.strip().lower()
+    options = IndexOptions(name, buckets, tuple(fields) or None, update_partition_path, hbase=hbase or HBaseSettings())
     return _from_options(options).resolved(key_fields)
 
 
@@ -69,7 +73,9 @@ def job_index(options: IndexSettings, key_fields: Sequence[str], recorded: Index
         defaults = recorded.settings()
     else:
         defaults = getattr(_class_of(name), "HUDI_SETTINGS", {})
-    named = IndexOptions(name, options.buckets, options.fields or None, options.update_partition, defaults)
+    named = IndexOptions(
+        name, options.buckets, options.fields or None, options.update_partition, defaults, options.hbase
+    )
     return _from_options(named).resolved(key_fields)
 
 
@@ -107,7 +113,7 @@ def index_changes(index: Index, properties: Mapping[str, str]) -> dict[str, str 
 
 def check_same_index(recorded: Index, requested: Index) -> None:
     """Refuse a write whose options name another index than the table's: both are shown, nothing is changed."""
-    has, asks = dict(recorded.settings()), dict(requested.settings())
+    has, asks = dict(recorded.identity()), dict(requested.identity())
     if has == asks:
         return
     if recorded.name == requested.name == "bucket":
@@ -175,7 +181,7 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     if name in _KNOWN_ELSEWHERE:
         return UnsupportedFeature(
             f"index {name!r} is known, but this version of lakebed does not have it",
-            hint="take bucket, bloom, global_bloom, simple, global_simple or record",
+            hint="take bucket, bloom, global_bloom, simple, global_simple, record or hbase",
             context={"feature": f"index {name}"},
         )
     names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from lakebed.config.settings import TableSettings
+from lakebed.config.settings import HBaseSettings, TableSettings
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import kind_of
 from lakebed.index.advisor import TableProfile, advise
@@ -39,6 +39,7 @@ def create(
     buckets: int | None,
     hash_fields: Sequence[str],
     update_partition_path: bool | None,
+    hbase: HBaseSettings | None = None,
     properties: Mapping[str, str],
     indexes: Sequence[str] = (),
     profile: Callable[[], TableProfile],
@@ -51,7 +52,7 @@ def create(
     _check_words(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
-    chosen, why = _choose_index(index, profile, key_fields, buckets, hash_fields, update_partition_path)
+    chosen, why = _choose_index(index, profile, key_fields, buckets, hash_fields, update_partition_path, hbase)
     if why:
         _log.info("table %s: index %s", storage.url(), why)
     wanted = [IndexName.parse(text) for text in indexes]
@@ -106,6 +107,7 @@ def _choose_index(
     buckets: int | None,
     fields: Sequence[str],
     update_partition_path: bool | None,
+    hbase: HBaseSettings | None,
 ) -> tuple[Index, str]:
     """The index, and why "auto" took it; no reason where it was named."""
     why = ""
@@ -113,7 +115,12 @@ def _choose_index(
         advice = advise(profile(), buckets, fields)
         index, buckets, why = advice.index, advice.settings.get("buckets"), advice.why
     made = make_index(
-        index, key_fields=key_fields, buckets=buckets, fields=fields, update_partition_path=update_partition_path
+        index,
+        key_fields=key_fields,
+        buckets=buckets,
+        fields=fields,
+        update_partition_path=update_partition_path,
+        hbase=hbase,
     )
     return made, why
 

@@ -182,6 +182,8 @@ class Transaction:
         if not is_settled:
             self._settle(done, timeline)
         self._tidy(metadata)
+        with suppress(Exception):  # the commit stands
+            self.index.committed(self.instant, Snapshot(self.storage, self.config, timeline))
         return done
 
     def _settle(self, done: Instant, checked: Timeline) -> None:

@@ -63,7 +63,7 @@ def test_a_bucket_index_without_a_count_has_eight() -> None:
     assert make_index("bucket", key_fields=KEYS).settings()["bucket.count"] == "8"
 
 
-@pytest.mark.parametrize("name", ["hbase", "INMEMORY"])
+@pytest.mark.parametrize("name", ["INMEMORY", "flink_state"])
 def test_indexes_of_other_versions_are_known_but_refused(name: str) -> None:
     with pytest.raises(UnsupportedFeature, match=f"{name.lower()}.*known"):
         make_index(name, key_fields=KEYS)

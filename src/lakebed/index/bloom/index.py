@@ -11,8 +11,8 @@ from lakebed.expressions.base import Column
 from lakebed.index.base import Index, IndexOptions, Tagged
 from lakebed.index.bloom.options import SearchOptions
 from lakebed.index.bloom.places import PlaceSearch
+from lakebed.index.known_places import at_places, moved_from_places
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral
-from lakebed.index.moves import at_their_places, settled
 from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.index.simple import columns_of_names, positions_of, require_stored_keys
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
@@ -125,8 +125,10 @@ class GlobalBloomIndex(_ByFilters):
         places = engine.derive(found.rows, columns, keep=[RECORD_KEY])
         joined = engine.join(rows, places, [RECORD_KEY], "left", small=found.small)
         if moving:
-            return Tagged(settled(joined, own, snapshot, engine, position), held=found.held, lookup=found.lookup)
-        return Tagged(at_their_places(joined, own, engine, position), held=found.held, lookup=found.lookup)
+            return Tagged(
+                moved_from_places(joined, own, snapshot, engine, position), held=found.held, lookup=found.lookup
+            )
+        return Tagged(at_places(joined, own, engine, position), held=found.held, lookup=found.lookup)
 
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"

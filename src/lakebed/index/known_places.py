@@ -1,8 +1,10 @@
-"""Rows of a global index whose keys were found: where they go when they name another partition path."""
+"""Rows whose keys' places are known, put where they go: for every index that looks keys up over partition paths."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import pyarrow as pa
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column, RowExpression
@@ -13,17 +15,22 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
+PLACE = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, INSTANT)])
+"""What an index that looks keys up adds to rows: partition path, file id and commit of keys, null for new ones."""
 
-def at_their_places(joined: Rows, own: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:
+
+def at_places(joined: Rows, own: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:
     """Rows of a global index where their keys are, whatever partition path they name. `joined` has the rows' `own`
     columns but the partition path, and the place of their key, with its `POSITION` where that is named."""
     place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT, *position)}
-    return engine.derive(joined, place, keep=own)
+    return engine.derive(joined, place, keep=[name for name in own if name != PARTITION_PATH])
 
 
-def settled(joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, position: Sequence[str] = ()) -> Rows:
+def moved_from_places(
+    joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, position: Sequence[str] = ()
+) -> Rows:
     """Rows at their places, those that name another partition path there if they win over the stored row. `joined` is
-    as for `at_their_places`, and evaluated several times.
+    as for `at_places`, and evaluated several times.
 
     What they have to win over is read from the file groups that such rows come from, and from no other.
     """
