@@ -46,6 +46,7 @@ def create(
     index: str | Index = "auto",
     buckets: int | None = None,
     hash_fields: Names = None,
+    partition_buckets: str | None = None,
     indexes: Names = None,
     merge: str | Merger | type[Merger] | None = None,
     sort: Literal["key", "none"] | None = None,
@@ -63,7 +64,7 @@ def create(
     of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a `lakebed.Merger` of your own. `index` is "bucket",
     "simple", "global_simple", "record", an index object, or "auto": a bucket index where data is given that fills more
     than a base file or two, else a simple one (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket
-    index. `indexes` are further indexes that the first write makes in the metadata table (see `t.indexes.create`):
+    index, and so do `partition_buckets`, counts of partition paths ("regex,count;..."). `indexes` are further indexes that the first write makes in the metadata table (see `t.indexes.create`):
     "record_index", "bloom_filters", or a column for a secondary index. `sort="key"` keeps the rows of each base file in
     the order of their record keys, which makes lookups by key cheaper. `properties` are Hudi's own keys for everything
     else, such as `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that
@@ -103,6 +104,7 @@ def create(
         buckets=buckets if buckets is not None else named.buckets,
         hash_fields=_names(hash_fields) or named.fields or (),
         update_partition_path=named.update_partition,
+        partition_buckets=partition_buckets if partition_buckets is not None else named.partition_buckets,
         indexes=_names(indexes),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),

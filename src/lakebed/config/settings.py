@@ -266,6 +266,7 @@ class IndexSettings:
     buckets: int | None = None
     fields: tuple[str, ...] | None = None
     update_partition: bool | None = None
+    partition_buckets: str | None = None
     expected_rows: int | None = None
     expected_partitions: int | None = None
     expected_batch: int | None = None

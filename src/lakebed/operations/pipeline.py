@@ -172,6 +172,7 @@ def _transaction(context: WriteContext, verb: Verb) -> Transaction:
         context.settings,
         engine=context.engine,
         index=context.index,
+        planned_index=context.opened.index_settings,
         unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
         non_blocking=context.is_non_blocking and not verb.anew,
     )
