@@ -58,17 +58,19 @@ def create(
     """Make an empty table at a path or URL, and give it.
 
     `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record
-    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s), as
-    `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide which of two rows
-    with one key is newer. `merge` is `event_time` (the default with an ordering column), `commit_time`, the name of one
-    of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a `lakebed.Merger` of your own. `index` is "bucket",
-    "simple", "global_simple", "record", an index object, or "auto": a bucket index where data is given that fills more
-    than a base file or two, else a simple one (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket
-    index, and so do `partition_buckets`, counts of partition paths ("regex,count;..."). `indexes` are further indexes that the first write makes in the metadata table (see `t.indexes.create`):
-    "record_index", "bloom_filters", or a column for a secondary index. `sort="key"` keeps the rows of each base file in
-    the order of their record keys, which makes lookups by key cheaper. `properties` are Hudi's own keys for everything
-    else, such as `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that
-    is to have no metadata table.
+    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition
+    column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide
+    which of two rows with one key is newer. `merge` is `event_time` (the default with an ordering column),
+    `commit_time`, the name of one of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a
+    `lakebed.Merger` of your own. `index` is "bucket", "simple", "global_simple", "record", an index object, or
+    "auto": a bucket index where data is given that fills more than a base file or two, else a simple one
+    (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket index, and so do `partition_buckets`,
+    counts of partition paths ("regex,count;..."). `indexes` are further indexes that the first write makes in the
+    metadata table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index.
+    `sort="key"` keeps the rows of each base file in the order of their record keys, which makes lookups by key
+    cheaper. `properties` are Hudi's own keys for everything else, such as
+    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that is to have
+    no metadata table.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 

@@ -1,5 +1,5 @@
-"""The rebucket handle: the rows of some file slices go to new file groups, one a bucket. They keep their first four meta
-columns."""
+"""The rebucket handle: the rows of some file slices go to new file groups, one a bucket. They keep their first four
+meta columns."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.inference import infer_index
-from lakebed.index.partition_counts import read_counts, rules_text
+from lakebed.index.partition_counts import read_counts, rules_for_all, rules_text
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
@@ -102,8 +102,10 @@ def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
 def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
     """Refuse writes to a table in which real Hudi keeps bucket counts of partition paths, by an index without them."""
     counts = read_counts(snapshot)
-    rules = index.settings().get("bucket.partitions")
-    if counts is None or index.key_hash is None or rules == rules_text(counts.rules):
+    settings = index.settings()
+    if counts is None or index.key_hash is None or settings.get("bucket.partitions") == rules_text(counts.rules):
+        return
+    if "bucket.partitions" not in settings and counts.rules == rules_for_all(int(settings.get("bucket.count", 0))):
         return
     raise IndexInconsistent(
         f"table {snapshot.config.name!r} has bucket counts by partition path ({rules_text(counts.rules)!r}, else"
@@ -145,7 +147,8 @@ def check_same_index(recorded: Index, requested: Index) -> None:
             " t.indexes.use('bucket', fields=[...]) other hash fields"
         )
     else:
-        hint = f"leave the index options out: the table knows its own. t.indexes.use({asks.get('type')!r}) gives it another"
+        name = asks.get("type")
+        hint = f"leave the index options out: the table knows its own. t.indexes.use({name!r}) gives it another"
     raise InvalidOption(
         f"the table's index is {_words(has)}, the write asks for {_words(asks)}",
         hint=hint,

@@ -61,7 +61,8 @@ def slices_in_buckets(
     """The file slices whose buckets may hold matching rows; None where the filter tells nothing about that."""
     numbers: dict[KeyHash, frozenset[int] | None] = {}
     kept: list[FileSlice] = []
-    for path, some in groupby(slices, key=lambda s: s.partition):
+    for path, group in groupby(slices, key=lambda s: s.partition):
+        some = list(group)
         own = layout.in_partition(path)
         if own.key_hash not in numbers:
             numbers[own.key_hash] = prune_buckets(predicate, own)
@@ -76,7 +77,8 @@ def buckets_of_keys(
     """The file slices of the buckets that these stored key texts hash to."""
     numbers: dict[KeyHash, set[int]] = {}
     kept: list[FileSlice] = []
-    for path, some in groupby(slices, key=lambda s: s.partition):
+    for path, group in groupby(slices, key=lambda s: s.partition):
+        some = list(group)
         own = key_hash.in_partition(path)
         if own not in numbers:
             numbers[own] = set(own.groups_of(keys).to_pylist())

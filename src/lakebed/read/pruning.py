@@ -1,4 +1,5 @@
-"""Which partitions a filter cannot touch, and what it demands of key columns. Any doubt keeps: nothing here may lose a row."""
+"""Which partitions a filter cannot touch, and what it demands of columns. Any doubt keeps: nothing here may lose a
+row."""
 
 from __future__ import annotations
 

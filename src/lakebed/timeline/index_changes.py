@@ -127,8 +127,19 @@ def settling(config: TableConfig, timeline: Timeline) -> dict[str, str | None]:
             kept.append(replace(change, settled=change.settled or is_archived))
         elif change.instant in timeline.pending_writes:
             kept.append(change)
+    kept = _without_archived(kept)
     wanted = index_properties(config, settings_at(timeline, config)) | {INDEX_CHANGES: _text(kept) if kept else None}
     return {key: value for key, value in wanted.items() if config.properties.get(key) != value}
+
+
+def _without_archived(changes: list[IndexChange]) -> list[IndexChange]:
+    """Of changes that are archived the last one is enough; what the index was before them all is forgotten, and views
+    of those times then go without."""
+    settled = [at for at, change in enumerate(changes) if change.settled]
+    if not settled or settled[-1] == 0:
+        return changes
+    last = changes[settled[-1]]
+    return [replace(last, before={}), *changes[settled[-1] + 1 :]]
 
 
 def index_properties(config: TableConfig, settings: Settings) -> dict[str, str | None]:
