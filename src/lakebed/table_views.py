@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,6 +12,9 @@ from lakebed.index.registry import index_of
 from lakebed.model import Action, FileSlice, Instant
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from lakebed.bucket_view import BucketSkewView
 
 # Services whose pending plans are shown, with the file slices that they merge.
 _PLANNED = {Action.COMPACTION: "compact", Action.LOGCOMPACTION: "log_compact"}
@@ -115,6 +118,13 @@ class FilesView(View):
 
     def __len__(self) -> int:
         return len(self._snapshot.file_slices())
+
+    def skew(self) -> BucketSkewView:
+        """How large the buckets (or other file groups) are: a table, and in a notebook a picture. A bucket is advised
+        to have 3 GB at most."""
+        from lakebed.bucket_view import BucketSkewView
+
+        return BucketSkewView(self._snapshot.file_slices())
 
     def to_arrow(self) -> pa.Table:
         """Columns: partition, file_id, instant, base_file, bytes, log_files."""

@@ -21,6 +21,7 @@ from lakebed.cli import (
     inspect,
     options,
     repair,
+    rescale,
     restore,
     rows,
     services,
@@ -73,7 +74,7 @@ for command in _ROWS:
 _SERVICES = (
     *(compact.compact, cluster.cluster, clean.clean, clean.archive, expire_partitions.expire_partitions),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
-    *(upgrade.upgrade, upgrade.downgrade),
+    *(upgrade.upgrade, upgrade.downgrade, rescale.rescale),
 )
 for command in _SERVICES:
     app.command()(command)

@@ -97,6 +97,7 @@ class WriteSettings:
     clustering_updates: ClusteringUpdates = "SparkRejectUpdateStrategy"
     concurrency: Literal["single", "optimistic", "non_blocking"] = "single"
     memory: int = 512 * MIB
+    bucket_bytes: int | None = None
     tasks: int | None = None
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
     partitions_to_delete: tuple[str, ...] = ()

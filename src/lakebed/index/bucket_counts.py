@@ -21,6 +21,8 @@ from lakebed.index.partition_counts import Rules, count_in, parse_rules, rule_of
 
 # What a file id has room for: eight digits.
 MAX_BUCKETS = 100_000_000
+ADVISED_BYTES = 3 << 30
+"""The most bytes of a bucket that are advised: each write that meets it reads and writes as much."""
 # A bucket of several keys that will not be divided is not worth more numbers.
 _MOST_HALVINGS = 6
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
+from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.index.base import Index
