@@ -208,7 +208,7 @@ def test_bucket_counts_by_partition_have_to_be_named(golden: Golden) -> None:
     named = BucketIndex(4, ("id",), (("eu", 2), ("us", 3)))
     check_requested(snapshot, named)
     assert adopt(snapshot, "bucket", buckets=4, partition_buckets="eu,2;us,3").settings() == named.settings()
-    with pytest.raises(IndexInconsistent, match=r"eu/00000001|bucket 1"):
+    with pytest.raises(IndexInconsistent, match="under 5 buckets hashed on id"):
         adopt(snapshot, "bucket", buckets=4, partition_buckets="eu,5;us,3")
     assert index_of(snapshot, for_write=False).name == "simple"
 

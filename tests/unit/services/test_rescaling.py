@@ -142,7 +142,7 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     assert kept <= {one.file_id for one in table.files}
     assert buckets(table)["c1"] == {0, 1}
     assert buckets(table)["c0"] > {0, 1}
-    assert max(one.size for one in table.files) < max(sizes.values()) / 2
+    assert max(one.size for one in table.files) < max(sizes.values())
     check(table, model)
     check(table, upsert(table, 0))
     assert table.rescale(split_over=limit * 2).instant is None
