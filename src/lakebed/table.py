@@ -317,7 +317,9 @@ class Table:
         """
         chosen = (partitions,) if isinstance(partitions, str) else partitions
         wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
-        return rescale(self._service_context(options, "rescale"), wanted, dry_run=dry_run)
+        done = rescale(self._service_context(options, "rescale"), wanted, dry_run=dry_run)
+        self._config = load_table_config(self._storage)
+        return done
 
     def restore(
         self, to: str | Savepoint | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None

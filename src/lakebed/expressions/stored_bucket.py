@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakebed.expressions.base import RowExpression, bind_sql, quote_name, sql_literal
 from lakebed.expressions.bucket import exact_hash_sql
-from lakebed.format.buckets import Buckets, hash_of
+from lakebed.expressions.bucket_numbers import Buckets, hash_of
 from lakebed.format.hashes import key_list_hash, plain_strings
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.base import RowExpression
+from lakebed.expressions.bucket_numbers import Buckets, hash_of
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.stored_bucket import StoredBucket
-from lakebed.format.buckets import Buckets, hash_of
 from lakebed.format.hashes import key_list_hash, plain_strings
 from lakebed.index.base import KeyHash, Resizing
 from lakebed.index.partition_counts import Rules, count_in, parse_rules, rule_of, rules_text
