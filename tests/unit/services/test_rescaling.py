@@ -255,3 +255,20 @@ def test_rescale_and_use_on_the_command_line(make: Make, tmp_path: Any, capsys: 
     assert len(table.files) == 4
     assert invoke(["index", "use", uri, "simple", "-o", "json"]) == 0
     assert lakebed.open(uri).indexes.index.name == "simple"
+
+
+@pytest.mark.parametrize("way", ["rescale", "delete_partitions"])
+def test_writers_that_do_not_wait_begin_anew_where_a_file_group_was_replaced(make: Make, way: str) -> None:
+    beside = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL", **QUIET}
+    table = make(index="bucket", buckets=2, type="mor", properties=QUIET)
+    table.upsert(rows(*((n, "c0", "v", 1) for n in range(20))), options=beside)
+    if way == "rescale":
+        table.rescale(4)
+        table.delete(list(range(20)))
+        table.rescale(2)  # no bucket has rows: none has a file
+    else:
+        table.delete_partitions(["c0"])
+    assert content(table) == []
+    table.upsert(rows(*((n, "c0", "again", 2) for n in range(20))), options=beside)
+    assert [row["v"] for row in content(table)] == ["again"] * 20
+    check(table, content(table))
