@@ -11,6 +11,7 @@ import pytest
 
 import lakebed
 from compaction_tables import bare
+from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
@@ -272,3 +273,28 @@ def test_writers_that_do_not_wait_begin_anew_where_a_file_group_was_replaced(mak
     table.upsert(rows(*((n, "c0", "again", 2) for n in range(20))), options=beside)
     assert [row["v"] for row in content(table)] == ["again"] * 20
     check(table, content(table))
+
+
+@pytest.mark.parametrize("table", golden_tables(lambda t: t.name == "v9_cow_bucket_partition_level"), ids=str)
+def test_a_table_of_real_hudi_with_counts_by_partition(table: GoldenTable, tmp_path: Any) -> None:
+    uri = str(table.unpack(tmp_path))
+    opened = lakebed.open(uri)
+    held = opened.scan().to_arrow().sort_by("id")
+    names = {
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": 4,
+        "hoodie.bucket.index.hash.field": "id",
+    }
+    rules = {"hoodie.bucket.index.partition.expressions": "eu,2;us,3"}
+    with pytest.raises(InvalidOption, match="another bucket count in each partition"):
+        opened.upsert(held.slice(0, 5), options=names)
+    done = opened.upsert(held, options={**names, **rules})
+    assert (done.inserted, done.updated + done.unchanged) == (0, held.num_rows)
+    opened.indexes.adopt("bucket", buckets=4, fields=["id"], partition_buckets="eu,2;us,3")
+    opened.upsert(held)
+    others = {one.file_id for one in opened.files if one.partition != "us"}
+    assert opened.rescale(4, rules="eu,2;us,6").plan.way == "split"
+    assert others <= {one.file_id for one in opened.files}
+    opened.upsert(held)
+    assert buckets(lakebed.open(uri))["us"] <= set(range(6))
+    assert lakebed.open(uri).scan().to_arrow().sort_by("id").equals(held)
