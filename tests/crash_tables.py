@@ -17,6 +17,7 @@ import pyarrow as pa
 
 import lakebed
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.index.partition_counts import CONFIGS
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import Action
 from lakebed.storage import open_storage
@@ -167,6 +168,7 @@ def leftovers(uri: str) -> list[str]:
     found = [f"pending instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
     everything = {info.path for info in storage.list()}
     present = {path for path in everything if not path.startswith(METADATA_FOLDER + "/")}
+    rules = {f"{CONFIGS}/{i.time}.hashing_config" for i in timeline.commits}
     cleaned = _cleaned(timeline)
     found += [f"missing {path}" for path in sorted(named - present - cleaned)]
     found += [f"cleaned, yet there: {path}" for path in sorted(present & cleaned)]
@@ -176,7 +178,7 @@ def leftovers(uri: str) -> list[str]:
     found += sorted(
         path
         for path in present - named
-        if not (_may_stay(path, config.timeline_path, config.version) or _instant(path) in archived)
+        if not (_may_stay(path, config.timeline_path, config.version) or _instant(path) in archived or path in rules)
     )
     if Path(uri, ".hoodie").is_dir():
         found += [f"folder {p}" for p in Path(uri, ".hoodie", ".temp").glob("*")]

@@ -46,6 +46,7 @@ def create(
     index: str | Index = "auto",
     buckets: int | None = None,
     hash_fields: Names = None,
+    partition_buckets: str | None = None,
     indexes: Names = None,
     merge: str | Merger | type[Merger] | None = None,
     sort: Literal["key", "none"] | None = None,
@@ -57,18 +58,19 @@ def create(
     """Make an empty table at a path or URL, and give it.
 
     `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record
-    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s), as
-    `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide which of two rows
-    with one key is newer. `merge` is `event_time` (the default with an ordering column), `commit_time`, the name of one
-    of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a `lakebed.Merger` of your own. `index` is "bucket",
-    "bloom", "global_bloom", "simple", "global_simple", "record", an index object, or "auto": a bucket index where data
-    is given that fills more than a base file or two, else a simple one (`t.indexes` says why); `buckets` and
-    `hash_fields` belong to the bucket index. `indexes` are further indexes that the first write makes in the metadata
-    table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index. `sort="key"`
-    keeps the rows of each base file in the order of their record keys, which makes lookups by key cheaper.
-    `properties` are Hudi's own keys for everything else, such as
-    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that
-    is to have no metadata table.
+    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition
+    column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide
+    which of two rows with one key is newer. `merge` is `event_time` (the default with an ordering column),
+    `commit_time`, the name of one of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a
+    `lakebed.Merger` of your own. `index` is "bucket", "bloom", "global_bloom", "simple", "global_simple", "record",
+    an index object, or "auto": a bucket index where data is given that fills more than a base file or two, else a
+    simple one (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket index, and so do
+    `partition_buckets`, counts of partition paths ("regex,count;..."). `indexes` are further indexes that the first
+    write makes in the metadata table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a
+    secondary index. `sort="key"` keeps the rows of each base file in the order of their record keys, which makes
+    lookups by key cheaper. `properties` are Hudi's own keys for everything else, such as
+    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that is to have
+    no metadata table.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 
@@ -105,6 +107,7 @@ def create(
         hash_fields=_names(hash_fields) or named.fields or (),
         update_partition_path=named.update_partition,
         hbase=named.hbase,
+        partition_buckets=partition_buckets if partition_buckets is not None else named.partition_buckets,
         indexes=_names(indexes),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),

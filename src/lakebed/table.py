@@ -12,6 +12,7 @@ from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.index.base import Resizing
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
@@ -41,6 +42,8 @@ from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
 from lakebed.services.repairing.result import Part, RepairResult
 from lakebed.services.repairing.table import repair_table
+from lakebed.services.rescaling.rescale import rescale
+from lakebed.services.rescaling.run import Rescaled
 from lakebed.services.restore import RestoreResult, restore
 from lakebed.services.rollback import RollbackResult, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
@@ -130,7 +133,11 @@ class Table:
     def indexes(self) -> IndexesView:
         """The index of writes and those of the metadata table: list, create, drop, verify, repair; and `adopt` to tell
         the index where real Hudi left no trace."""
-        return IndexesView(self, lambda: session_engine(self._spark, worker_tuning=self._worker_tuning))
+        return IndexesView(
+            self,
+            lambda: session_engine(self._spark, worker_tuning=self._worker_tuning),
+            lambda options: self._service_context(options, "use"),
+        )
 
     # -- writing
 
@@ -343,6 +350,33 @@ class Table:
     def delete_savepoint(self, instant: str) -> Savepoint | None:
         """Let cleaning and archival have what the savepoint of this commit kept."""
         return delete_savepoint(self._context(None, None, "savepoint"), instant)
+
+    def rescale(
+        self,
+        buckets: int | None = None,
+        *,
+        partitions: str | Sequence[str] | None = None,
+        rules: str | None = None,
+        split_over: int | None = None,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Rescaled:
+        """Give a bucket index another number of buckets, in one commit. What writes meanwhile gets a conflict, or this
+        does, whoever commits last.
+
+        `buckets` for all partition paths, or for some `partitions` (paths, `*` stands for any text); `rules` are
+        Hudi's "regex,count;..." for partition paths, `buckets` then the count of the others. A count that is a multiple
+        of the old one, or divides it, needs no shuffle. `split_over` halves only the buckets of more bytes, as often as
+        it takes. With `dry_run` nothing is done: the result says how it would be, and why so.
+
+        Raises `InvalidOption` for another index and counts that it cannot have, `CommitConflict` while a compaction or
+        clustering is planned there.
+        """
+        chosen = (partitions,) if isinstance(partitions, str) else partitions
+        wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
+        done = rescale(self._service_context(options, "rescale"), wanted, dry_run=dry_run)
+        self._config = load_table_config(self._storage)
+        return done
 
     def restore(
         self, to: str | Savepoint | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None

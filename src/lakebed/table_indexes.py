@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,16 +13,20 @@ from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
-from lakebed.index.registry import index_changes, index_of
+from lakebed.index.registry import index_of
+from lakebed.operations.context import WriteContext
 from lakebed.services.index_building.plan import IndexPlan, index_plans
 from lakebed.services.index_building.run import IndexingResult, build_planned
 from lakebed.services.index_list import IndexFacts, list_indexes
 from lakebed.services.indexing import Expression, create_index, drop_index
 from lakebed.services.repair import repair
+from lakebed.services.rescaling.run import Rescaled
+from lakebed.services.rescaling.use import IndexChoice, use_index
 from lakebed.services.resharding import reshard_index
 from lakebed.services.verification import Verification, verify
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
+from lakebed.timeline.index_changes import told_anew
 from lakebed.timeline.locks.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.upkeep.skew import shards, summed_up
@@ -59,7 +63,13 @@ class SkewView(View):
 class IndexesView(View):
     """What finds the table's rows: the index of writes, and the indexes in the metadata table; prints as a table."""
 
-    def __init__(self, table: Table, engine: Callable[[], Engine]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        engine: Callable[[], Engine],
+        context: Callable[[Mapping[str, Any] | None], WriteContext],
+    ) -> None:
+        self._context = context
         self._storage = table._storage  # pyright: ignore[reportPrivateUsage]
         self._engine = engine
 
@@ -174,6 +184,29 @@ class IndexesView(View):
         File groups without a difference are not touched."""
         return repair(self._storage, None if name is None else [name])
 
+    def use(
+        self,
+        index: str | Index,
+        *,
+        buckets: int | None = None,
+        fields: Sequence[str] = (),
+        update_partition_path: bool | None = None,
+        partition_buckets: str | None = None,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Rescaled:
+        """Make this the index that writes go by, on a table that has rows: "bucket", "record", "bloom", "simple", ...
+
+        What has to be done for it is done, in one commit: a bucket index has all rows moved to their buckets, a record
+        index is built, others need nothing. With `dry_run` nothing is done: the result says what would be. Writes that
+        began under the old index get a conflict.
+
+        Raises `IndexInconsistent` that names the keys where a key would have one place in the table and has several,
+        `CommitConflict` where somebody else has written to what moves, `InvalidOption` for settings that do not fit.
+        """
+        choice = IndexChoice(index, buckets, tuple(fields), update_partition_path, partition_buckets)
+        return use_index(self._context(options), choice, dry_run=dry_run)
+
     def adopt(
         self,
         index: str | Index,
@@ -181,9 +214,11 @@ class IndexesView(View):
         buckets: int | None = None,
         fields: Sequence[str] = (),
         update_partition_path: bool = True,
+        partition_buckets: str = "",
     ) -> Index:
         """Record which index the table has. A bucket index is checked against all stored keys first, an `Index` object
-        (an `HBaseIndex`) by a sample of them.
+        (an `HBaseIndex`) by a sample of them; `partition_buckets` are the counts of partition paths, as in
+        `hoodie.bucket.index.partition.expressions`.
 
         Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
         """
@@ -197,8 +232,10 @@ class IndexesView(View):
                 buckets=buckets,
                 fields=tuple(fields),
                 update_partition_path=update_partition_path,
+                partition_buckets=partition_buckets,
             )
-            update_table_config(self._storage, index_changes(adopted, snapshot.config.properties))
+            told = told_anew(snapshot.config, snapshot.timeline, adopted.settings())
+            update_table_config(self._storage, told)
         return self.index
 
     def __repr__(self) -> str:

@@ -68,6 +68,9 @@ def index_job(settings: Mapping[str, str]) -> dict[str, str]:
             "hoodie.bucket.index.num.buckets": settings["bucket.count"],
             "hoodie.bucket.index.hash.field": settings["bucket.fields"],
         }
+        if "bucket.partitions" in settings:
+            options["hoodie.bucket.index.partition.expressions"] = settings["bucket.partitions"]
+            options["hoodie.bucket.index.partition.rule.type"] = "regex"
     elif settings["type"].startswith("global_"):
         kind = settings["type"].removeprefix("global_")
         options[f"hoodie.{kind}.index.update.partition.path"] = settings["update_partition"]

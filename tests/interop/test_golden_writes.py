@@ -29,7 +29,6 @@ from sampling import INTEROP, todays
 # What a write refuses by name, and words that the refusal has to hold.
 REFUSED = {
     "evolve_read": "schema history",
-    "bucket_partition_level": "another bucket count in each partition",
     "bucket_consistent": "consistent-hashing buckets",
 }
 # Columns that real Hudi 1.2.0 shows otherwise: as the path says, lakebed as it is stored; and the marker of a value
@@ -44,6 +43,7 @@ PLAIN_READER = {"spark.sql.parquet.enableVectorizedReader": "false"}
 JOB_OPTIONS = (
     "hoodie.bucket.index.num.buckets",
     "hoodie.bucket.index.hash.field",
+    "hoodie.bucket.index.partition.expressions",
     "hoodie.simple.index.update.partition.path",
     "hoodie.bloom.index.update.partition.path",
 )

@@ -119,6 +119,7 @@ class History(RuleBasedStateMachine):
             self.table.indexes.create("unix", column="ts", function="from_unixtime", options=few, kind="bloom_filters")
             self.table = lakebed.open(self.table.uri)
         self.is_global = is_global
+        self.buckets = index == "bucket"
         # what is appended without a look at the stored row counts as an update or a delete, whatever comes of it
         self.counts_rows = kind == "cow" or (index != "bucket" and not event_time)
         self.sorts = sort == "key" and kind == "cow"
@@ -207,6 +208,16 @@ class History(RuleBasedStateMachine):
     @rule()
     def compact_logs(self) -> None:
         self.table.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2})
+
+    @precondition(lambda self: self.buckets)
+    @rule(buckets=st.integers(1, 8))
+    def rescale(self, buckets: int) -> None:
+        done = self.table.rescale(buckets)
+        if done.instant is None:
+            return
+        if isinstance(self.model, LoggedTable):
+            self.model.rescale(partial(bucket_of, buckets))
+        self.past.append((done.instant, self.model.state()))
 
     @invariant()
     def scan_agrees(self) -> None:

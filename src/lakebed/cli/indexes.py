@@ -8,6 +8,9 @@ import typer
 
 import lakebed
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows, working
+from lakebed.cli.rescale import show_rescaled
+from lakebed.cli.restore import DryRun
+from lakebed.cli.rows import WriteOptions
 from lakebed.services.verification import Verification
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
@@ -87,6 +90,35 @@ def drop(
     indexes = _open(uri, storage_option).indexes
     indexes.drop(name)
     show_rows(indexes.to_arrow(), output)
+
+
+@app.command()
+def use(
+    uri: Uri,
+    name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
+    buckets: Annotated[int | None, typer.Option(help="Buckets of a bucket index.")] = None,
+    field: Annotated[list[str] | None, typer.Option(help="A hash field of a bucket index; once for each.")] = None,
+    rules: Annotated[str | None, typer.Option(help="Bucket counts by partition path: 'regex,count;...'.")] = None,
+    move: Annotated[
+        bool | None,
+        typer.Option("--move/--stay", help="Global indexes: rows move to new partition paths."),
+    ] = None,
+    dry_run: DryRun = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make this the index that writes go by, on a table that has rows."""
+    done = _open(uri, storage_option).indexes.use(
+        name,
+        buckets=buckets,
+        fields=field or (),
+        update_partition_path=move,
+        partition_buckets=rules,
+        dry_run=dry_run,
+        options=pairs(option, "--option"),
+    )
+    show_rescaled(done, output)
 
 
 @app.command()

@@ -21,6 +21,7 @@ from lakebed.cli import (
     inspect,
     options,
     repair,
+    rescale,
     restore,
     rows,
     services,
@@ -80,7 +81,7 @@ _SERVICES = (
         expire_partitions.expire_partitions,
     ),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
-    *(upgrade.upgrade, upgrade.downgrade),
+    *(upgrade.upgrade, upgrade.downgrade, rescale.rescale),
 )
 for command in _SERVICES:
     app.command()(command)

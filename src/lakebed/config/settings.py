@@ -100,6 +100,7 @@ class WriteSettings:
     early_conflicts: bool = False
     early_commit_check: bool = False
     memory: int = 512 * MIB
+    bucket_bytes: int | None = None
     tasks: int | None = None
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
     partitions_to_delete: tuple[str, ...] = ()
@@ -311,6 +312,7 @@ class IndexSettings:
     buckets: int | None = None
     fields: tuple[str, ...] | None = None
     update_partition: bool | None = None
+    partition_buckets: str | None = None
     expected_rows: int | None = None
     expected_partitions: int | None = None
     expected_batch: int | None = None

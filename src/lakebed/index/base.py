@@ -23,13 +23,14 @@ from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.model import FileSlice
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 from lakebed.upkeep.write_status import WriteStatus
 
 if TYPE_CHECKING:
     from lakebed.handles.base import HandleType
     from lakebed.merge.rules import MergeRules
 
-__all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "KeyLookup", "Placement", "Tagged"]
+__all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "KeyLookup", "Placement", "Resizing", "Tagged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,33 @@ class KeyHash(Protocol):
         ...
 
     def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The number (int32) of the file group of each stored key text."""
+        """The number (int32) of the file group of each stored key text, where that is the same in all partition
+        paths."""
         ...
+
+    def in_partition(self, path: str) -> KeyHash:
+        """The hash of one partition path; equal objects (they hash) for those where keys fall alike."""
+        return self
+
+    def stored_group(self) -> RowExpression:
+        """As `group_column`, of rows with the columns `_hoodie_record_key` and `_hoodie_partition_path`."""
+        raise NotImplementedError
+
+    def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
+        """The numbers that the keys of one of this hash's file groups may have by another hash of the same partition
+        path; None where nothing is known of that."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """What somebody wants of an index that hashes keys: `buckets` in all partition paths, or in some `partitions`;
+    Hudi's `rules` ("regex,count;...") for all; or every one of more than `split_over` bytes split."""
+
+    buckets: int | None = None
+    partitions: tuple[str, ...] | None = None
+    rules: str | None = None
+    split_over: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +173,13 @@ class IndexOptions:
     buckets: int | None = None
     fields: tuple[str, ...] | None = None
     update_partition_path: bool | None = None
+    partition_buckets: str | None = None
     defaults: Mapping[str, str] = field(default_factory=dict[str, str])
     hbase: HBaseSettings = field(default_factory=HBaseSettings)
 
     def refuse_all_but(self, *own: str) -> None:
         """Raise `InvalidOption` for an option that is given and not one of the index's `own`."""
-        for option in ("update_partition_path", "buckets", "fields"):
+        for option in ("update_partition_path", "buckets", "fields", "partition_buckets"):
             if option not in own and getattr(self, option) is not None:
                 raise InvalidOption(
                     f"{option} does not belong to the index {self.name!r}",
@@ -228,6 +255,22 @@ class Index(Protocol):
         """As `place` for an index that looks keys up where a shuffle by key brings them: in the same task the rows of
         a key are made one by `rules` (None: all stay). None where it does not: they are made one, then placed."""
         return None
+
+    def resized(self, wanted: Resizing, snapshot: Snapshot) -> Index:
+        """The same index with another number of file groups; `InvalidOption` where it cannot have it."""
+        raise InvalidOption(
+            f"the index {self.name!r} has no buckets to rescale",
+            hint="t.indexes.use('bucket', buckets=...) makes a bucket table of this one",
+            context={"index": self.name},
+        )
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether it keeps places of keys that nobody else keeps: then it knows nothing of rows from before it."""
+        return type(self).update is not Index.update
+
+    def before_change(self, instant: str, storage: Storage) -> None:
+        """Called under the table lock before the instant that makes this the table's index completes."""
 
     def without_moves(self) -> Index:
         """The same index for writes that only ask whether a key exists: each row comes back at its key's place."""

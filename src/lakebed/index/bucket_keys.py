@@ -13,6 +13,8 @@ import pyarrow as pa
 from lakebed.errors import IndexInconsistent
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import plain_strings
+from lakebed.index.base import KeyHash
+from lakebed.index.bucket_counts import BucketCounts
 from lakebed.model import RECORD_KEY, FileSlice, path_in
 from lakebed.slices.snapshot import Snapshot
 
@@ -23,10 +25,12 @@ _SAMPLE_KEYS = 4096
 class Buckets(Protocol):
     """A bucket index, as far as its keys are checked."""
 
-    buckets: int
     fields: tuple[str, ...]
 
-    def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array: ...
+    @property
+    def counts(self) -> BucketCounts: ...
+
+    def in_partition(self, path: str) -> KeyHash: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class SampledSlice:
     label: str
     bucket: int
     keys: pa.Array
+    partition: str = ""
 
 
 def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
@@ -47,7 +52,7 @@ def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
     for file_slice in slices[::step][:_SAMPLE_SLICES]:
         parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(_stored_keys(snapshot, file_slice, _SAMPLE_KEYS), 1)]
         keys = parts[0] if parts else pa.array([], pa.string())
-        sampled.append(SampledSlice(_label(file_slice), _number(file_slice), keys))
+        sampled.append(SampledSlice(_label(file_slice), _number(file_slice), keys, file_slice.partition))
     return sampled
 
 
@@ -61,16 +66,18 @@ def check_all_keys(snapshot: Snapshot, index: Buckets) -> None:
     """The same for every stored key; only the key column is read."""
     for file_slice in snapshot.file_slices():
         for keys in _stored_keys(snapshot, file_slice):
-            _check_keys(SampledSlice(_label(file_slice), _number(file_slice), keys), index)
+            sampled = SampledSlice(_label(file_slice), _number(file_slice), keys, file_slice.partition)
+            _check_keys(sampled, index)
 
 
 def _check_keys(sampled: SampledSlice, index: Buckets) -> None:
-    numbers = index.groups_of(sampled.keys).to_numpy(zero_copy_only=False)
+    numbers = index.in_partition(sampled.partition).groups_of(sampled.keys).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(numbers != sampled.bucket)
     if len(wrong):
         key, other = sampled.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
+        count = index.counts.buckets_in(sampled.partition).count
         raise IndexInconsistent(
-            f"record key {key!r} in {sampled.label} belongs to bucket {other} under {index.buckets} buckets hashed on"
+            f"record key {key!r} in {sampled.label} belongs to bucket {other} under {count} buckets hashed on"
             f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {sampled.bucket}",
             hint="the count or the hash fields are not those that the table was written with, or a writer without"
             " a bucket index has written to it",

@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakebed.config.features import TableFacts, check_write
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash
 from lakebed.index.base import Index
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex, number_slices
+from lakebed.index.bucket_counts import BucketCounts
 from lakebed.index.bucket_keys import SampledSlice, check_all_keys, sample_slices
+from lakebed.index.partition_counts import parse_rules, read_counts
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
@@ -50,6 +51,10 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     fitting = _fitting(snapshot) if nominated else []
     if len(fitting) == 1:
         return fitting[0]
+    if nominated and not fitting:
+        fitting = _fitting_by_partition(snapshot)
+        if len(fitting) == 1:
+            return fitting[0]
     if for_write:
         if fitting:
             raise _ambiguous(config.name, fitting)
@@ -126,6 +131,7 @@ def adopt(
     buckets: int | None = None,
     fields: Sequence[str] = (),
     update_partition_path: bool = True,
+    partition_buckets: str = "",
 ) -> Index:
     """The index a user names for a table that Hudi made, checked against all stored keys; the caller records it.
 
@@ -156,14 +162,14 @@ def adopt(
             hint="give buckets= as in the jobs that wrote the table (hoodie.bucket.index.num.buckets, 256 if not set)",
             context={"index": kind},
         )
-    index = BucketIndex(buckets, tuple(fields)).resolved(snapshot.config.key_fields)
+    index = BucketIndex(buckets, tuple(fields), parse_rules(partition_buckets)).resolved(snapshot.config.key_fields)
     if not snapshot.config.populate_meta_fields:
         raise UnsupportedFeature(
             f"table {snapshot.config.name!r} stores no record keys (hoodie.populate.meta.fields=false)",
             hint="an index serves upserts and deletes, which need stored keys; nothing has to be adopted for inserts",
             context={"feature": "no meta fields"},
         )
-    number_slices(snapshot.file_slices(), index.buckets)
+    number_slices(snapshot.file_slices(), index.counts)
     check_all_keys(snapshot, index)
     return index
 
@@ -172,10 +178,26 @@ def _fitting(snapshot: Snapshot) -> list[BucketIndex]:
     return fitting_buckets(sample_slices(snapshot), snapshot.config.key_fields, _highest(snapshot))
 
 
+def _fitting_by_partition(snapshot: Snapshot) -> list[BucketIndex]:
+    """By the files in which real Hudi keeps the bucket counts of partition paths, where the table has some."""
+    counts = read_counts(snapshot)
+    if counts is None:
+        return []
+    found: list[BucketIndex] = []
+    for fields in _field_choices(snapshot.config.key_fields):
+        index = BucketIndex(counts.count, fields, counts.rules)
+        try:
+            index.check(snapshot)
+        except IndexInconsistent:
+            continue
+        found.append(index)
+    return found
+
+
 def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     """Refuse a table that no single count fits, but each partition one of its own under the same hash fields.
 
-    Real Hudi's Spark writer leaves no other trace of partition-level buckets.
+    Real Hudi's Spark writer leaves no other trace of partition-level buckets: somebody has to name the rules.
     """
     highest: dict[str, int] = {}
     for file_slice in snapshot.file_slices():
@@ -188,8 +210,13 @@ def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     for partition, files in sampled.items():
         fields &= {i.fields for i in fitting_buckets(files, snapshot.config.key_fields, highest.get(partition, 0))}
     if fields and len(sampled) > 1:
-        named = {"hoodie.table.name": snapshot.config.name}
-        check_write(named, TableFacts(partition_buckets=True), "a write")
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} has another bucket count in each partition, and nothing in it says by"
+            " which rules",
+            hint="Say them once: t.indexes.adopt('bucket', buckets=..., partition_buckets='regex,count;...'), as the"
+            " jobs that wrote it have them (hoodie.bucket.index.partition.expressions).",
+            context={"table": snapshot.config.name},
+        )
 
 
 def _ids_are_numbers(snapshot: Snapshot) -> bool:
@@ -197,7 +224,7 @@ def _ids_are_numbers(snapshot: Snapshot) -> bool:
     if not (snapshot.config.populate_meta_fields and snapshot.config.key_fields):
         return False
     try:
-        return bool(number_slices(snapshot.file_slices(), _PLAUSIBLE))
+        return bool(number_slices(snapshot.file_slices(), BucketCounts(_PLAUSIBLE)))
     except IndexInconsistent:
         return False
 

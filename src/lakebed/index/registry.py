@@ -8,12 +8,13 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from lakebed.config.settings import HBaseSettings, IndexSettings
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.hbase.index import HBaseIndex
 from lakebed.index.inference import infer_index
+from lakebed.index.partition_counts import read_counts, rules_for_all, rules_text
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
@@ -45,6 +46,7 @@ def make_index(
     fields: Sequence[str] = (),
     update_partition_path: bool | None = None,
     hbase: HBaseSettings | None = None,
+    partition_buckets: str | None = None,
 ) -> Index:
     """The index that a name (any case) or an `Index` object stands for; what "auto" stands for is `advise`'s to say.
 
@@ -59,7 +61,14 @@ def make_index(
             )
         return spec.resolved(key_fields)
     name = spec.strip().lower()
-    options = IndexOptions(name, buckets, tuple(fields) or None, update_partition_path, hbase=hbase or HBaseSettings())
+    options = IndexOptions(
+        name,
+        buckets,
+        tuple(fields) or None,
+        update_partition_path,
+        partition_buckets,
+        hbase=hbase or HBaseSettings(),
+    )
     return _from_options(options).resolved(key_fields)
 
 
@@ -73,9 +82,8 @@ def job_index(options: IndexSettings, key_fields: Sequence[str], recorded: Index
         defaults = recorded.settings()
     else:
         defaults = getattr(_class_of(name), "HUDI_SETTINGS", {})
-    named = IndexOptions(
-        name, options.buckets, options.fields or None, options.update_partition, defaults, options.hbase
-    )
+    fields, moves = options.fields or None, options.update_partition
+    named = IndexOptions(name, options.buckets, fields, moves, options.partition_buckets, defaults, options.hbase)
     return _from_options(named).resolved(key_fields)
 
 
@@ -90,12 +98,40 @@ def recorded_index(settings: Mapping[str, str], *, missing_ok: bool = False) -> 
     return _from_settings(name, settings)
 
 
+def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
+    """What the table remembers of its index as of this view, without the prefix `lakebed.index.`. Where partition
+    paths have bucket counts of their own real Hudi may have changed them: its newest file counts."""
+    settings = snapshot.index_settings
+    if "bucket.partitions" not in settings:
+        return settings
+    counts = read_counts(snapshot)
+    if counts is None:
+        return settings
+    return {**settings, "bucket.partitions": rules_text(counts.rules), "bucket.count": str(counts.count)}
+
+
+def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
+    """Refuse writes to a table in which real Hudi keeps bucket counts of partition paths, by an index without them."""
+    counts = read_counts(snapshot)
+    settings = index.settings()
+    if counts is None or index.key_hash is None or settings.get("bucket.partitions") == rules_text(counts.rules):
+        return
+    if "bucket.partitions" not in settings and counts.rules == rules_for_all(int(settings.get("bucket.count", 0))):
+        return
+    raise IndexInconsistent(
+        f"table {snapshot.config.name!r} has bucket counts by partition path ({rules_text(counts.rules)!r}, else"
+        f" {counts.count}), and its index is {_words(dict(index.settings()))}",
+        hint="Tell it once: t.indexes.adopt('bucket', buckets=..., partition_buckets=...), with these numbers.",
+        context={"path": counts.path, "table": dict(index.settings())},
+    )
+
+
 def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     """The index of a table: what its properties say, else what its files show (see `infer_index`).
 
     Without `for_write` nothing is refused and nothing is warned of: an index that cannot be told is a simple one.
     """
-    index = recorded_index(snapshot.config.index_settings)
+    index = recorded_index(recorded_settings(snapshot))
     if index is None:
         return infer_index(snapshot, for_write=for_write)
     return index.resolved(snapshot.config.key_fields)
@@ -106,9 +142,9 @@ def index_properties(index: Index) -> dict[str, str]:
     return {PREFIX + key: value for key, value in index.settings().items()}
 
 
-def index_changes(index: Index, properties: Mapping[str, str]) -> dict[str, str | None]:
-    """Changes to a table's `properties` that make it remember this index and forget what another one left there."""
-    return {**{key: None for key in properties if key.startswith(PREFIX)}, **index_properties(index)}
+def told_index(snapshot: Snapshot) -> dict[str, str]:
+    """What the table remembers of its index, as `hoodie.properties` has it."""
+    return {PREFIX + key: value for key, value in recorded_settings(snapshot).items()}
 
 
 def check_same_index(recorded: Index, requested: Index) -> None:
@@ -118,11 +154,12 @@ def check_same_index(recorded: Index, requested: Index) -> None:
         return
     if recorded.name == requested.name == "bucket":
         hint = (
-            "leave the index options out: the table knows its own. Another count or other hash fields put every row"
-            " elsewhere, so they take a new table: create it so and bulk_insert this one's rows"
+            "leave the index options out: the table knows its own. t.rescale(buckets=...) gives it another count,"
+            " t.indexes.use('bucket', fields=[...]) other hash fields"
         )
     else:
-        hint = "leave the index options out: the table knows its own, and rows of two indexes do not mix"
+        name = asks.get("type")
+        hint = f"leave the index options out: the table knows its own. t.indexes.use({name!r}) gives it another"
     raise InvalidOption(
         f"the table's index is {_words(has)}, the write asks for {_words(asks)}",
         hint=hint,
@@ -134,6 +171,8 @@ def _words(settings: Mapping[str, str]) -> str:
     phrases = {
         "bucket.count": "{} buckets",
         "bucket.fields": "hashed on {}",
+        "bucket.partitions": "by partition path: {}",
+        "bucket.splits": "some of them split: {}",
         "update_partition": "moving rows to their new partition: {}",
         "partitioned": "for each partition path: {}",
     }

@@ -15,7 +15,7 @@ from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.partition_checks import PathCheck
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
-from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index
+from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import normal_type, normalise, refuse_untyped
@@ -84,7 +84,7 @@ class WriteContext:
         return replace(self.settings, bloom_filter=True) if self.index.needs_bloom_filters else self.settings
 
     def _index_of_table(self) -> Index:
-        recorded = recorded_index(self.config.index_settings)
+        recorded = recorded_index(recorded_settings(self.opened))
         named = job_index(self.options.index, self.config.key_fields, recorded)
         if named is None:
             return index_of(self.opened)

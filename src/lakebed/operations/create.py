@@ -28,6 +28,8 @@ from lakebed.timeline.table_config import INDEX_REASON, SORT, TableConfig
 _log = logging.getLogger("lakebed")
 # New merge-on-read tables compact as they are written, when that is due.
 COMPACT_INLINE = "lakebed.compact.inline"
+# Stands before every instant.
+NO_INSTANT = "0" * 14
 
 
 def create(
@@ -39,6 +41,7 @@ def create(
     buckets: int | None,
     hash_fields: Sequence[str],
     update_partition_path: bool | None,
+    partition_buckets: str | None,
     hbase: HBaseSettings | None = None,
     properties: Mapping[str, str],
     indexes: Sequence[str] = (),
@@ -52,7 +55,9 @@ def create(
     _check_words(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
-    chosen, why = _choose_index(index, profile, key_fields, buckets, hash_fields, update_partition_path, hbase)
+    chosen, why = _choose_index(
+        index, profile, key_fields, buckets, hash_fields, update_partition_path, partition_buckets, hbase
+    )
     if why:
         _log.info("table %s: index %s", storage.url(), why)
     wanted = [IndexName.parse(text) for text in indexes]
@@ -97,7 +102,9 @@ def create(
     _check_config(config, columns)
     check_new_indexes(wanted, config, columns, chosen)
     settle(storage)
-    return create_table(storage, created)
+    config = create_table(storage, created)
+    chosen.before_change(NO_INSTANT, storage)
+    return config
 
 
 def _choose_index(
@@ -107,6 +114,7 @@ def _choose_index(
     buckets: int | None,
     fields: Sequence[str],
     update_partition_path: bool | None,
+    partition_buckets: str | None,
     hbase: HBaseSettings | None,
 ) -> tuple[Index, str]:
     """The index, and why "auto" took it; no reason where it was named."""
@@ -120,6 +128,7 @@ def _choose_index(
         buckets=buckets,
         fields=fields,
         update_partition_path=update_partition_path,
+        partition_buckets=partition_buckets,
         hbase=hbase,
     )
     return made, why

@@ -18,7 +18,7 @@ from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark_session import is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
-from lakebed.index.registry import job_index
+from lakebed.index.registry import job_index, told_index
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.create import create
@@ -142,9 +142,10 @@ def write_context(
 ) -> WriteContext:
     """Everything a write of this table needs; `defaults` are options for what neither the job nor the table says.
     Raises `InvalidOption` where options contradict the table."""
-    conflicts_with_table(options, config.properties)
+    snapshot = open_snapshot(storage, config)
+    conflicts_with_table(options, {**config.properties, **told_index(snapshot)})
     settled = with_table_settings(options, config.properties, defaults=defaults)
-    return WriteContext(open_snapshot(storage, config), engine, settled)
+    return WriteContext(snapshot, engine, settled)
 
 
 def write(
@@ -246,6 +247,7 @@ def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableCon
         buckets=options.buckets,
         hash_fields=options.fields or (),
         update_partition_path=options.update_partition,
+        partition_buckets=options.partition_buckets,
         properties=service_properties(job.given),
         profile=lambda: profile_of(schema, job.table, options, engine, rows),
     )

@@ -11,6 +11,7 @@ from lakebed.engine.base import Rows
 from lakebed.errors import LakebedError
 from lakebed.model import Action
 from lakebed.operations.admission import file_groups_in_clustering, refuse_clustered
+from lakebed.operations.bucket_growth import tell_of_growth
 from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
 from lakebed.operations.placement import Placed, RowMatch, Write, placed
 from lakebed.operations.plan import WritePlan, waiting_services
@@ -106,6 +107,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         replaced = verb.replaced(write, statuses)
         done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
         times.mark("commit")
+    tell_of_growth(context, tx.snapshot, statuses)
     return WriteResult.of(
         tx.instant,
         done.completion_time or tx.instant,
@@ -175,6 +177,7 @@ def _transaction(context: WriteContext, verb: Verb) -> Transaction:
         context.settings,
         engine=context.engine,
         index=context.index,
+        planned_index=context.opened.index_settings,
         unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
         non_blocking=context.is_non_blocking and not verb.anew,
     )

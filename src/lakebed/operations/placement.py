@@ -258,7 +258,14 @@ class HashedRows(Layout):
         assert key_hash is not None
         existing = {} if write.anew else dict(self._existing().existing)
         fixed = write.context.is_non_blocking and not write.anew
-        targets = HashedTargets(write.instant, existing, fixed_ids=fixed, log_instants=log_instants(write.snapshot))
+        replaced = frozenset(write.snapshot.timeline.replaced_files()) if fixed else frozenset[FileGroupId]()
+        targets = HashedTargets(
+            write.instant,
+            existing,
+            fixed_ids=fixed,
+            log_instants=log_instants(write.snapshot),
+            replaced=replaced,
+        )
         # an unknown number of partition paths has so many groups each
         groups = None if write.context.keys.partition_fields else key_hash.groups
         return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
@@ -9,12 +11,13 @@ from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal
-from lakebed.index.base import KeyHash
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.read.pruning import BucketLayout, PartitionLayout
+from lakebed.read.bucket_pruning import BucketLayout
+from lakebed.read.pruning import PartitionLayout
 from lakebed.slices.key_spec import key_generator_spec
 from lakebed.storage.base import Storage
+from lakebed.timeline.index_changes import noted_changes
 from lakebed.timeline.table_config import TableConfig
 
 # From this version on a complex key of one field always has the field's name in front.
@@ -51,7 +54,9 @@ def rows_may_stay(storage: Storage, config: TableConfig) -> bool:
     """
     settings = config.index_settings
     if "type" in settings:
-        return settings.get("update_partition", "true").lower() == "false"
+        # rows that stayed under an index that the table had before are still where they were
+        known = [settings, *(s for change in noted_changes(config) for s in (change.before, change.after))]
+        return any(one.get("update_partition", "true").lower() == "false" for one in known)
     found = KeyIndexes.of(storage, config)
     return found.record_index and not found.partitioned
 
@@ -90,12 +95,12 @@ def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
     return isinstance(part, TimestampPart) and part.settings.output_zone is not None and pa.types.is_integer(type_)
 
 
-def bucket_layout(config: TableConfig, schema: pa.Schema) -> tuple[KeyHash, BucketLayout] | None:
-    """The hash of the table's recorded index and how keys fall into file groups by it; None where it records an index
-    that looks keys up, or none."""
+def bucket_layout(config: TableConfig, settings: Mapping[str, str], schema: pa.Schema) -> BucketLayout | None:
+    """How keys fall into file groups by the hash of the index that a view of the table remembers (its `settings`); None
+    where that looks keys up, or there is none."""
     if not config.key_fields or _known_keys(config) is None:
         return None
-    index = recorded_index(config.index_settings, missing_ok=True)
+    index = recorded_index(settings, missing_ok=True)
     key_hash = None if index is None else index.resolved(config.key_fields).key_hash
     if key_hash is None:
         return None
@@ -105,4 +110,4 @@ def bucket_layout(config: TableConfig, schema: pa.Schema) -> tuple[KeyHash, Buck
         return pa.concat_arrays([keys.key_text_of(rows) for keys in encodings])
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
-    return key_hash, BucketLayout(tuple(config.key_fields), key_hash.fields, types, key_texts, key_hash.groups_of)
+    return BucketLayout(tuple(config.key_fields), types, key_texts, key_hash)

@@ -15,7 +15,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 
 def test_table_holds_every_option_of_hudi_and_each_row_is_whole():
     rows = options()
-    assert len(rows) == 613 + 27 + 43 + 5 + 27, (
+    assert len(rows) == 613 + 27 + 43 + 5 + 29, (
         "Hudi's classes, its HBase index's (up to 1.0), its data source's own options, its AWS module's, lakebed's"
     )
     for row in rows.values():
