@@ -21,6 +21,7 @@ from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import explain_upsert, insert, upsert
 from lakebed.read import lookup
+from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
@@ -355,6 +356,42 @@ class Table:
             spark=self._spark,
             reads=self._reads,
         )
+
+    def join(
+        self,
+        other: Table | Scan,
+        on: str | Sequence[str] | Mapping[str, str] | None = None,
+        how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        suffix: str = "_right",
+    ) -> BucketJoin:
+        """The rows of this table with those of another that has the same key, bucket by bucket: no shuffle, no more in
+        memory than a bucket of both. A lazy read: `.to_batches()`, `.to_arrow()`, `.to_spark()`, ...
+
+        Both have a bucket index over columns of the same types; their numbers of buckets may differ. `on` are the
+        columns that must be equal, the bucket key among them (None: the bucket key), or a dict of this table's names to
+        the other's. `columns` and `filter` are of the result: this table's columns, then the other's, those with a name
+        that is taken with `suffix`. `other` may be a scan with a filter of its own, or as of another time.
+
+        Raises `UnsupportedFeature` where a table has no bucket index, `InvalidOption` where they are hashed otherwise
+        or `on` lacks a column of the bucket key.
+
+        >>> import lakebed, pyarrow as pa
+        >>> trips, riders = (
+        ...     lakebed.create(f"memory://docs/join-{name}", pa.schema([("id", pa.int64()), (name, pa.string())]),
+        ...                    key="id", index="bucket", buckets=buckets)
+        ...     for name, buckets in (("city", 2), ("rider", 4))
+        ... )
+        >>> _ = trips.upsert(pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Bern"]}))
+        >>> _ = riders.upsert(pa.table({"id": [2, 3, 4], "rider": ["Ada", "Bo", "Cy"]}))
+        >>> sorted(trips.join(riders, columns=["city", "rider"]).to_arrow().to_pydict()["city"])
+        ['Bern', 'Rome']
+        """
+        theirs = other if isinstance(other, Scan) else other.scan()
+        given = {"on": on, "how": how, "columns": columns, "filter": filter, "suffix": suffix}
+        return BucketJoin(self.scan(), theirs, spark=self._spark, **given)
 
     def changes(
         self,

@@ -113,6 +113,10 @@ class BucketIndex(Index):
     def groups(self) -> int:
         return self.buckets
 
+    @property
+    def modulo(self) -> int:
+        return self.buckets
+
     def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> Bucket:
         """The derived column (int32) that gives the bucket number of each row of data with this schema.
 

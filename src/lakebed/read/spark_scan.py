@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -170,6 +170,23 @@ def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession,
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
+
+
+def frame_of_parts(
+    spark: SparkSession, part: Callable[[int], Iterator[pa.RecordBatch]], count: int, schema: pa.Schema
+) -> DataFrame:
+    """Rows that a function makes in Python, each of its parts in the Spark partition of that number."""
+    require_spark()
+    numbers = spark.range(0, count, 1, count)
+    return numbers.mapInArrow(partial(_read_parts, part), arrow_to_spark_ddl(schema))
+
+
+def _read_parts(
+    part: Callable[[int], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from part(number)
 
 
 class _Jobs:
