@@ -53,7 +53,7 @@ from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import CURRENT_VERSION, TableConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Query = Literal["snapshot", "read_optimized"]
 # Views of so many moments are kept while nothing changes.
@@ -392,6 +392,19 @@ class Table:
         theirs = other if isinstance(other, Scan) else other.scan()
         given = {"on": on, "how": how, "columns": columns, "filter": filter, "suffix": suffix}
         return BucketJoin(self.scan(), theirs, spark=self._spark, **given)
+
+    def bucketed(
+        self, data: DataFrame, on: str | Sequence[str] | None = None, *, buckets: bool | int | Scan = True
+    ) -> DataFrame:
+        """Any DataFrame's rows in the partitions of this table's buckets, with the column `_bucket`: one shuffle of it
+        alone, and it joins with `t.scan().to_spark(bucketed=True)` on the key and `_bucket` as another table would.
+
+        `on` names its columns that stand for the bucket key (None: those of the same names); they must have the key's
+        types. `buckets` is what `bucketed` is on the table's side.
+        """
+        from lakebed.read.spark_buckets import bucketed_data
+
+        return bucketed_data(self._snapshot(), data, on, buckets)
 
     def changes(
         self,

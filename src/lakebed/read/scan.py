@@ -136,11 +136,21 @@ class Scan(Results):
         """The base files that the scan opens."""
         return self.plan.files
 
-    def to_spark(self) -> DataFrame:
-        """A lazy DataFrame over Spark's own Parquet reader."""
+    def to_spark(self, *, bucketed: bool | int | Scan = False) -> DataFrame:
+        """A lazy DataFrame over Spark's own Parquet reader.
+
+        With `bucketed` each bucket of a table with a bucket index is one Spark partition, and Spark knows it: aggregates
+        and windows by the bucket key, and joins on the key and the column `_bucket` that the DataFrame then has, run
+        without an exchange. A number (or the scan to join with) puts buckets together, where the other table has fewer.
+        Raises `UnsupportedFeature` for a table without buckets; docs/joins.md tells the rest.
+        """
+        spark = self._session()
+        if bucketed is not False:
+            from lakebed.read.spark_buckets import bucketed_frame
+
+            return bucketed_frame(self, spark, bucketed)
         from lakebed.read.spark_scan import scan_frame
 
-        spark = self._session()
         return scan_frame(self.plan, spark, self.reader)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
