@@ -34,7 +34,7 @@ from lakebed.errors import (
 
 if TYPE_CHECKING:
     from lakebed.merge.mergers import Merger
-    from lakebed.opening import create, drop, exists, open, repair, write  # noqa: A004
+    from lakebed.opening import advise, create, drop, exists, open, repair, write  # noqa: A004
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.services.running.runner import run_services
@@ -64,6 +64,7 @@ __all__ = [
     "UnsupportedFeature",
     "WriteResult",
     "__version__",
+    "advise",
     "create",
     "drop",
     "errors",
@@ -76,6 +77,7 @@ __all__ = [
 
 # Loaded when first used: a Spark worker that only writes files needs neither the SQL parser nor the public object.
 _LAZY = {
+    "advise": "lakebed.opening",
     "create": "lakebed.opening",
     "drop": "lakebed.opening",
     "exists": "lakebed.opening",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_changes, index_of
+from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.services.index_list import IndexFacts, list_indexes
 from lakebed.services.indexing import Expression, create_index, drop_index
 from lakebed.services.repair import repair
@@ -176,6 +177,12 @@ class IndexesView(View):
             )
             update_table_config(self._storage, index_changes(adopted, snapshot.config.properties))
         return self.index
+
+    def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:
+        """What writing a batch (rows, their number, or None: as the past commits were) costs under every index: finding
+        keys, writing, reading; each figure is explained. Looks for some of the batch's keys, writes nothing.
+        `deletes`: the batch is of keys to be deleted, without partition columns."""
+        return advise_for_table(self._snapshot(), self._engine(), batch, deletes=deletes)
 
     def __repr__(self) -> str:
         listed = super().__repr__()
