@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from lakebed.cli import (
+    advise,
     clean,
     cluster,
     compact,
@@ -73,7 +74,7 @@ for command in _ROWS:
 _SERVICES = (
     *(compact.compact, cluster.cluster, clean.clean, clean.archive, expire_partitions.expire_partitions),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
-    *(upgrade.upgrade, upgrade.downgrade),
+    *(upgrade.upgrade, upgrade.downgrade, advise.advise),
 )
 for command in _SERVICES:
     app.command()(command)

@@ -1,20 +1,16 @@
 """DataFrames whose rows are known to Spark's planner to lie in buckets, made through the session's JVM gateway.
 
-A `LogicalRDD` is a leaf of a plan that says how its rows are spread over partitions and in which order they come. Two
-things are said of one whose partition n holds bucket n:
-
-- `CoalescedHashPartitioning` over the key: rows with equal keys lie in one partition. Aggregates and windows over the
-  key need no exchange. Spark takes two of these for co-partitioned only where their boundaries are equal, and never
-  shuffles another side to match one, so no other plan is mistaken for it: the boundaries here are none that a shuffle
-  can have.
-- `ShufflePartitionIdPassThrough` over the bucket column: the partition's number is the column's value. Joins on the key
-  and this column need no exchange.
+A `LogicalRDD` is a leaf of a plan that says how its rows are spread over partitions and in which order they come. One
+whose partition n holds bucket n says `ShufflePartitionIdPassThrough`: the number of a row's partition is in a column.
+Spark takes two of these for co-partitioned, and nothing else with one, so no other plan is mistaken for it; what is
+grouped by or joined on the column (and more) needs no exchange.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.engine.spark_files import parquet_options, read_parquet
@@ -25,8 +21,10 @@ if TYPE_CHECKING:
 
 BUCKET = "_bucket"
 """The column with the number of a row's partition."""
-# A boundary no shuffle has: its partitions begin at 0.
-_NEVER = -1
+
+
+FAMILY, KEY = "lakebed.buckets", "lakebed.key"
+"""What the column's metadata tell: how buckets are made, and of which columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,12 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Partition n of `count` holds the rows whose bucket is n. `key` are columns that decide the bucket (None: they are
-    not all there); `order` those by which the rows of a partition are sorted."""
+    """Partition n of `count` holds the rows whose bucket is n; `order` are the columns by which its rows are sorted."""
 
     count: int
-    key: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
+    about: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Metadata of the bucket column: `FAMILY` and `KEY`."""
 
 
 def can_lay_out(spark: SparkSession) -> bool:
@@ -53,7 +51,7 @@ def can_lay_out(spark: SparkSession) -> bool:
     if jvm is None:
         return False
     try:
-        _Scala(spark).of_layout(Layout(1, (BUCKET,)), {BUCKET: _Scala(spark).attributes("_bucket int").apply(0)})
+        Scala(spark).of_layout(Layout(1), {BUCKET: Scala(spark).attributes("_bucket int").apply(0)})
     except Exception:  # another Spark, or a platform that lets nobody through
         return False
     return True
@@ -64,7 +62,7 @@ def bucketed_files(
 ) -> tuple[Any, str]:
     """An RDD of the files' rows with the bucket column behind their own: each partition is read, file after file, by
     Spark's vectorised reader, and what it can tell of the condition by its statistics is left out; and their schema as JSON."""
-    scala = _Scala(spark)
+    scala = Scala(spark)
     jvm, session = scala.jvm, scala.session
     options = scala.map(parquet_options(page_checksums=page_checksums) | {"returning_batch": "false"})
     stored, bucket = scala.struct(ddl), scala.struct(f"{BUCKET} int")
@@ -95,9 +93,10 @@ def laid_out(spark: SparkSession, rdd: Any, schema_json: str, layout: Layout | N
     """A DataFrame over rows of an RDD of Spark's own rows; `layout` is what the planner may count on."""
     from pyspark.sql import DataFrame
 
-    scala = _Scala(spark)
+    scala = Scala(spark)
     jvm = scala.jvm
-    attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(scala.struct_of_json(schema_json))
+    schema = scala.struct_of_json(_described(schema_json, layout))
+    attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(schema)
     named = {attributes.apply(n).name(): attributes.apply(n) for n in range(attributes.size())}
     placed = scala.of_layout(layout, named) if layout else scala.unknown()
     order = scala.seq([scala.ascending(named[name]) for name in (layout.order if layout else ())])
@@ -108,23 +107,24 @@ def laid_out(spark: SparkSession, rdd: Any, schema_json: str, layout: Layout | N
     return DataFrame(scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, plan), spark)
 
 
-def rows_of(frame: DataFrame, *, adaptive: bool = True) -> Any:
-    """The RDD of a DataFrame's rows, in the partitions of its plan; without `adaptive` a shuffle of it is planned now
-    and run when the rows are."""
-    if adaptive:
-        return _java(frame).queryExecution().toRdd()
-    scala = _Scala(frame.sparkSession)
-    session = scala.session.cloneSession()
-    session.sessionState().conf().setConfString("spark.sql.adaptive.enabled", "false")
-    plan = _java(frame).queryExecution().analyzed()
-    return scala.object("org.apache.spark.sql.classic.Dataset").ofRows(session, plan).queryExecution().toRdd()
+def _described(schema_json: str, layout: Layout | None) -> str:
+    schema = json.loads(schema_json)
+    for one in schema["fields"]:
+        if one["name"] == BUCKET and layout is not None:
+            one["metadata"] = dict(layout.about)
+    return json.dumps(schema)
+
+
+def rows_of(frame: DataFrame) -> Any:
+    """The RDD of a DataFrame's rows, in the partitions of its plan."""
+    return java_frame(frame).queryExecution().toRdd()
 
 
 def side_by_side(spark: SparkSession, rdds: Sequence[Any], count: int) -> Any:
     """One RDD: partition n has the rows of partition n of each."""
     if len(rdds) == 1:
         return rdds[0]
-    scala = _Scala(spark)
+    scala = Scala(spark)
     jvm = scala.jvm
     tag = scala.object("scala.reflect.ClassTag").apply(
         scala.jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
@@ -134,20 +134,23 @@ def side_by_side(spark: SparkSession, rdds: Sequence[Any], count: int) -> Any:
     )
 
 
-def _pushed_filters(spark: SparkSession, file: File, ddl: str, where: str | None, scala: _Scala) -> Any:
+def _pushed_filters(spark: SparkSession, file: File, ddl: str, where: str | None, scala: Scala) -> Any:
     """What Spark hands a Parquet reader of a condition: told by the plan of a scan of one file."""
     if where is None:
         return scala.seq([])
-    leaves = _java(read_parquet(spark, [file.url], ddl).filter(where)).queryExecution().executedPlan().collectLeaves()
+    leaves = (
+        java_frame(read_parquet(spark, [file.url], ddl).filter(where)).queryExecution().executedPlan().collectLeaves()
+    )
     leaf = leaves.apply(0)
     return leaf.pushedDownFilters() if hasattr(leaf, "pushedDownFilters") else scala.seq([])
 
 
-def _java(frame: DataFrame) -> Any:
+def java_frame(frame: DataFrame) -> Any:
+    """The session's own object of a DataFrame."""
     return frame._jdf  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 
 
-class _Scala:
+class Scala:
     """Scala's collections and objects by the gateway of a session."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -204,12 +207,7 @@ class _Scala:
         )
 
     def of_layout(self, layout: Layout, named: Mapping[str, Any]) -> Any:
+        # exactly this: joins look for no other, nor for one of several
         physical = self.jvm.org.apache.spark.sql.catalyst.plans.physical
         number = self.jvm.org.apache.spark.sql.catalyst.expressions.DirectShufflePartitionID(named[BUCKET])
-        by_number = physical.ShufflePartitionIdPassThrough(number, layout.count)
-        if not layout.key:
-            return by_number
-        hashed = physical.HashPartitioning(self.seq([named[name] for name in layout.key]), layout.count)
-        bounds = [physical.CoalescedBoundary(_NEVER - n, _NEVER - n) for n in range(layout.count)]
-        by_key = physical.CoalescedHashPartitioning(hashed, self.seq(bounds))
-        return physical.PartitioningCollection(self.seq([by_number, by_key]))
+        return physical.ShufflePartitionIdPassThrough(number, layout.count)

@@ -8,6 +8,7 @@ from math import gcd
 
 import pyarrow as pa
 
+from lakebed.engine.spark_layout import FAMILY, KEY
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.key_text import KeyText
@@ -33,6 +34,10 @@ class Buckets:
     family: str
     keys: KeyGenerator
     hash_fields: tuple[str, ...]
+
+    def about(self, count: int, columns: Sequence[str] = ()) -> dict[str, object]:
+        """What a column with the bucket of `count` tells of itself: how it is made, and of which columns."""
+        return {FAMILY: f"{self.family} / {count}", KEY: list(columns or self.columns)}
 
     def number(self, file_slice: FileSlice) -> int:
         """The bucket of a file slice."""

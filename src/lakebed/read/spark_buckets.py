@@ -77,7 +77,8 @@ def bucketed_data(
         )
         for f in keys
     ]
-    hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), keys).alias(BUCKET)
+    hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), keys)
+    hashed = hashed.alias(BUCKET, metadata=places.about(count, named))
     return data.select(whole, *parts).select("rows.*", hashed).repartitionById(count, F.col(BUCKET))
 
 
@@ -144,7 +145,7 @@ class _Frame:
                 hint="leave it out of the scan's columns, or read without bucketed=",
             )
         order = self._order()
-        layout = Layout(self.count, self._key(), order)
+        layout = Layout(self.count, (*order, BUCKET) if order else (BUCKET,), self.places.about(self.count))
         through = through_storage(self.plan, self.spark, self.slices)
         native = [] if through else chosen_slices(self.plan.sets, log_files=False)
         merged = list(self.plan.sets) if through else chosen_slices(self.plan.sets, log_files=True)
@@ -155,11 +156,6 @@ class _Frame:
             parts.append(self._through_python(merged, order))
         rows = side_by_side(self.spark, [rows_of(part) for part in parts], self.count)
         return laid_out(self.spark, rows, parts[0].schema.json(), layout)
-
-    def _key(self) -> tuple[str, ...]:
-        """The columns that decide the bucket, where the scan gives them all, as they are stored."""
-        there = set(self.places.columns) <= set(self.plan.columns)
-        return self.places.columns if there else ()
 
     def _order(self) -> tuple[str, ...]:
         """The column by which the rows of each partition are sorted: the key where its text is itself, where every
