@@ -33,6 +33,7 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.merge.mergers import Merger
     from lakebed.opening import advise, create, drop, exists, open, repair, write  # noqa: A004
     from lakebed.operations.result import WriteResult
@@ -65,6 +66,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "advise",
+    "by_buckets",
     "create",
     "drop",
     "errors",
@@ -77,6 +79,7 @@ __all__ = [
 
 # Loaded when first used: a Spark worker that only writes files needs neither the SQL parser nor the public object.
 _LAZY = {
+    "by_buckets": "lakebed.engine.spark_rewrite",
     "advise": "lakebed.opening",
     "create": "lakebed.opening",
     "drop": "lakebed.opening",

@@ -390,8 +390,9 @@ class Table:
         ['Bern', 'Rome']
         """
         theirs = other if isinstance(other, Scan) else other.scan()
-        given = {"on": on, "how": how, "columns": columns, "filter": filter, "suffix": suffix}
-        return BucketJoin(self.scan(), theirs, spark=self._spark, **given)
+        return BucketJoin(
+            self.scan(), theirs, on=on, how=how, columns=columns, filter=filter, suffix=suffix, spark=self._spark
+        )
 
     def bucketed(
         self, data: DataFrame, on: str | Sequence[str] | None = None, *, buckets: bool | int | Scan = True

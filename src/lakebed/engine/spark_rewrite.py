@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+# What gives rows as they are, or makes one of some: a column still follows from those that it followed from.
+_PLAIN = frozenset(
+    ("Project", "Filter", "SubqueryAlias", "Join", "Aggregate", "Window", "Sort", "GlobalLimit", "LocalLimit")
+) | {"Distinct", "Deduplicate", "ResolvedHint", "Repartition", "RepartitionByExpression", "View"}
+# Sides of a join whose rows may be missing: nulls stand for them, in the key as in the bucket.
+_NO_NULLS = {"LEFT OUTER": (True, False), "RIGHT OUTER": (False, True), "FULL OUTER": (False, False)}
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     """A bucket column of a plan's output, the key columns (by id) that it follows from, and how it does."""
@@ -28,17 +36,17 @@ class _Known:
 
 
 def by_buckets(frame: DataFrame) -> DataFrame:
-    """The same rows by a plan that goes by the buckets; the DataFrame itself on Spark Connect."""
+    """The same rows by a plan that goes by the buckets: where a query over `t.scan().to_spark(bucketed=True)` joins on
+    the key, groups by it or has windows over it, Spark then needs no exchange. The DataFrame as it is on Spark Connect.
+    """
     if gateway(frame.sparkSession) is None:
         return frame
     from pyspark.sql import DataFrame as Frame
 
     scala = Scala(frame.sparkSession)
     plan = java_frame(frame).queryExecution().analyzed()
-    changed, _ = _Rewriting(scala).of(plan)
-    wanted = _items(plan.output())
-    if [_id(a) for a in _items(changed.output())] != [_id(a) for a in wanted]:
-        changed = scala.jvm.org.apache.spark.sql.catalyst.plans.logical.Project(plan.output(), changed)
+    rewriting = _Rewriting(scala)
+    changed = rewriting.as_before(rewriting.of(plan)[0], plan)
     made = scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, changed)
     return Frame(made, frame.sparkSession)
 
@@ -53,24 +61,32 @@ class _Rewriting:
         children = _items(plan.children())
         if not children:
             return plan, _told(plan)
+        kind = plan.getClass().getSimpleName()
         made = [self.of(child) for child in children]
-        known = [k for _, some in made for k in some]
-        if not known:
+        known = [k for _, some in made for k in some] if kind in _PLAIN else []
+        if not any(some for _, some in made):
             return plan, []
+        if kind not in _PLAIN or kind == "View":  # they count their columns
+            made = [(self.as_before(new, old), some) for (new, some), old in zip(made, children, strict=True)]
         plan = plan.withNewChildren(self._scala.seq([child for child, _ in made]))
-        match plan.getClass().getSimpleName():
-            case "Project":
-                plan, known = self._project(plan, known)
-            case "Join":
-                plan = self._join(plan, made[0][1], made[1][1])
-            case "Aggregate":
-                plan = self._aggregate(plan, known)
-            case "Window":
-                plan = self._window(plan, known)
-            case _:
-                pass
+        if kind == "Project":
+            plan, known = self._project(plan, known)
+        elif kind == "Join":
+            plan = self._join(plan, made[0][1], made[1][1])
+            sides = _NO_NULLS.get(str(plan.joinType().sql()), (True, True))
+            known = [k for (_, some), whole in zip(made, sides, strict=True) for k in some if whole]
+        elif kind == "Aggregate":
+            plan = self._aggregate(plan, known)
+        elif kind == "Window":
+            plan = self._window(plan, known)
         there = {_id(a) for a in _items(plan.output())}
         return plan, [k for k in known if there.issuperset((*k.keys, _id(k.bucket)))]
+
+    def as_before(self, plan: Any, old: Any) -> Any:
+        """The plan with the columns that it had before it was changed."""
+        if [_id(a) for a in _items(plan.output())] == [_id(a) for a in _items(old.output())]:
+            return plan
+        return self._logical.Project(old.output(), plan)
 
     def _project(self, plan: Any, known: Sequence[_Known]) -> tuple[Any, list[_Known]]:
         """With the buckets whose keys it keeps; a key that it only names anew is still one."""

@@ -43,7 +43,7 @@ class Workload:
     `touched` are the partition paths that a batch falls into, `touched_rows` the rows stored there; `known` is the
     share of a batch's keys that the table holds. `grows`: new keys are greater than old ones. `largest` is the largest
     partition's share of the rows. `unique`: a key exists once in the whole table. `deletes`: the batch is of keys
-    alone, whose partition paths nobody knows. `told` says where a figure is from.
+    alone, whose partition paths nobody knows. `served`: an HBase server is at hand. `told` says where a figure is from.
     """
 
     rows: int
@@ -58,6 +58,7 @@ class Workload:
     unique: bool = False
     deletes: bool = False
     mor: bool = False
+    served: bool = False
     told: tuple[str, ...] = ()
 
     @property
@@ -333,7 +334,7 @@ def _hbase(w: Workload) -> Candidate:
         written,
         "reading: a lookup asks the server, too",
     )
-    return Candidate("hbase", tagging, seconds, amplification, 1, words, fits=w.unique)
+    return Candidate("hbase", tagging, seconds, amplification, 1, words, fits=w.unique and w.served)
 
 
 _COSTS: dict[str, Callable[[Workload], Candidate]] = {

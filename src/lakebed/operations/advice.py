@@ -1,4 +1,4 @@
-"""Which index fits: the facts of rows that are to become a table, or of a table and a batch, and the ranking by them."""
+"""Which index fits: the facts of rows that are to become a table, or of a table and a batch, and what follows."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
         largest=max(sizes.values(), default=0) / max(1, total),
         unique=not config.partition_fields or config.index_settings.get("type") in ("record", "global_simple"),
         deletes=deletes,
-        mor=not config.is_cow,
+        mor=config.table_type == "mor",
         told=tuple(told),
     )
     return Advice(rank(workload, built_in()))
@@ -172,7 +172,7 @@ def _past(snapshot: Snapshot) -> _Past | None:
     written: list[tuple[int, int]] = []
     for instant in list(reversed(snapshot.commits))[:_PAST]:
         stats = [s for group in snapshot.timeline.commit_metadata(instant).stats.values() for s in group]
-        inserts, updates = sum(s.num_inserts for s in stats), sum(s.num_update_writes for s in stats)
+        inserts, updates = sum(s.num_inserts for s in stats), sum(s.num_updates for s in stats)
         if inserts + updates:
             written.append((inserts, updates))
     if not written:

@@ -1,4 +1,4 @@
-"""A join of two tables bucket by bucket: rows that match lie in the same bucket of both, so a bucket is all it holds."""
+"""A join of two tables bucket by bucket: rows that match lie in the same bucket of both, so it holds one at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -135,7 +135,7 @@ class BucketJoin(Results):
         right: Scan,
         *,
         on: On = None,
-        how: str = "inner",
+        how: How = "inner",
         columns: Sequence[str] | None = None,
         filter: str | pc.Expression | None = None,
         suffix: str = "_right",
@@ -144,7 +144,7 @@ class BucketJoin(Results):
         super().__init__(spark)
         if how not in _ARROW:
             raise InvalidOption(f"there is no join {how!r}", hint=f"take one of {', '.join(_ARROW)}")
-        self._how = cast(How, how)
+        self._how: How = how
         self._left, self._right = left, right
         self._places = buckets_of(left.snapshot), buckets_of(right.snapshot)
         self.buckets = common_count(*self._places)

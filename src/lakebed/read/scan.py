@@ -139,9 +139,10 @@ class Scan(Results):
     def to_spark(self, *, bucketed: bool | int | Scan = False) -> DataFrame:
         """A lazy DataFrame over Spark's own Parquet reader.
 
-        With `bucketed` each bucket of a table with a bucket index is one Spark partition, and Spark knows it: aggregates
-        and windows by the bucket key, and joins on the key and the column `_bucket` that the DataFrame then has, run
-        without an exchange. A number (or the scan to join with) puts buckets together, where the other table has fewer.
+        With `bucketed` each bucket of a table with a bucket index is one Spark partition, and Spark knows it by the
+        column `_bucket` that the DataFrame then has: what is joined on or grouped by the bucket key and this column
+        needs no exchange; `lakebed.by_buckets(query)` adds the column to queries by the key alone. A number (or the
+        scan to join with) puts buckets together, where the other table has fewer.
         Raises `UnsupportedFeature` for a table without buckets; docs/joins.md tells the rest.
         """
         spark = self._session()

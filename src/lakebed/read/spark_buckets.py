@@ -1,4 +1,4 @@
-"""A scan as a DataFrame that Spark's planner knows to lie in buckets: joins and group-bys by key without an exchange."""
+"""A scan as a DataFrame of which Spark's planner knows the buckets: joins and group-bys by key without an exchange."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _native_frame(plan: ScanPlan, alike: SliceSet, spark: SparkSession, storage:
 def shaped(
     plan: ScanPlan, alike: SliceSet, frame: DataFrame, extra: Sequence[str], *, keep: Sequence[str] = ()
 ) -> DataFrame:
-    """Stored rows of a set of slices as the plan's: its types, its condition, its columns, and the columns to `keep`."""
+    """Stored rows of a set of slices as the plan's: in its types, by its condition, its columns and those to `keep`."""
     kept = [quote_name(name) for name in keep]
     if not alike.native:
         frame = frame.selectExpr(*_named(plan, alike, extra), *kept)

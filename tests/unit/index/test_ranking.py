@@ -47,7 +47,7 @@ def test_global_indexes_fit_unique_keys_alone() -> None:
         "consistent",
         "hbase",
     ]
-    unique = {c.index: c.fits for c in rank(replace(PLAIN, unique=True, mor=True), NAMES).candidates}
+    unique = {c.index: c.fits for c in rank(replace(PLAIN, unique=True, mor=True, served=True), NAMES).candidates}
     assert all(unique.values())
 
 

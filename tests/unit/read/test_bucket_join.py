@@ -1,4 +1,4 @@
-"""Joins of two tables in this process, bucket by bucket: the rows of every kind of join, what is read, what is refused."""
+"""Joins of two tables in this process, bucket by bucket: the rows of each kind, what is read, what is refused."""
 
 from __future__ import annotations
 
