@@ -61,7 +61,7 @@ def bucketed_files(
     spark: SparkSession, partitions: Sequence[Sequence[File]], ddl: str, where: str | None, *, page_checksums: bool
 ) -> tuple[Any, str]:
     """An RDD of the files' rows with the bucket column behind their own, and their schema as JSON. Each partition is
-    read, file after file, by Spark's vectorised reader, without what the condition and the files' statistics rule out."""
+    read, file after file, by Spark's vectorised reader, without what the condition and statistics rule out."""
     scala = Scala(spark)
     jvm, session = scala.jvm, scala.session
     options = scala.map(parquet_options(page_checksums=page_checksums) | {"returning_batch": "false"})

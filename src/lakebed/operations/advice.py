@@ -78,7 +78,7 @@ def advise_for_data(
     deletes: bool = False,
     table_type: str = "cow",
 ) -> Advice:
-    """The ranking for a table that is to hold these rows and to take batches such as `batch` (rows, or their number)."""
+    """The ranking for a table that is to hold these rows and to take batches like `batch` (rows, or their number)."""
     rows, count, told = _looked_at(engine, data)
     _check_columns(rows.schema, [*key, *partition_by])
     scale = (expected_rows or count) / max(1, rows.num_rows)

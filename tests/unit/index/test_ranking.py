@@ -25,7 +25,7 @@ def order(workload: Workload) -> list[str]:
     ("workload", "first", "last"),
     [
         (PLAIN, "bucket", "hbase"),
-        (replace(PLAIN, unique=True, deletes=True, touched=1), "record", "consistent"),
+        (replace(PLAIN, unique=True, deletes=True, touched=1, batch=20), "record", "consistent"),
         (replace(PLAIN, mor=True, unique=True), "bucket", "global_simple"),
     ],
 )
