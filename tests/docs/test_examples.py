@@ -38,7 +38,7 @@ def _examples(page: Path) -> list[Example]:
 
 _PAGES = [
     ("README.md", 13),
-    ("docs/indexes.md", 9),
+    ("docs/indexes.md", 8),
     ("docs/merging.md", 8),
     ("docs/compaction.md", 9),
     ("docs/changes.md", 6),
