@@ -222,8 +222,7 @@ def _of_files(w: Workload) -> tuple[float, float]:
     if w.deletes:
         groups = _hit(w.files, w.updates)
         return groups, groups * w.rows / max(1, w.files)
-    spread = w.touched_files if not w.grows else max(1.0, w.touched_files * 0.5)
-    groups = max(_hit(spread, w.updates), min(w.touched, w.inserts))
+    groups = max(_hit(w.touched_files, w.updates), min(w.touched, w.inserts))
     return groups, min(w.touched_rows, groups * w.touched_rows / max(1, w.touched_files))
 
 
