@@ -12,6 +12,7 @@ from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.errors import InvalidOption
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
@@ -389,6 +390,8 @@ class Table:
         >>> sorted(trips.join(riders, columns=["city", "rider"]).to_arrow().to_pydict()["city"])
         ['Bern', 'Rome']
         """
+        if not isinstance(other, Table | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(f"join() takes a table or a scan, not {type(other).__name__}", hint="open it first")
         theirs = other if isinstance(other, Scan) else other.scan()
         return BucketJoin(
             self.scan(), theirs, on=on, how=how, columns=columns, filter=filter, suffix=suffix, spark=self._spark

@@ -20,7 +20,7 @@ from lakebed.engine.spark_layout import (
     rows_of,
     side_by_side,
 )
-from lakebed.engine.spark_session import require_spark
+from lakebed.engine.spark_session import require_spark, session_of
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.bucket import Bucket
 from lakebed.expressions.record_keys import SingleKey
@@ -62,6 +62,11 @@ def bucketed_data(
     require_spark()
     from pyspark.sql import functions as F
 
+    if session_of(data) is None:
+        raise InvalidOption(
+            f"bucketed() takes a Spark DataFrame, not {type(data).__name__}",
+            hint="in one process t.join(other) joins tables bucket by bucket",
+        )
     spark, places = data.sparkSession, buckets_of(snapshot)
     count = _count(places, asked)
     named = places.columns if on is None else (on,) if isinstance(on, str) else tuple(on)
