@@ -13,6 +13,7 @@ from lakebed.index.base import Index
 from lakebed.merge.mergers import Merger
 from lakebed.operations import drop as dropping
 from lakebed.operations import job
+from lakebed.operations.advice import Advice, advise_for_data
 from lakebed.operations.create import create as create_table
 from lakebed.operations.job import choose_engine
 from lakebed.operations.merge_settings import merge_settings
@@ -194,6 +195,46 @@ def write(
     beforehand.
     """
     return job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
+
+
+@checks_arguments
+def advise(
+    data: Any,
+    *,
+    key: Names,
+    partition_by: Names = None,
+    batch: Any = None,
+    expected_rows: int | None = None,
+    unique_keys: bool | None = None,
+    deletes: bool = False,
+    type: Literal["cow", "mor"] = "cow",
+    spark: SparkSession | None = None,
+) -> Advice:
+    """Which index a table of these rows should have: all of them in the order of what they cost, each figure explained.
+
+    `data` are rows as the table will hold them, or a sample with `expected_rows`; `batch` rows as they are written at a
+    time, or their number (None: a hundredth). `unique_keys` says whether a key exists once in the whole table (None:
+    told from the rows); `deletes` that batches are keys to be deleted, without partition columns. Nothing is written.
+    Raises `InvalidOption` for columns that the data lacks.
+
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"id": list(range(1000)), "city": ["Oslo", "Rome"] * 500})
+    >>> advice = advise(rows, key="id", partition_by="city", batch=rows.slice(0, 10))
+    >>> advice.index in [one.index for one in advice.ranking], advice.workload.known
+    (True, 1.0)
+    """
+    engine = choose_engine(data, spark)
+    return advise_for_data(
+        engine,
+        data,
+        key=_names(key),
+        partition_by=_names(partition_by),
+        batch=batch,
+        expected_rows=expected_rows,
+        unique_keys=unique_keys,
+        deletes=deletes,
+        table_type=type,
+    )
 
 
 @checks_arguments

@@ -12,6 +12,7 @@ from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
@@ -23,6 +24,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.retries import asking_for, run_again
 from lakebed.operations.upsert import explain_upsert, insert, upsert
 from lakebed.read import lookup
+from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
@@ -57,7 +59,7 @@ from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import CURRENT_VERSION, TableConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Query = Literal["snapshot", "read_optimized"]
 # Views of so many moments are kept while nothing changes.
@@ -446,6 +448,58 @@ class Table:
             spark=self._spark,
             reads=self._reads,
         )
+
+    def join(
+        self,
+        other: Table | Scan,
+        on: str | Sequence[str] | Mapping[str, str] | None = None,
+        how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        suffix: str = "_right",
+    ) -> BucketJoin:
+        """The rows of this table with those of another that has the same key, bucket by bucket: no shuffle, no more in
+        memory than a bucket of both. A lazy read: `.to_batches()`, `.to_arrow()`, `.to_spark()`, ...
+
+        Both have a bucket index over columns of the same types; their numbers of buckets may differ. `on` are the
+        columns that must be equal, the bucket key among them (None: the bucket key), or a dict of this table's names to
+        the other's. `columns` and `filter` are of the result: this table's columns, then the other's, those with a name
+        that is taken with `suffix`. `other` may be a scan with a filter of its own, or as of another time.
+
+        Raises `UnsupportedFeature` where a table has no bucket index, `InvalidOption` where they are hashed otherwise
+        or `on` lacks a column of the bucket key.
+
+        >>> import lakebed, pyarrow as pa
+        >>> trips, riders = (
+        ...     lakebed.create(f"memory://docs/join-{name}", pa.schema([("id", pa.int64()), (name, pa.string())]),
+        ...                    key="id", index="bucket", buckets=buckets)
+        ...     for name, buckets in (("city", 2), ("rider", 4))
+        ... )
+        >>> _ = trips.upsert(pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Bern"]}))
+        >>> _ = riders.upsert(pa.table({"id": [2, 3, 4], "rider": ["Ada", "Bo", "Cy"]}))
+        >>> sorted(trips.join(riders, columns=["city", "rider"]).to_arrow().to_pydict()["city"])
+        ['Bern', 'Rome']
+        """
+        if not isinstance(other, Table | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(f"join() takes a table or a scan, not {type(other).__name__}", hint="open it first")
+        theirs = other if isinstance(other, Scan) else other.scan()
+        return BucketJoin(
+            self.scan(), theirs, on=on, how=how, columns=columns, filter=filter, suffix=suffix, spark=self._spark
+        )
+
+    def bucketed(
+        self, data: DataFrame, on: str | Sequence[str] | None = None, *, buckets: bool | int | Scan = True
+    ) -> DataFrame:
+        """Any DataFrame's rows in the partitions of this table's buckets, with the column `_bucket`: one shuffle of it
+        alone, and it joins with `t.scan().to_spark(bucketed=True)` on the key and `_bucket` as another table would.
+
+        `on` names its columns that stand for the bucket key (None: those of the same names); they must have the key's
+        types. `buckets` is what `bucketed` is on the table's side.
+        """
+        from lakebed.read.spark_buckets import bucketed_data
+
+        return bucketed_data(self._snapshot(), data, on, buckets)
 
     def changes(
         self,

@@ -14,6 +14,7 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_of
+from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.operations.context import WriteContext
 from lakebed.services.index_building.plan import IndexPlan, index_plans
 from lakebed.services.index_building.run import IndexingResult, build_planned
@@ -237,6 +238,12 @@ class IndexesView(View):
             told = told_anew(snapshot.config, snapshot.timeline, adopted.settings())
             update_table_config(self._storage, told)
         return self.index
+
+    def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:
+        """What writing a batch (rows, their number, or None: as the past commits were) costs under every index: finding
+        keys, writing, reading; each figure is explained. Looks for some of the batch's keys, writes nothing.
+        `deletes`: the batch is of keys to be deleted, without partition columns."""
+        return advise_for_table(self._snapshot(), self._engine(), batch, deletes=deletes)
 
     def __repr__(self) -> str:
         listed = super().__repr__()

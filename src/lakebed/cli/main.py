@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from lakebed.cli import (
+    advise,
     clean,
     cluster,
     compact,
@@ -81,7 +82,7 @@ _SERVICES = (
         expire_partitions.expire_partitions,
     ),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
-    *(upgrade.upgrade, upgrade.downgrade, rescale.rescale),
+    *(upgrade.upgrade, upgrade.downgrade, rescale.rescale, advise.advise),
 )
 for command in _SERVICES:
     app.command()(command)

@@ -125,6 +125,12 @@ class KeyHash(Protocol):
         """How many file groups a partition path has at most."""
         ...
 
+    @property
+    def modulo(self) -> int | None:
+        """The number of buckets, where the number that a file id begins with is the key's hash modulo it, in every
+        partition path: joins go by it. None where file groups are found otherwise."""
+        return None
+
     def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> RowExpression:
         """The derived column (int32) with the number of each row's file group, for rows of this schema.
 

@@ -146,6 +146,10 @@ class BucketIndex(Index):
     def groups(self) -> int:
         return self.counts.numbers_end
 
+    @property
+    def modulo(self) -> int | None:
+        return self.buckets if self.counts.is_uniform else None
+
     def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> RowExpression:
         """The derived column (int32) that gives the bucket number of each row of data with this schema.
 

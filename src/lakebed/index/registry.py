@@ -38,6 +38,11 @@ _KNOWN_ELSEWHERE = (
 )
 
 
+def built_in() -> tuple[str, ...]:
+    """The names of lakebed's own indexes."""
+    return tuple(_BUILT_IN)
+
+
 def make_index(
     spec: str | Index,
     *,
