@@ -218,7 +218,7 @@ class SparkEngine:
 
     def collect(self, rows: DataFrame) -> pa.Table:
         with self._settings():
-            return rows.toArrow()
+            return _loosely_typed(rows).toArrow()
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:
         """All rows, in the types that a table has for the DataFrame's."""
@@ -256,6 +256,31 @@ class SparkEngine:
 def quoted(name: str) -> str:
     """A column name as Spark SQL writes it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def _loosely_typed(rows: DataFrame) -> DataFrame:
+    """The rows with nothing inside their columns declared not null: where a struct is null Spark gives its fields as
+    null, too, and then `toArrow` finds that they must not be."""
+    from pyspark.sql import functions as F
+
+    loose = [_nullable_inside(field.dataType) for field in rows.schema.fields]
+    if all(kind == field.dataType for kind, field in zip(loose, rows.schema.fields, strict=True)):
+        return rows
+    pairs = zip(loose, rows.schema.fields, strict=True)
+    columns = [(F.col(quoted(field.name)), field, kind) for kind, field in pairs]
+    return rows.select(*[c if kind == f.dataType else c.cast(kind).alias(f.name) for c, f, kind in columns])
+
+
+def _nullable_inside(kind: Any) -> Any:
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, _nullable_inside(f.dataType), True, f.metadata) for f in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable_inside(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, _nullable_inside(kind.valueType), True)
+    return kind
 
 
 def _task() -> Task:
