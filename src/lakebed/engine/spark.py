@@ -16,7 +16,7 @@ from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_arrow import arrow_text_column
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
-from lakebed.engine.spark_worker import tune_worker
+from lakebed.engine.spark_worker import for_workers, tune_worker, use_own_python, worker_errors
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.expressions.partition_paths import PartitionPath
@@ -55,6 +55,7 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, *, worker_tuning: bool = True) -> None:
         require_spark()
+        use_own_python(spark)
         self.spark = spark
         self._tuning = worker_tuning
 
@@ -103,7 +104,7 @@ class SparkEngine:
         return rows.filter(predicate.sql(self.schema(rows)))
 
     def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
-        return rows.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(schema))
+        return rows.mapInArrow(for_workers(partial(_run_map, self._tuning, fn)), arrow_to_spark_ddl(schema))
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> DataFrame:
         numbers = self.spark.range(0, count, 1, max(1, count))
@@ -113,7 +114,9 @@ class SparkEngine:
         from pyspark.sql import functions as F
 
         placed = rows.repartition(parallelism(self.spark) * _TASKS_PER_CORE, F.col(quoted(key)))
-        return placed.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(self.schema(rows)))
+        return placed.mapInArrow(
+            for_workers(partial(_run_map, self._tuning, fn)), arrow_to_spark_ddl(self.schema(rows))
+        )
 
     def head(self, rows: DataFrame, count: int) -> DataFrame:
         return rows.limit(count)
@@ -145,7 +148,9 @@ class SparkEngine:
         placed = sent.repartitionById(tasks, F.pmod(number, F.lit(tasks)).cast("int"))
         if not alone:
             placed = placed.sortWithinPartitions(*place)
-        return placed.mapInArrow(partial(_run_groups, self._tuning, fn, derived), arrow_to_spark_ddl(schema))
+        return placed.mapInArrow(
+            for_workers(partial(_run_groups, self._tuning, fn, derived)), arrow_to_spark_ddl(schema)
+        )
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, slices, columns)
@@ -165,9 +170,8 @@ class SparkEngine:
         if others:
             sent = self.from_arrow(pa.table({"slice": pa.array(map(pickle.dumps, others), pa.binary())}))
             spread = sent.repartition(min(len(others), parallelism(self.spark) * _TASKS_PER_CORE))
-            parts.append(
-                spread.mapInArrow(partial(_run_read, self._tuning, snapshot.reader, list(columns), fields), ddl)
-            )
+            read = partial(_run_read, self._tuning, snapshot.reader, list(columns), fields)
+            parts.append(spread.mapInArrow(for_workers(read), ddl))
         return self.union(parts)
 
     def join(
@@ -217,7 +221,7 @@ class SparkEngine:
         return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")))
 
     def collect(self, rows: DataFrame) -> pa.Table:
-        with self._settings():
+        with self._settings(), worker_errors(self.spark):
             return _loosely_typed(rows).toArrow()
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_worker import for_workers
 from lakebed.read.cdc import ChangeJob
 from lakebed.read.cdc_rows import ChangeReader
 from lakebed.schema.spark import arrow_to_spark_ddl
@@ -28,7 +29,7 @@ def changes_frame(jobs: Sequence[ChangeJob], reader: ChangeReader, schema: pa.Sc
         return spark.createDataFrame([], schema=ddl)
     tasks = max(1, min(len(jobs), max(parallelism(spark) * _TASKS_PER_CORE, len(jobs) // _SOURCES_PER_TASK)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    return numbers.mapInArrow(partial(_read_sources, reader, list(jobs)), ddl)
+    return numbers.mapInArrow(for_workers(partial(_read_sources, reader, list(jobs))), ddl)
 
 
 def _read_sources(

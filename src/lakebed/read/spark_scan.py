@@ -14,6 +14,7 @@ from pyarrow.types import is_time
 
 from lakebed.engine.spark_files import can_open, read_parquet
 from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_worker import for_workers, use_own_python
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.spark_text import quote_name, spark_literal
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
@@ -60,6 +61,7 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> Data
     """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python,
     and all of them where Spark cannot read the table."""
     require_spark()
+    use_own_python(spark)
     _refuse_times(plan, spark)
     plan = _with_a_column(plan)
     if not plan.sets:
@@ -195,9 +197,8 @@ def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession,
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    frame = numbers.mapInArrow(
-        partial(_read_slices, slices, _Jobs.of(jobs)), arrow_to_spark_ddl(read_by_spark(wide.schema))
-    )
+    read = for_workers(partial(_read_slices, slices, _Jobs.of(jobs)))
+    frame = numbers.mapInArrow(read, arrow_to_spark_ddl(read_by_spark(wide.schema)))
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
