@@ -1,7 +1,7 @@
 """What runs in Spark's Python workers: how functions get there, and which of the worker's own work is left out.
 
-A function of lakebed goes to a worker inside one that needs nothing but Python, so that a worker without lakebed says so
-in one sentence.
+A function of lakebed goes to a worker inside one that needs nothing but Python, so that a worker without lakebed says
+so in one sentence.
 
 Spark reuses its Python workers. Before each task a worker calls `importlib.invalidate_caches()`. Its PySpark lies in a
 zip file, and up to Python 3.12 every finder of a package in that zip (some fifteen) reads and parses the zip's whole
@@ -51,7 +51,7 @@ def for_workers(fn: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Itera
         import sys
 
         try:
-            import lakebed  # noqa: F401
+            __import__("lakebed")
         except ImportError as error:
             raise ImportError(f"{lacking}: {sys.executable} ({error}). To go on, {how}.") from None
         yield from pickle.loads(sent)(batches)

@@ -86,13 +86,16 @@ def choose_engine(
             return LocalEngine(tasks, note=note)
     elif not is_condition(data) and getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
         return LocalEngine(tasks)
-    elif isinstance(schema := getattr(data, "schema", None), pa.Schema) and any(
-        is_time(kind) for _, kind in leaf_paths(schema)
-    ):
+    elif _has_times(data):
         return LocalEngine(tasks, note="there is no way to Spark for columns of Arrow's time: the data is written here")
     from lakebed.engine.spark import SparkEngine
 
     return SparkEngine(session, worker_tuning=worker_tuning)
+
+
+def _has_times(data: Any) -> bool:
+    schema: Any = getattr(data, "schema", None)
+    return isinstance(schema, pa.Schema) and any(is_time(kind) for _, kind in leaf_paths(schema))
 
 
 def _why_collected(data: Any, local_rows: int | None, table_bytes: Callable[[], int]) -> str | None:
