@@ -14,9 +14,10 @@ from lakebed.engine.base import GroupFunction, ItemFunction, MapFunction, SliceR
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_arrow import arrow_text_column
+from lakebed.engine.spark_errors import job_errors
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
-from lakebed.engine.spark_worker import for_workers, tune_worker, use_own_python, worker_errors
+from lakebed.engine.spark_worker import for_workers, tune_worker, use_own_python
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.expressions.partition_paths import PartitionPath
@@ -108,7 +109,7 @@ class SparkEngine:
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> DataFrame:
         numbers = self.spark.range(0, count, 1, max(1, count))
-        return numbers.mapInArrow(partial(_run_items, self._tuning, fn), arrow_to_spark_ddl(schema))
+        return numbers.mapInArrow(for_workers(partial(_run_items, self._tuning, fn)), arrow_to_spark_ddl(schema))
 
     def map_by_key(self, rows: DataFrame, key: str, fn: MapFunction) -> DataFrame:
         from pyspark.sql import functions as F
@@ -221,7 +222,7 @@ class SparkEngine:
         return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")))
 
     def collect(self, rows: DataFrame) -> pa.Table:
-        with self._settings(), worker_errors(self.spark):
+        with self._settings(), job_errors(self.spark):
             return _loosely_typed(rows).toArrow()
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:

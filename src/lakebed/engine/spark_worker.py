@@ -18,23 +18,20 @@ import gc
 import os
 import sys
 import zipimport
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from lakebed.engine.spark_session import is_connect, is_in_one_process
-from lakebed.errors import UnsupportedFeature
+from lakebed.engine.spark_session import is_in_one_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LACKING = "Spark's workers have no lakebed"
-_OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
-_HOW = (
+LACKING = "Spark's workers have no lakebed"
+HOW = (
     "install lakebed for that Python on every worker, or send an environment that has it along"
     " (spark-submit --archives env.tar.gz#env with PYSPARK_PYTHON=./env/bin/python)"
 )
-_PYTHON = "PYSPARK_PYTHON"
+PYTHON = "PYSPARK_PYTHON"
 _CONFIGURED = ("spark.pyspark.python", "spark.executorEnv.PYSPARK_PYTHON")
 _tuned_processes: set[int] = set()
 
@@ -43,7 +40,7 @@ def for_workers(fn: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Itera
     """The function as one that a worker without lakebed can take and answer with a sentence that says what it lacks."""
     from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
 
-    sent, lacking, how = cloudpickle.dumps(fn), _LACKING, _HOW
+    sent, lacking, how = cloudpickle.dumps(fn), LACKING, HOW
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         # nested, so that it is pickled by its code and not by the name of a module that the worker may lack
@@ -59,37 +56,10 @@ def for_workers(fn: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Itera
     return run
 
 
-@contextmanager
-def worker_errors(spark: SparkSession) -> Generator[None]:
-    """What workers lack as one `UnsupportedFeature`, that says what to do."""
-    try:
-        yield
-    except Exception as error:
-        told = str(error)
-        if _LACKING in told:
-            line = told[told.index(_LACKING) :].partition("\n")[0]
-            raise UnsupportedFeature(
-                line.partition(". To go on, ")[0], hint=_HOW + _unset(spark), context={"feature": "workers"}
-            ) from None
-        if _OTHER_PYTHON in told:
-            raise UnsupportedFeature(
-                f"Spark's workers run another Python than this process, which is {sys.version.partition(' ')[0]}",
-                hint=f"set {_PYTHON} to a Python of the same version that has lakebed, before the session begins",
-                context={"feature": "workers"},
-            ) from error
-        raise
-
-
-def _unset(spark: SparkSession) -> str:
-    if os.environ.get(_PYTHON) or sys.prefix == sys.base_prefix or is_connect(spark):
-        return ""
-    return f". {_PYTHON} is not set, while this process runs in {sys.prefix}: set it before the session begins"
-
-
 def use_own_python(spark: SparkSession) -> None:
     """Where Spark runs in this process and nobody chose a Python for its workers, let them be this one: "python3" of
     the path, which Spark takes otherwise, is another one when a program runs in a virtual environment by its path."""
-    if not is_in_one_process(spark) or os.environ.get(_PYTHON):
+    if not is_in_one_process(spark) or os.environ.get(PYTHON):
         return
     context = spark.sparkContext
     if any(context.getConf().get(key) for key in _CONFIGURED):

@@ -210,7 +210,7 @@ def frame_of_parts(
     """Rows that a function makes in Python, each of its parts in the Spark partition of that number."""
     require_spark()
     numbers = spark.range(0, count, 1, count)
-    return numbers.mapInArrow(partial(_read_parts, part), arrow_to_spark_ddl(schema))
+    return numbers.mapInArrow(for_workers(partial(_read_parts, part)), arrow_to_spark_ddl(schema))
 
 
 def _read_parts(
