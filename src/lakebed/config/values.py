@@ -185,9 +185,10 @@ def refusal(option: Option, text: str) -> UnsupportedFeature:
         "strategy": "a UUID",
         "version": "6, 8, 9",
     }.get(option.values, ", ".join(words))
-    hint = option.note if not accepted else f"{option.note}; accepted: {accepted}" if option.note else accepted
+    way_out = f"take {accepted}" if accepted else "leave the option out"
+    note = option.note and f"{option.note}{';' if ':' in option.note else ':'} "
     return UnsupportedFeature(
         f"{option.key}={text} is not supported",
-        hint=hint or "leave the option out",
+        hint=f"{note}{way_out}",
         context={"option": option.key, "value": text, "accepted": accepted},
     )

@@ -115,9 +115,7 @@ class SparkEngine:
         from pyspark.sql import functions as F
 
         placed = rows.repartition(parallelism(self.spark) * _TASKS_PER_CORE, F.col(quoted(key)))
-        return placed.mapInArrow(
-            for_workers(partial(_run_map, self._tuning, fn)), arrow_to_spark_ddl(self.schema(rows))
-        )
+        return self.map(placed, fn, self.schema(rows))
 
     def head(self, rows: DataFrame, count: int) -> DataFrame:
         return rows.limit(count)
