@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+import pyarrow as pa
+from pyarrow.types import is_time
+
 from lakebed.config.options import (
     Options,
     conflicts_with_table,
@@ -30,6 +33,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.retries import run_again
 from lakebed.operations.table_profile import profile_of
 from lakebed.operations.upsert import insert, upsert
+from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -82,9 +86,16 @@ def choose_engine(
             return LocalEngine(tasks, note=note)
     elif not is_condition(data) and getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
         return LocalEngine(tasks)
+    elif _has_times(data):
+        return LocalEngine(tasks, note="there is no way to Spark for columns of Arrow's time: the data is written here")
     from lakebed.engine.spark import SparkEngine
 
     return SparkEngine(session, worker_tuning=worker_tuning)
+
+
+def _has_times(data: Any) -> bool:
+    schema: Any = getattr(data, "schema", None)
+    return isinstance(schema, pa.Schema) and any(is_time(kind) for _, kind in leaf_paths(schema))
 
 
 def _why_collected(data: Any, local_rows: int | None, table_bytes: Callable[[], int]) -> str | None:
