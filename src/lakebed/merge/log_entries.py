@@ -36,12 +36,13 @@ class KeyColumns:
         return keys
 
 
-def ordering_types(schemas: Sequence[pa.Schema], rules: MergeRules) -> tuple[pa.DataType, ...]:
-    """The types that the ordering fields are compared in: of those that the files have, the widest."""
+def ordering_types(schemas: Sequence[pa.Schema], table: pa.Schema, rules: MergeRules) -> tuple[pa.DataType, ...]:
+    """The types that the ordering fields are compared in: of those that the files have, the widest; that of the table
+    where none has any, as where all that is logged are deletes."""
     found: list[pa.DataType] = []
     for name in rules.ordering:
         kinds = [kind for schema in schemas if (kind := _type_of(schema, name)) is not None]
-        widest = kinds[0] if kinds else pa.null()
+        widest = kinds[0] if kinds else _type_of(table, name) or pa.null()
         for kind in kinds[1:]:
             if not is_promotion(kind, widest):
                 widest = kind

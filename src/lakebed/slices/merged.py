@@ -232,7 +232,7 @@ class MergedSlice:
     @once
     def _kinds(self) -> tuple[pa.DataType, ...]:
         schemas = [*self.logs.schemas(), *([] if self.base is None else [self.base.schema])]
-        return ordering_types(schemas, self.rules) if self.rules.ordering else ()
+        return ordering_types(schemas, self.schema, self.rules) if self.rules.ordering else ()
 
     @once
     def _folded(self) -> LogEntries:

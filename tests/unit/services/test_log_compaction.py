@@ -96,6 +96,25 @@ def test_ordered_deletes_keep_their_ordering_values(mor: Make) -> None:
     assert content(table) == [(2, "a", "newer", 6), (3, "a", "x", 1)]
 
 
+@pytest.mark.parametrize("version", [9, 8])
+def test_ordered_deletes_keep_their_ordering_values_where_no_row_is_logged(mor: Make, version: int) -> None:
+    marks = {"hoodie.payload.delete.field": "v", "hoodie.payload.delete.marker": "gone"}
+    table = mor(table_version=version, properties=BY_HAND | marks)
+    table.bulk_insert(rows((1, "a", "x", 1), (2, "a", "x", 1), (3, "a", "x", 1), (4, "a", "x", 1)))
+    table.delete([1, 2])
+    table.upsert(rows((3, "a", "gone", 9), (4, "a", "gone", 9)))
+    table.upsert(rows((3, "a", "gone", 5), (4, "a", "gone", 5)))
+    assert {block.type for block in blocks(table)} == {BlockType.DELETE}
+    (run,) = table.compact_logs().runs
+    assert [block.type for block in blocks(table) if block.instant == run.instant] == [BlockType.DELETE]
+    assert content(table) == []
+    # 3 comes between the two deletes of it, 4 behind both; a delete by key is older than whatever comes next
+    table.upsert(rows((1, "a", "back", 2), (3, "a", "late", 7), (4, "a", "back", 10)))
+    assert content(table) == [(1, "a", "back", 2), (4, "a", "back", 10)]
+    table.compact()
+    assert content(table) == [(1, "a", "back", 2), (4, "a", "back", 10)]
+
+
 def test_a_pending_log_compaction_is_no_pending_compaction(mor: Make) -> None:
     """It begins no file slice, and a compaction of the same slices may be planned."""
     table = mor()
