@@ -8,12 +8,12 @@ import pkgutil
 from pathlib import Path
 
 import pytest
+from reference_pages import PAGES
 from sybil import Sybil
 from sybil.example import Example
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 import lakebed
-from lakebed.config.reference import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
@@ -61,6 +61,6 @@ def test_examples_of_a_page_give_what_they_say(page: str, least: int):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_pages_made_from_tables_in_code_are_current(page: str):
+def test_pages_made_from_code_are_current(page: str):
     made = PAGES[page]()
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == made, "run `make docs`"
