@@ -37,9 +37,7 @@ _PAGES = [
     ("docs/partition_ttl.md", 5),
     ("docs/services.md", 5),
     ("docs/damage.md", 6),
-<<<<<<< HEAD
     ("docs/joins.md", 6),
-=======
     ("docs/install.md", 1),
     ("docs/storage.md", 4),
     ("docs/from_hudi.md", 4),
@@ -51,7 +49,6 @@ _PAGES = [
     ("docs/restore.md", 12),
     ("docs/versions.md", 6),
     ("docs/security.md", 3),
->>>>>>> 1d1d882 (Pages for everyday use: install, storage, coming from Hudi, deletes, incremental loops, schema, SQL, dataframes, the Spark source; every page linked and run)
 ]
 
 
