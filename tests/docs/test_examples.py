@@ -62,9 +62,8 @@ def test_examples_of_a_page_give_what_they_say(page: str, least: int):
 
 def test_every_page_with_examples_is_run():
     texts = {f"docs/{path.name}": path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
-    texts.pop("docs/api.md")  # its examples are those of docstrings
-    # the last is run by test_own_index.py, as a package that is installed
-    run = {page for page, _ in _PAGES} | set(PAGES_WITH_SPARK) | {"docs/own_index.md"}
+    elsewhere = {"docs/api.md", "docs/own_index.md"}  # as docstrings, in test_own_index.py
+    run = {page for page, _ in _PAGES} | {*PAGES_WITH_SPARK, *elsewhere}
     assert {page for page, text in texts.items() if "\n>>> " in text} <= run
 
 

@@ -90,14 +90,12 @@ class Guide:
         )
 
     def changes(self) -> list[str]:
-        changes = self.read(
-            **{
-                "meta": "false",
-                "hoodie.datasource.query.type": "incremental",
-                "hoodie.datasource.query.incremental.format": "cdc",
-                "hoodie.datasource.read.begin.instanttime": "000",
-            }
-        )
+        asked = {
+            "hoodie.datasource.query.type": "incremental",
+            "hoodie.datasource.query.incremental.format": "cdc",
+            "hoodie.datasource.read.begin.instanttime": "000",
+        }
+        changes = self.spark.read.format("lakebed").options(**asked).load(self.path)
         return sorted(f"{row.op} {json.loads(row.before or row.after)['rider']}" for row in changes.collect())
 
     def insert_overwrite(self) -> dict[str, float]:
