@@ -319,6 +319,9 @@ class _Settings:
         elif self._value(_MISSING_NULL):
             write["missing_columns"] = "null"
         _align_duplicates(write)
+        index = self._group("index")
+        if index.pop("engine", None) == "CONSISTENT_HASHING" and index.get("type", "bucket") == "bucket":
+            index["type"] = "consistent"
         operation = self._value("operation")
         if operation == "upsert" and write.get("dup_policy", "none") != "none":
             # Hudi's rule: an upsert that may not touch known keys is an insert.
@@ -328,7 +331,7 @@ class _Settings:
             operation=operation,
             path=self._value("path") or "",
             table=TableSettings(**self._table()),
-            index=IndexSettings(**self._group("index")),
+            index=IndexSettings(**index),
             write=WriteSettings(**write),
             spark=SparkSettings(**self._group("spark")),
             compaction=self._compaction(),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.engine.base import Task
 from lakebed.engine.groups import GROUP
@@ -20,6 +21,7 @@ from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.key_ordered import decoded
 from lakebed.handles.space_curves import order_of
 from lakebed.handles.stitch import put_file
+from lakebed.index.base import GroupOutputs
 from lakebed.merge.incoming import gather
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.slices.base_rows import DICTIONARY_META
@@ -54,8 +56,9 @@ def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
 @dataclass(frozen=True, slots=True)
 class GroupClusterer:
     """Sent to the tasks. Called with the slices of a group it writes their rows to new files of `file_bytes` at most:
-    in an `order`, else as they come. With `single_file` it is one file, which belongs to the bucket of the old one. An
-    error of the rows comes back in the status."""
+    in an `order`, else as they come. With `single_file` it is one file, which belongs to the bucket of the old one.
+    `outputs` are the file groups of each group's rows where an index knows them, a file each. An error of the rows
+    comes back in the status."""
 
     reader: SliceReader
     instant: str
@@ -63,6 +66,7 @@ class GroupClusterer:
     order: RowOrder | None
     file_bytes: int
     single_file: bool = False
+    outputs: Sequence[GroupOutputs | None] = ()
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -77,6 +81,9 @@ class GroupClusterer:
 
     def cluster(self, slices: Sequence[FileSlice], number: int, task: Task) -> list[WriteStatus]:
         """Write the rows of some slices of one partition path; nothing where they have none."""
+        outputs = self.outputs[number] if self.outputs else None
+        if outputs is not None:
+            return self._cluster_apart(slices, number, outputs, task)
         files = _ClusteredFiles(self, slices, number, task)
         with files.closing():
             if self.order is None:
@@ -85,6 +92,28 @@ class GroupClusterer:
             else:
                 self._put_sorted(files, slices, self.order)
         return files.done
+
+    def _cluster_apart(
+        self, slices: Sequence[FileSlice], number: int, outputs: GroupOutputs, task: Task
+    ) -> list[WriteStatus]:
+        """Write each row to the file group that its key belongs to; the files are open side by side."""
+        sides = [_ClusteredFiles(self, slices, number, task, file_id=file_id) for file_id in outputs.file_ids]
+        with ExitStack() as open_files:
+            for side in sides:
+                open_files.enter_context(side.closing())
+            for batch in self._ordered(slices):
+                places = outputs.of_keys(batch.column(RECORD_KEY))
+                for place, side in enumerate(sides):
+                    side.add(batch.filter(pc.equal(places, place)))
+        return [status for side in sides for status in side.done]
+
+    def _ordered(self, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
+        """The rows of the slices: as they come, or in order."""
+        if self.order is not None:
+            yield from self._sorted(slices, self.order)
+            return
+        for one in slices:
+            yield from self._merged(one, ())
 
     def _put(self, files: _ClusteredFiles, one: FileSlice) -> None:
         """Put the rows of a slice behind those of the open file: as bytes where it has no log files."""
@@ -98,7 +127,12 @@ class GroupClusterer:
             files.finish()
 
     def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder) -> None:
-        """Hold all rows, in memory up to a bound, and write them in order."""
+        """Write the rows in order."""
+        for batch in self._sorted(slices, order):
+            files.add(batch)
+
+    def _sorted(self, slices: Sequence[FileSlice], order: RowOrder) -> Iterator[pa.RecordBatch]:
+        """Hold all rows, in memory up to a bound, and give them in order."""
         with Spill(self.format.settings.memory) as spill:
             for one in slices:
                 spill.extend(map(decoded, self._merged(one, ())))
@@ -106,7 +140,7 @@ class GroupClusterer:
             positions = order_of(table.select(_tops(order.columns)), order.columns, order.layout)
             step = max(1, min(_STEP_ROWS, _STEP_BYTES * table.num_rows // max(1, table.nbytes)))
             for start in range(0, len(positions), step):
-                files.add(gather(table, positions[start : start + step]))
+                yield gather(table, positions[start : start + step])
 
     def _merged(self, one: FileSlice, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
         kept = (*DICTIONARY_META, *dictionaries) if dictionaries else ()
@@ -115,12 +149,13 @@ class GroupClusterer:
 
 @dataclass(slots=True)
 class _ClusteredFiles:
-    """The files that the rows of a group become."""
+    """The files that the rows of a group become: one, where its `file_id` is known beforehand."""
 
     to: GroupClusterer
     slices: Sequence[FileSlice]
     number: int
     task: Task
+    file_id: str | None = None
     done: list[WriteStatus] = field(default_factory=list[WriteStatus])
     _open: FileWriter | None = None
     _encodings: Mapping[str, str] | None = None
@@ -159,18 +194,18 @@ class _ClusteredFiles:
                 format_,
                 self.to.instant,
                 first.partition,
-                new_file_id(self.to.instant, *place, bucket=bucket, n=len(self.done)),
+                self.file_id or new_file_id(self.to.instant, *place, bucket=bucket, n=len(self.done)),
                 self.task,
                 "CREATE",
                 format_.bloom(),
                 encodings=self.encodings,
-                copies=self.to.order is None,
+                copies=self.to.order is None and self.file_id is None,
             )
         return self._open
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write rows, going on to a further file whenever one is full."""
-        limit = None if self.to.single_file else self.to.file_bytes
+        limit = None if self.to.single_file or self.file_id else self.to.file_bytes
         while batch.num_rows:
             before = batch.num_rows
             batch = self.writer().fill(batch, limit)

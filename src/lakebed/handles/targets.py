@@ -17,6 +17,7 @@ class Target:
 
     `rewrites`: the base file is written anew, where the rows of a merge-on-read table are else appended. `log_instant`
     is that of the slice which a pending compaction has begun: before table version 8 its log files are named with it.
+    Without a `slice` it is that of the clustering which is about to make the file group: its log files are named so.
     """
 
     file_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -126,6 +126,10 @@ class BucketIndex(Index):
     def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Bucket number (int32) of each stored key text."""
         return pa.array(bucket_ids(keys, self.fields, self.buckets), pa.int32())
+
+    def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
+        """Those of buckets with these numbers, and those whose names tell no bucket."""
+        return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
 
     def check(self, snapshot: Snapshot) -> None:
         number_slices(snapshot.file_slices(), self.buckets)

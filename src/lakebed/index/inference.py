@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,9 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex, number_slices
-from lakebed.index.bucket_keys import SampledSlice, check_all_keys, sample_slices
+from lakebed.index.bucket_keys import SampledSlice, check_all_keys, field_choices, sample_slices
+from lakebed.index.consistent.inference import consistent_of_rings
+from lakebed.index.consistent.ring_files import has_rings
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
@@ -26,8 +27,6 @@ _log = logging.getLogger(__name__)
 
 # More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
 _PLAUSIBLE = 1 << 16
-# Hash fields are tried in every combination up to this many key fields, beyond it one by one and all together.
-_COMBINED_FIELDS = 6
 _SHOWN = 4
 _SIGN_OFF = np.int32(0x7FFFFFFF)
 _ADOPT = "t.indexes.adopt('bucket', buckets=..., fields=[...]) or t.indexes.adopt('simple')"
@@ -42,6 +41,8 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     names `adopt`), as is one with another bucket count in each partition.
     """
     config = snapshot.config
+    if has_rings(snapshot.storage):
+        return consistent_of_rings(snapshot)
     nominated = _ids_are_numbers(snapshot)
     fitting = _fitting(snapshot) if nominated else []
     if len(fitting) == 1:
@@ -65,7 +66,13 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
     A bucket index has to agree with file ids and keys (`IndexInconsistent`); any other is refused (`InvalidOption`) on
     a table whose ids and keys are those of a bucket index.
     """
-    if requested.key_hash is not None:
+    if has_rings(snapshot.storage) and not requested.places_by_key:
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} has consistent-hashing buckets, the write asks for {requested.name}",
+            hint="leave the index options out",
+            context={"write": dict(requested.settings())},
+        )
+    if requested.is_hashed:
         try:
             requested.check(snapshot)
         except IndexInconsistent:
@@ -103,7 +110,7 @@ def fitting_buckets(
     keys = pa.concat_arrays([f.keys for f in files]) if files else pa.array([], pa.string())
     found: list[BucketIndex] = []
     seen: list[npt.NDArray[np.int64]] = []
-    for fields in _field_choices(key_fields):
+    for fields in field_choices(key_fields):
         hashes = (key_list_hash(keys, fields) & _SIGN_OFF).astype(np.int64)
         if any(np.array_equal(hashes, other) for other in seen):
             continue
@@ -135,10 +142,12 @@ def adopt(
         return GlobalSimpleIndex(update_partition_path)
     if kind in RecordIndex.NAMES:
         return RecordIndex.of_metadata(snapshot) or RecordIndex(partitioned=RecordIndex.NAMES[kind])
+    if kind == "consistent":
+        return consistent_of_rings(snapshot, fields)
     if kind != "bucket":
         raise InvalidOption(
             f"index {kind!r} cannot be adopted",
-            hint="adopt bucket, simple, global_simple or record",
+            hint="adopt bucket, consistent, simple, global_simple or record",
             context={"index": kind},
         )
     if buckets is None:
@@ -175,7 +184,7 @@ def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     sampled: dict[str, list[SampledSlice]] = {}
     for file in sample_slices(snapshot):
         sampled.setdefault(file.label.rpartition("/")[0], []).append(file)
-    fields = set(_field_choices(snapshot.config.key_fields))
+    fields = set(field_choices(snapshot.config.key_fields))
     for partition, files in sampled.items():
         fields &= {i.fields for i in fitting_buckets(files, snapshot.config.key_fields, highest.get(partition, 0))}
     if fields and len(sampled) > 1:
@@ -195,15 +204,6 @@ def _ids_are_numbers(snapshot: Snapshot) -> bool:
 
 def _highest(snapshot: Snapshot) -> int:
     return max(bucket_of_file_id(s.file_id) or 0 for s in snapshot.file_slices())
-
-
-def _field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """All key fields first (Hudi's default), then the smaller choices."""
-    keys = tuple(key_fields)
-    yield keys
-    sizes = range(len(keys) - 1, 0, -1) if len(keys) <= _COMBINED_FIELDS else [1] if len(keys) > 1 else []
-    for size in sizes:
-        yield from combinations(keys, size)
 
 
 def _ambiguous(name: str, fitting: Sequence[BucketIndex]) -> InvalidOption:

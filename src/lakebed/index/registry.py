@@ -11,6 +11,7 @@ from lakebed.config.settings import IndexSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.consistent.index import ConsistentIndex
 from lakebed.index.inference import infer_index
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
@@ -21,6 +22,7 @@ PREFIX = "lakebed.index."
 
 _BUILT_IN: dict[str, Any] = {
     BucketIndex.name: BucketIndex,
+    ConsistentIndex.name: ConsistentIndex,
     SimpleIndex.name: SimpleIndex,
     GlobalSimpleIndex.name: GlobalSimpleIndex,
     **dict.fromkeys(RecordIndex.NAMES, RecordIndex),
@@ -109,7 +111,7 @@ def check_same_index(recorded: Index, requested: Index) -> None:
     has, asks = dict(recorded.settings()), dict(requested.settings())
     if has == asks:
         return
-    if recorded.name == requested.name == "bucket":
+    if recorded.name == requested.name and "bucket.count" in has:
         hint = (
             "leave the index options out: the table knows its own. Another count or other hash fields put every row"
             " elsewhere, so they take a new table: create it so and bulk_insert this one's rows"
@@ -174,7 +176,7 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     if name in _KNOWN_ELSEWHERE:
         return UnsupportedFeature(
             f"index {name!r} is known, but this version of lakebed does not have it",
-            hint="take bucket, simple, global_simple or record",
+            hint="take bucket, consistent, simple, global_simple or record",
             context={"feature": f"index {name}"},
         )
     names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})
@@ -182,6 +184,6 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     meant = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",
-        hint=f"{meant}lakebed has auto, bucket, simple, global_simple, record and what is registered as {ENTRY_POINTS}",
+        hint=f"{meant}lakebed has auto, bucket, consistent, simple, global_simple, record and what is registered as {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )

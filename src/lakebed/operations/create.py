@@ -52,6 +52,12 @@ def create(
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
     chosen, why = _choose_index(index, profile, key_fields, buckets, hash_fields, update_partition_path)
+    if (settings.type or "cow") not in chosen.table_types:
+        raise InvalidOption(
+            f"the index {chosen.name!r} is for {' and '.join(chosen.table_types)} tables, and this one is {settings.type or 'cow'}",
+            hint=f'create it with type="{chosen.table_types[0]}", or take another index',
+            context={"index": chosen.name, "type": settings.type or "cow"},
+        )
     if why:
         _log.info("table %s: index %s", storage.url(), why)
     wanted = [IndexName.parse(text) for text in indexes]

@@ -31,7 +31,6 @@ from lakebed.operations.placement import Placed, RowMatch, TaggedRows, Write
 from lakebed.operations.prepare import derive_keys
 from lakebed.operations.result import WriteResult
 from lakebed.read.lookup_keys import is_keys, wanted_keys
-from lakebed.read.pruning import buckets_of_slices
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 
@@ -126,8 +125,9 @@ class _DeleteLocated(_Delete):
 
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
-        with persisted(write.context.engine, prepared) as held:
-            yield TaggedRows(write, held)
+        context = write.context
+        with persisted(context.engine, prepared) as held:
+            yield TaggedRows(write, context.index.brought_along(held, write.snapshot, context.engine))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,14 +150,14 @@ class DeleteKeys(_DeleteLocated):
         return engine.join(places, engine.distinct(self.keys), [RECORD_KEY], "inner")
 
     def _slices(self, write: Write) -> Sequence[FileSlice]:
-        key_hash, engine = write.context.index.key_hash, write.context.engine
+        places, engine = write.context.index.key_places(write.snapshot), write.context.engine
         slices = write.snapshot.file_slices()
         texts = self.texts
         if texts is None and not engine.is_distributed:
             texts = engine.collect(self.keys).column(RECORD_KEY)
-        if key_hash is None or texts is None:
+        if places is None or texts is None:
             return slices
-        return buckets_of_slices(slices, set(key_hash.groups_of(texts).to_pylist()))
+        return places.slices_of(slices, set(places.groups_of(texts).to_pylist()))
 
 
 @dataclass(frozen=True, kw_only=True)

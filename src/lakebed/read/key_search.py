@@ -15,7 +15,7 @@ from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.lookup_keys import LookupKeys, plain_texts
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
-from lakebed.read.pruning import MAX_KEYS, buckets_of_slices
+from lakebed.read.pruning import MAX_KEYS
 from lakebed.read.record_index import FoundKeys, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
@@ -66,11 +66,11 @@ class KeySearch:
         if named is not None:
             return Candidates(named, indexed)
         slices = self.snapshot.file_slices(self.partitions)
-        bucketed = bucket_layout(self.snapshot.config, table_columns(self.snapshot))
+        bucketed = bucket_layout(self.snapshot, table_columns(self.snapshot))
         if bucketed is None:
             return Candidates(self._by_statistics(slices))
         numbers = set(bucketed[0].groups_of(self.keys).to_pylist())
-        return Candidates(buckets_of_slices(slices, numbers))
+        return Candidates(bucketed[0].slices_of(slices, numbers))
 
     def _indexed(self) -> FoundKeys | None:
         """The record index's answer; None where it has none."""

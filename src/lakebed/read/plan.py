@@ -12,7 +12,7 @@ from lakebed.config.settings import ReadSettings
 from lakebed.filters.columns import resolve_columns
 from lakebed.filters.predicates import Predicate
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
-from lakebed.read.pruning import buckets_of_slices, prune_buckets, prune_partitions
+from lakebed.read.pruning import prune_buckets, prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
@@ -205,12 +205,12 @@ def _prune(
         kept = [s for s in kept if s.partition in matching]
         pruned["partition"] = before - len(kept)
         partitions = [p for p in partitions if p in matching]
-    bucketed = bucket_layout(snapshot.config, available)
+    bucketed = bucket_layout(snapshot, available)
     if bucketed is not None:
         numbers = prune_buckets(predicate, bucketed[1])
         if numbers is not None:
             before = len(kept)
-            kept = buckets_of_slices(kept, numbers)
+            kept = bucketed[0].slices_of(kept, numbers)
             pruned["bucket"] = before - len(kept)
     return kept, pruned, len(partitions)
 

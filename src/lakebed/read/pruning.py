@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -24,8 +24,7 @@ from lakebed.filters.predicates import (
     Predicate,
     columns_of,
 )
-from lakebed.format.file_names import bucket_of_file_id
-from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import PARTITION_PATH, RECORD_KEY
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -328,11 +327,6 @@ def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] 
     if by_text is None or by_fields is None:
         return by_fields if by_text is None else by_text
     return by_text & by_fields
-
-
-def buckets_of_slices(slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-    """The file slices of buckets with these numbers, and those whose names tell no bucket."""
-    return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
 
 
 def _buckets_of_texts(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:

@@ -9,11 +9,12 @@ from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal
-from lakebed.index.base import KeyHash
+from lakebed.index.base import KeyPlaces
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.read.pruning import BucketLayout, PartitionLayout
 from lakebed.slices.key_spec import key_generator_spec
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
 
@@ -90,14 +91,15 @@ def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
     return isinstance(part, TimestampPart) and part.settings.output_zone is not None and pa.types.is_integer(type_)
 
 
-def bucket_layout(config: TableConfig, schema: pa.Schema) -> tuple[KeyHash, BucketLayout] | None:
-    """The hash of the table's recorded index and how keys fall into file groups by it; None where it records an index
-    that looks keys up, or none."""
+def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> tuple[KeyPlaces, BucketLayout] | None:
+    """Which file slices can hold a key by the table's recorded index, and how keys fall into file groups by it; None
+    where it records an index that looks keys up, or none."""
+    config = snapshot.config
     if not config.key_fields or _known_keys(config) is None:
         return None
     index = recorded_index(config.index_settings, missing_ok=True)
-    key_hash = None if index is None else index.resolved(config.key_fields).key_hash
-    if key_hash is None:
+    places = None if index is None else index.resolved(config.key_fields).key_places(snapshot)
+    if places is None:
         return None
     encodings = key_encodings(config)
 
@@ -105,4 +107,4 @@ def bucket_layout(config: TableConfig, schema: pa.Schema) -> tuple[KeyHash, Buck
         return pa.concat_arrays([keys.key_text_of(rows) for keys in encodings])
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
-    return key_hash, BucketLayout(tuple(config.key_fields), key_hash.fields, types, key_texts, key_hash.groups_of)
+    return places, BucketLayout(tuple(config.key_fields), places.fields, types, key_texts, places.groups_of)

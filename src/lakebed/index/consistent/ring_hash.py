@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from lakebed.format.hashes import Int32s, Int64s, UInt32s, joined_hash_values, plain_strings, value_buffer
 
