@@ -184,6 +184,7 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     meant = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",
-        hint=f"{meant}lakebed has auto, bucket, consistent, simple, global_simple, record and what is registered as {ENTRY_POINTS}",
+        hint=f"{meant}lakebed has auto, bucket, consistent, simple, global_simple, record and what is registered as"
+        f" {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )

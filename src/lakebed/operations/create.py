@@ -52,12 +52,7 @@ def create(
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
     chosen, why = _choose_index(index, profile, key_fields, buckets, hash_fields, update_partition_path)
-    if (settings.type or "cow") not in chosen.table_types:
-        raise InvalidOption(
-            f"the index {chosen.name!r} is for {' and '.join(chosen.table_types)} tables, and this one is {settings.type or 'cow'}",
-            hint=f'create it with type="{chosen.table_types[0]}", or take another index',
-            context={"index": chosen.name, "type": settings.type or "cow"},
-        )
+    _check_table_type(chosen, settings.type or "cow")
     if why:
         _log.info("table %s: index %s", storage.url(), why)
     wanted = [IndexName.parse(text) for text in indexes]
@@ -103,6 +98,15 @@ def create(
     check_new_indexes(wanted, config, columns, chosen)
     settle(storage)
     return create_table(storage, created)
+
+
+def _check_table_type(index: Index, type_: str) -> None:
+    if type_ not in index.table_types:
+        raise InvalidOption(
+            f"the index {index.name!r} is for {' and '.join(index.table_types)} tables, and this one is {type_}",
+            hint=f'create it with type="{index.table_types[0]}", or take another index',
+            context={"index": index.name, "type": type_},
+        )
 
 
 def _choose_index(

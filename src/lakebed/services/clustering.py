@@ -18,6 +18,7 @@ from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant
 from lakebed.operations.context import WriteContext
 from lakebed.operations.placement import checked_statuses
+from lakebed.operations.rollback import files_named, roll_back
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.schema.arrow import leaf_paths
 from lakebed.services.clustering_result import ClusteringResult, ClusteringRun
@@ -323,6 +324,12 @@ class ClusteringTransaction(ServiceTransaction):
             timeline = self._load()
             mine = timeline.find(self.instant, self.action)
             if mine is not None and not mine.is_completed and lock.still_mine():
+                if files_named(self.storage, self.instant):
+                    # writes beside it have brought rows along to file groups that there will not be
+                    roll_back(
+                        self.storage, self.config, timeline, mine, self._clock, lock.still_mine, with_plan=True
+                    )
+                    return
                 TimelineWriter(self.storage, self.config).remove_pending(mine)
 
 
