@@ -51,6 +51,9 @@ class Hashed:
     """
 
     existing: Mapping[tuple[str, int], FileSlice]
+    several: Mapping[tuple[str, int], tuple[FileSlice, ...]] | None = None
+    """Those of each number where it may have several file groups; the task that has its rows looks their keys up among
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,13 @@ class Index(Protocol):
     def key_hash(self) -> KeyHash | None:
         """The hash that says where a key is; None for an index that looks keys up."""
         return None
+
+    needs_bloom_filters: bool = False
+    """Whether base files of the table are to have bloom filters that are filled with their keys."""
+
+    has_fixed_groups: bool = True
+    """Whether, of an index with a `key_hash`, a number is one file group, which writers that do not know of each other
+    may name alike."""
 
     @property
     def is_hashed(self) -> bool:

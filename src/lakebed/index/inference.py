@@ -16,6 +16,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash
 from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex, number_slices
+from lakebed.index.bucket_groups import BucketGroupsIndex
 from lakebed.index.bucket_keys import SampledSlice, check_all_keys, field_choices, sample_slices
 from lakebed.index.consistent.inference import consistent_of_rings
 from lakebed.index.consistent.ring_files import has_rings
@@ -144,10 +145,10 @@ def adopt(
         return RecordIndex.of_metadata(snapshot) or RecordIndex(partitioned=RecordIndex.NAMES[kind])
     if kind == "consistent":
         return consistent_of_rings(snapshot, fields)
-    if kind != "bucket":
+    if kind not in (BucketIndex.name, BucketGroupsIndex.name):
         raise InvalidOption(
             f"index {kind!r} cannot be adopted",
-            hint="adopt bucket, consistent, simple, global_simple or record",
+            hint="adopt bucket, bucket_groups, consistent, simple, global_simple or record",
             context={"index": kind},
         )
     if buckets is None:
@@ -156,14 +157,15 @@ def adopt(
             hint="give buckets= as in the jobs that wrote the table (hoodie.bucket.index.num.buckets, 256 if not set)",
             context={"index": kind},
         )
-    index = BucketIndex(buckets, tuple(fields)).resolved(snapshot.config.key_fields)
+    adopted = BucketIndex if kind == BucketIndex.name else BucketGroupsIndex
+    index = adopted(buckets, tuple(fields)).resolved(snapshot.config.key_fields)
     if not snapshot.config.populate_meta_fields:
         raise UnsupportedFeature(
             f"table {snapshot.config.name!r} stores no record keys (hoodie.populate.meta.fields=false)",
             hint="an index serves upserts and deletes, which need stored keys; nothing has to be adopted for inserts",
             context={"feature": "no meta fields"},
         )
-    number_slices(snapshot.file_slices(), index.buckets)
+    index.check(snapshot)
     check_all_keys(snapshot, index)
     return index
 

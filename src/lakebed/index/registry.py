@@ -11,6 +11,7 @@ from lakebed.config.settings import IndexSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.bucket_groups import BucketGroupsIndex
 from lakebed.index.consistent.index import ConsistentIndex
 from lakebed.index.inference import infer_index
 from lakebed.index.record import RecordIndex
@@ -22,6 +23,7 @@ PREFIX = "lakebed.index."
 
 _BUILT_IN: dict[str, Any] = {
     BucketIndex.name: BucketIndex,
+    BucketGroupsIndex.name: BucketGroupsIndex,
     ConsistentIndex.name: ConsistentIndex,
     SimpleIndex.name: SimpleIndex,
     GlobalSimpleIndex.name: GlobalSimpleIndex,
@@ -176,7 +178,7 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     if name in _KNOWN_ELSEWHERE:
         return UnsupportedFeature(
             f"index {name!r} is known, but this version of lakebed does not have it",
-            hint="take bucket, consistent, simple, global_simple or record",
+            hint="take bucket, bucket_groups, consistent, simple, global_simple or record",
             context={"feature": f"index {name}"},
         )
     names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})
@@ -184,7 +186,7 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     meant = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",
-        hint=f"{meant}lakebed has auto, bucket, consistent, simple, global_simple, record and what is registered as"
-        f" {ENTRY_POINTS}",
+        hint=f"{meant}lakebed has auto, bucket, bucket_groups, consistent, simple, global_simple, record and what is"
+        f" registered as {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )

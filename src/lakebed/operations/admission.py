@@ -26,7 +26,8 @@ def _check_non_blocking(context: WriteContext) -> None:
     """Writers that do not wait for one another only append, to file groups that follow from the key; which rows are
     alive is then known to readers alone, not to the writer that an index of keys would be kept by."""
     config = context.config
-    known = config.table_type == "mor" and has_completion_times(config.version) and context.index.is_hashed
+    fits = context.index.is_hashed and context.index.has_fixed_groups
+    known = config.table_type == "mor" and has_completion_times(config.version) and fits
     if not known:
         raise InvalidOption(
             f"non-blocking writers need a merge-on-read table of version 8 or later with a bucket index, and table"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -72,6 +72,11 @@ class WriteContext:
     @once
     def path_check(self) -> PathCheck:
         return PathCheck(self.keys.partition_path, dropped=self.config.drop_partition_columns)
+
+    @property
+    def file_settings(self) -> WriteSettings:
+        """The settings as the table's base files are written with them."""
+        return replace(self.settings, bloom_filter=True) if self.index.needs_bloom_filters else self.settings
 
     @once
     def index(self) -> Index:

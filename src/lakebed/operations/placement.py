@@ -88,7 +88,7 @@ class Write:
         format_ = FileFormat(
             with_meta(self.schema.data),
             avro_with_meta(self.schema.avro),
-            settings,
+            context.file_settings,
             context.config.populate_meta_fields,
             tuple(columns_with_stats(storage, config, self.schema.data, settings)),
             indexes.fields if indexes else None,
@@ -249,9 +249,12 @@ class HashedRows:
     def run(self) -> list[WriteStatus]:
         write, key_hash = self.write, self.write.context.index.key_hash
         assert key_hash is not None
-        existing = {} if write.anew else dict(self._existing().existing)
+        placed = self._existing()
+        existing = {} if write.anew else dict(placed.existing)
+        several = {} if write.anew and placed.several is not None else placed.several
         fixed = write.context.is_non_blocking and not write.anew
-        targets = HashedTargets(write.instant, existing, fixed_ids=fixed, log_instants=log_instants(write.snapshot))
+        begun = log_instants(write.snapshot)
+        targets = HashedTargets(write.instant, existing, fixed_ids=fixed, log_instants=begun, several=several)
         # an unknown number of partition paths has so many groups each
         groups = None if write.context.keys.partition_fields else key_hash.groups
         return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)

@@ -41,8 +41,8 @@ def plan_rollback_by_paths(
     appended to.
 
     Only what carries the target's instant in its name is deleted, whatever else is named, and log files with that of
-    one of the `resizes`: a delta commit that goes on beside one adds them to the new file groups. Before version 8 blocks
-    that were appended to log files of other instants are to be hidden by command blocks: the plan's `logs`.
+    one of the `resizes`: a delta commit that goes on beside one adds them to the new file groups. Before version 8
+    blocks that were appended to log files of other instants are to be hidden by command blocks: the plan's `logs`.
     """
     files = sorted(
         path

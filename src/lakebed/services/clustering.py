@@ -326,9 +326,7 @@ class ClusteringTransaction(ServiceTransaction):
             if mine is not None and not mine.is_completed and lock.still_mine():
                 if files_named(self.storage, self.instant):
                     # writes beside it have brought rows along to file groups that there will not be
-                    roll_back(
-                        self.storage, self.config, timeline, mine, self._clock, lock.still_mine, with_plan=True
-                    )
+                    roll_back(self.storage, self.config, timeline, mine, self._clock, lock.still_mine, with_plan=True)
                     return
                 TimelineWriter(self.storage, self.config).remove_pending(mine)
 

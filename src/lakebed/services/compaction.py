@@ -104,7 +104,7 @@ def operations_of(snapshot: Snapshot, instant: str, action: Action) -> list[Comp
 
 def file_format(context: WriteContext, snapshot: Snapshot) -> FileFormat:
     """How base files and log blocks of the table's columns of today are written."""
-    config, settings = snapshot.config, context.settings
+    config, settings = snapshot.config, context.file_settings
     return FileFormat(
         with_meta(snapshot.schema),
         avro_with_meta(snapshot.avro_schema),
