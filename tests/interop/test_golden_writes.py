@@ -30,7 +30,6 @@ from sampling import INTEROP, todays
 REFUSED = {
     "evolve_read": "schema history",
     "bucket_partition_level": "another bucket count in each partition",
-    "bucket_consistent": "consistent-hashing buckets",
 }
 # Columns that real Hudi 1.2.0 shows otherwise: as the path says, lakebed as it is stored; and the marker of a value
 # that did not come along, where 1.0.2 and lakebed fill in the older value.
