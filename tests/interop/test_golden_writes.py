@@ -43,6 +43,7 @@ PLAIN_READER = {"spark.sql.parquet.enableVectorizedReader": "false"}
 JOB_OPTIONS = (
     "hoodie.bucket.index.num.buckets",
     "hoodie.bucket.index.hash.field",
+    "hoodie.index.bucket.engine",
     "hoodie.simple.index.update.partition.path",
 )
 TIMEBASED = "hoodie.keygen.timebased."
