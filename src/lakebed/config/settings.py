@@ -9,7 +9,9 @@ from typing import Literal
 MIB = 1 << 20
 
 SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
-ClusteringUpdates = Literal["SparkRejectUpdateStrategy", "SparkAllowUpdateStrategy"]
+ClusteringUpdates = Literal[
+    "SparkRejectUpdateStrategy", "SparkAllowUpdateStrategy", "SparkConsistentBucketDuplicateUpdateStrategy"
+]
 DupPolicy = Literal["none", "drop", "fail"]
 MissingColumns = Literal["error", "null", "drop"]
 Evolution = Literal["add", "widen", "strict"]

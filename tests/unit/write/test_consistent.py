@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.index.consistent.ring import Ring
 from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.storage import open_storage
@@ -43,6 +43,12 @@ def check(table: Table, model: dict[int, Row]) -> None:
     assert verified.ok, verified
     found = table.get([0, 1, 39, 55, 99]).to_pylist()
     assert sorted(tuple(r.values()) for r in found) == sorted(model[n] for n in (0, 1, 39, 55, 99) if n in model)
+
+
+def last(table: Table) -> str:
+    newest = table.timeline.last
+    assert newest is not None
+    return newest.time
 
 
 def rings(table: Table) -> dict[str, Ring]:
@@ -92,7 +98,7 @@ def test_writes_go_on_beside_a_pending_split(make: Made, version: int) -> None:
     write(table, model, range(58, 62), 2)
     check(table, model)
     before = sorted(model.values())
-    at = table.timeline.last.time
+    at = last(table)
     done = table.cluster(options=SPLITS)
     assert plan.planned in done.instants
     check(table, model)
@@ -132,7 +138,7 @@ def test_what_is_not_due_is_not_rewritten(make: Made) -> None:
 def test_a_completed_resize_is_rolled_back(make: Made) -> None:
     table, model = made(make)
     table.cluster(options=SPLITS)
-    table.rollback(table.timeline.last.time)
+    table.rollback(last(table))
     assert {p: (len(r.nodes), r.sequence) for p, r in rings(table).items()} == {"c0": (2, 0), "c1": (2, 0)}
     write(table, model, range(30, 60), 1)
     check(table, model)
@@ -140,13 +146,23 @@ def test_a_completed_resize_is_rolled_back(make: Made) -> None:
 
 def test_a_restore_takes_a_pending_resize_and_its_copies_back(make: Made) -> None:
     table, model = made(make)
-    at = table.timeline.last.time
+    at = last(table)
     table.cluster(plan_only=True, options=SPLITS)
     write(table, dict(model), range(30, 60), 1)
     table.restore(at)
     check(table, model)
     write(table, model, range(10, 50), 2)
     assert table.cluster(options=SPLITS).runs
+    check(table, model)
+
+
+def test_a_table_with_an_index_of_keys_writes_beside_no_plan(make: Made, uri: str) -> None:
+    table, model = made(make, partition_by=None, indexes=["record_index"])
+    assert table.cluster(plan_only=True, options=SPLITS).planned is not None
+    with refused(uri, UnsupportedFeature, "pending clustering"):
+        table.upsert(rows(*batch(range(40), 1)))
+    assert table.cluster(options=SPLITS).runs
+    write(table, model, range(30, 60), 1)
     check(table, model)
 
 

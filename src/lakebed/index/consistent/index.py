@@ -122,14 +122,14 @@ class ConsistentIndex(Index):
         return Tagged(tagged if self.renewed_by else self.brought_along(tagged, snapshot, engine))
 
     def brought_along(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
+        if not self.resizes(snapshot).parents:
+            return rows
         children: dict[str, dict[int, Children]] = {}
         planned = [(operation, nodes) for _, operation, nodes in self._pending(snapshot)]
         rings = RingFiles(snapshot, self.buckets).rings({nodes.partition for _, nodes in planned})
         for operation, nodes in planned:
             places = (rings[nodes.partition].place_of(one.file_id) for one in operation.slices)
             children.setdefault(nodes.partition, {}).update((at, nodes) for at in places if at is not None)
-        if not children:
-            return rows
         copies = engine.derive(rows, {FILE_ID: ChildFileId(rings, children, self.fields)})
         names = engine.schema(rows).names
         ordered = engine.derive(engine.filter(copies, IsNotNull(FILE_ID)), {}, keep=names)
