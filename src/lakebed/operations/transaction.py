@@ -151,6 +151,7 @@ class Transaction:
                 instant=self.instant,
                 beside_clustering=self.settings.clustering_updates == "SparkAllowUpdateStrategy",
                 beside={**resizes.parents, **resizes.children},
+                named_after=resizes.children,
             )
             metadata.extra["schema"] = agreed
             others = timeline.commits_metadata(commits_since(timeline, self._started))

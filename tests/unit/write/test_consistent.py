@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.index.consistent.ring import Ring
 from lakebed.index.consistent.ring_files import FOLDER
+from lakebed.operations.placement import AssignedRows
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.upkeep.write_status import WriteStatus
 from write_tables import content, refused, rows
 
 SPLITS = {"hoodie.bucket.index.max.num.buckets": 4, "hoodie.parquet.max.file.size": 900}
@@ -207,3 +209,48 @@ def test_what_cannot_be_is_refused(make: Made, uri: str) -> None:
     table, _ = made(make)
     with refused(uri, InvalidOption, "the options say simple"):
         table.upsert(rows(*batch(range(3), 1)), options={"hoodie.index.type": "SIMPLE"})
+
+
+def between(monkeypatch: pytest.MonkeyPatch, table: Table, *services: str) -> None:
+    """The next write comes to its commit when these services have run, which began after it."""
+    run = AssignedRows.run
+
+    def with_services(rows: AssignedRows) -> list[WriteStatus]:
+        monkeypatch.setattr(AssignedRows, "run", run)
+        other = lakebed.open(table.uri)
+        written = run(rows)
+        for service in services:
+            getattr(other, service)()
+        return written
+
+    monkeypatch.setattr(AssignedRows, "run", with_services)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_split_may_complete_while_a_write_is_under_way(
+    make: Made, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = made(make, version)
+    planned = table.cluster(plan_only=True, options=SPLITS).planned
+    between(monkeypatch, table, "cluster")
+    write(table, model, range(30, 60), 1)
+    assert planned is not None
+    check(table, model)
+    assert all(ring.sequence for ring in rings(table).values())
+    write(table, model, range(5), 2)
+    table.compact()
+    check(table, model)
+
+
+def test_a_compaction_of_the_new_buckets_does_not_leave_a_write_behind(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = made(make)
+    table.cluster(plan_only=True, options=SPLITS)
+    write(table, model, range(30, 45), 1)
+    between(monkeypatch, table, "cluster", "compact")
+    with pytest.raises(CommitConflict, match=r"another writer \(COMPACT\)"):
+        write(table, dict(model), range(30, 60), 2)
+    check(table, model)
+    write(table, model, range(30, 60), 2)
+    check(table, model)
