@@ -10,6 +10,12 @@ import pytest
 import lakebed
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import IndexInconsistent, InvalidOption
+from lakebed.index.consistent.ring import INITIAL, Children, Ring, default_ring, split
+from lakebed.index.consistent.ring_files import FOLDER
+from lakebed.model import Action
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.timeline.clustering_plans import planned_clustering
 from same_rows import assert_same_rows
 
 TABLES = golden_tables(lambda t: "bucket_consistent" in t.name)
@@ -55,3 +61,30 @@ def test_the_index_can_be_adopted_and_no_other(table: GoldenTable, tmp_path: Pat
     path.rename(path.with_name(path.name.replace(path.name.split("_")[0], ".ffffffff-0000-0000-0000-000000000000-0")))
     with pytest.raises(IndexInconsistent, match="is no bucket of the partition path's ring"):
         lakebed.open(t.uri).indexes.adopt("consistent")
+
+
+@pytest.mark.parametrize("table", TABLES, ids=str)
+def test_rings_and_plans_are_byte_for_byte_those_of_hudi(table: GoldenTable, tmp_path: Path) -> None:
+    folder = table.unpack(tmp_path)
+    files = sorted((folder / FOLDER).rglob("*.hashing_meta"))
+    assert files
+    found = [(path, Ring.decode(path.read_bytes(), path.name)) for path in files]
+    assert [ring.encode() for _, ring in found] == [path.read_bytes() for path in files]
+    rings = {(ring.partition, ring.instant): ring for _, ring in found}
+    first = [ring for _, ring in found if ring.instant == INITIAL]
+    assert first == [default_ring(ring.partition, 2) for ring in first]
+    timeline = open_snapshot(open_storage(str(folder))).timeline
+    resizes = [i for i in timeline.commits if i.action is Action.REPLACECOMMIT]
+    for resize in resizes:
+        groups = planned_clustering(timeline.plan(resize)).operations
+        planned = [c for group in groups if (c := Children.of_metadata(group.extra)) is not None]
+        assert [dict(group.extra) for group in groups] == [children.to_metadata() for children in planned]
+        for partition in {children.partition for children in planned}:
+            before, after = (rings[partition, at] for at in (INITIAL, resize.time))
+            own = [children.nodes for children in planned if children.partition == partition]
+            assert before.changed(resize.time, (node for nodes in own for node in nodes)) == after
+            # each bucket was split where lakebed would split it
+            halves = [split(before, place, ["a", "b"]) for place in range(len(before.nodes))]
+            possible = {node.value for pair in halves if pair is not None for node in pair}
+            assert {node.value for nodes in own if len(nodes) == 2 for node in nodes} <= possible
+    assert bool(resizes) == table.name.endswith("_split")
