@@ -254,3 +254,23 @@ def test_a_compaction_of_the_new_buckets_does_not_leave_a_write_behind(
     check(table, model)
     write(table, model, range(30, 60), 2)
     check(table, model)
+
+
+def test_writers_that_do_not_wait_append_to_the_same_buckets(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, model = made(make)
+    beside = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+    run = AssignedRows.run
+
+    def with_another(rows_: AssignedRows) -> list[WriteStatus]:
+        monkeypatch.setattr(AssignedRows, "run", run)
+        written = run(rows_)
+        lakebed.open(table.uri).upsert(rows(*batch(range(10, 50), 2)), options=beside)
+        return written
+
+    monkeypatch.setattr(AssignedRows, "run", with_another)
+    table.upsert(rows(*batch(range(5, 45), 1)), options=beside)
+    model.update({row[0]: row for row in batch(range(5, 45), 1)})
+    model.update({row[0]: row for row in batch(range(10, 50), 2)})
+    check(table, model)
+    table.compact()
+    check(table, model)
