@@ -129,13 +129,14 @@ def waiting_services(timeline: Timeline) -> tuple[str, ...]:
 
 def plan_of_assignment(context: WriteContext, snapshot: Snapshot, assignment: Assignment, operation: str) -> WritePlan:
     appends = snapshot.config.table_type == "mor"
+    blind = context.index.places_by_key  # which rows are new nobody looks
     files = tuple(
         PlannedFile(
             g.partition,
             g.target.file_id,
             g.updates + g.inserts,
-            g.updates,
-            g.inserts,
+            None if blind else g.updates,
+            None if blind else g.inserts,
             0 if appends and not g.target.rewrites else _base_bytes(g.target.slice),
             appends and not g.target.rewrites and g.target.slice is not None,
         )
