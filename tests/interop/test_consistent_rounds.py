@@ -23,7 +23,7 @@ CLUSTERING = "org.apache.hudi.client.clustering."
 SIZES = {
     "hoodie.bucket.index.max.num.buckets": "6",
     "hoodie.bucket.index.min.num.buckets": "1",
-    "hoodie.parquet.max.file.size": "4000",
+    "hoodie.parquet.max.file.size": "1000",
 }
 QUIET = {
     **NEVER,
