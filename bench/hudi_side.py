@@ -74,6 +74,11 @@ class HudiSide:
                 "hoodie.bucket.index.num.buckets": str(buckets),
                 "hoodie.bucket.index.hash.field": "id",
             },
+            "bloom": {"hoodie.index.type": "BLOOM"},
+            "global_bloom": {
+                "hoodie.index.type": "GLOBAL_BLOOM",
+                "hoodie.bloom.index.update.partition.path": "false",
+            },
         }
         options = {
             "hoodie.table.name": "wide",

@@ -83,6 +83,14 @@ class LakebedSide:
         done = lakebed.open(table, spark=self.spark).upsert(self.spark.read.parquet(data), options=options)
         return {**done.seconds, "shuffled": shuffled_bytes(self.spark) - before}
 
+    def upsert_told(self, table: str, data: str) -> dict[str, Any]:
+        """As `upsert_by`, with what the index tells of its search."""
+        before = shuffled_bytes(self.spark)
+        options = {"hoodie.parquet.small.file.limit": 0}
+        done = lakebed.open(table, spark=self.spark).upsert(self.spark.read.parquet(data), options=options)
+        told = done.lookup.to_dict() if done.lookup else {}
+        return {**done.seconds, "shuffled": shuffled_bytes(self.spark) - before, "told": told, "engine": str(done)}
+
     def mor_load(self, table: str, data: str, index: str, buckets: int) -> dict[str, float]:
         shutil.rmtree(table, ignore_errors=True)
         rows = self.spark.read.parquet(data)
@@ -165,7 +173,7 @@ def without_statistics(index: str) -> dict[str, bool]:
 def _start() -> Commands:
     side = LakebedSide()
     names = ("load", "upsert", "sums", "count_only", "spark_write", "scan", "scan_files", "files", "upsert_by")
-    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact", "cluster", "clean", "archive")
+    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact", "cluster", "clean", "archive", "upsert_told")
     return {name: getattr(side, name) for name in names}
 
 

@@ -5,8 +5,8 @@
     python bench/services.py --only clustering
 
 lakebed writes the tables in this process; both sides then work on copies of them: clustering of sixteen files to
-one in the order of two columns, along a Z-order curve through them, and as they come; cleaning of what so many commits to
-one file group have left, and archival of their instants. The metadata table is kept, as both keep it by default.
+one in the order of two columns, along a Z-order curve through them, and as they come; cleaning of what so many commits
+to one file group have left, and archival of their instants. The metadata table is kept, as both keep it by default.
 """
 
 from __future__ import annotations

@@ -1,19 +1,32 @@
-"""Tagging in this process: the keys of a batch are looked up by an index, everything asked of storage is counted."""
+"""Tagging in this process: the keys of a batch are looked up by an index, everything asked of storage is counted.
+
+python bench/tagging.py                 bloom filters asked: probes a second and core, alone and within tagging
+python bench/tagging.py --files 10 --keys 100000
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from bars import Bar
 
+import lakebed
 from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
+from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hfile.cache import BLOCKS
-from lakebed.index.base import Tagged
+from lakebed.format.murmur2 import ChainedHashes
+from lakebed.index.base import KeyLookup, Tagged
+from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.metadata.store.small_files import HFILES, LOGS
@@ -23,18 +36,25 @@ from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.properties_file import load_table_config
 
-INDEXES = {"record": RecordIndex(), "global_simple": GlobalSimpleIndex(update_partition_path=False)}
+INDEXES = {
+    "record": RecordIndex(),
+    "global_simple": GlobalSimpleIndex(update_partition_path=False),
+    "bloom": BloomIndex(),
+    "global_bloom": GlobalBloomIndex(update_partition_path=False),
+}
 
 
 @dataclass(frozen=True)
 class Tagging:
-    """One look-up of a batch: seconds on the clock and of CPU, files whose content was asked for, bytes read."""
+    """One look-up of a batch: seconds on the clock and of CPU, files whose content was asked for, bytes read, and what
+    an index that looks into files tells of it."""
 
     seconds: float
     cpu: float
     files: int
     read: int
     found: int
+    lookup: KeyLookup | None = None
 
 
 def tag(table: str, index: str, batch: pa.Table, *, cold: bool = False) -> Tagging:
@@ -56,6 +76,7 @@ def tag(table: str, index: str, batch: pa.Table, *, cold: bool = False) -> Taggi
         len(set(storage.opened)),
         _bytes_read() - read,
         len(tagged) - tagged[FILE_ID].null_count,
+        placed.lookup,
     )
 
 
@@ -63,3 +84,56 @@ def _bytes_read() -> int:
     """Bytes that this process has read by system calls."""
     facts: dict[str, Any] = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(facts["rchar"])
+
+
+def random_keys(count: int, seed: int) -> list[str]:
+    """36 characters each."""
+    raw = np.random.default_rng(seed).bytes(16 * count)
+    return [str(uuid.UUID(bytes=raw[at : at + 16])) for at in range(0, len(raw), 16)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=20)
+    parser.add_argument(
+        "--keys", type=int, default=1_000_000, help="looked for, all of them stored in one of the files"
+    )
+    given = parser.parse_args()
+    each = given.keys // given.files
+    keys = pa.array(random_keys(each * given.files, 1))
+    filters: list[BloomFilter] = []
+    for n in range(given.files):
+        filters.append(BloomFilter.dynamic(60_000, 1e-9, 100_000))
+        filters[-1].add(keys.slice(n * each, each))
+    used = time.process_time()
+    hashes, rows = ChainedHashes(keys), np.arange(len(keys))
+    held = sum(int(one.holds(hashes, rows).sum()) for one in filters)
+    alone = time.process_time() - used
+    if held != len(keys):
+        sys.exit(f"the filters hold {held} of {len(keys)} keys")
+
+    uri = f"memory://bench-{uuid.uuid4().hex}/t"
+    data = pa.table({"id": keys, "day": ["d"] * len(keys), "ts": [1] * len(keys)})
+    table = lakebed.create(uri, data.schema, key="id", partition_by="day", ordering="ts", index="bloom")
+    for n in range(given.files):
+        table.bulk_insert(data.slice(n * each, each))
+    runs = [tag(uri, "bloom", data, cold=True) for _ in range(3)]
+    done = min(runs, key=lambda run: run.cpu)
+    assert done.lookup is not None
+    if done.found != len(keys):
+        sys.exit(f"{done.found} of {len(keys)} keys were found")
+    probes = len(keys) * given.files
+    print(f"{given.files} files of {each:,} random keys, all {len(keys):,} looked for: {probes:,} probes")
+    print(f"  filters alone  {alone:6.2f} CPU-s  {probes / alone / 1e6:6.1f} M probes a second")
+    print(f"  whole tagging  {done.cpu:6.2f} CPU-s  {done.lookup.asked / done.cpu / 1e6:6.1f} M probes a second")
+    print(f"  {done.lookup}")
+    bars = [
+        Bar("filters alone, M probes a second and core", probes / alone / 1e6, 5, True),
+        Bar("whole tagging, M probes a second and core", done.lookup.asked / done.cpu / 1e6, 5, True),
+    ]
+    print(*(bar.line() for bar in bars), sep="\n")
+    return 1 if any(bar.held is False for bar in bars) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,6 +19,7 @@ import lakebed
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.index.consistent.ring import INITIAL
 from lakebed.index.consistent.ring_files import FOLDER
+from lakebed.index.partition_counts import CONFIGS
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import Action
 from lakebed.storage import open_storage
@@ -169,6 +170,7 @@ def leftovers(uri: str) -> list[str]:
     found = [f"pending instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
     everything = {info.path for info in storage.list()}
     present = {path for path in everything if not path.startswith(METADATA_FOLDER + "/")}
+    rules = {f"{CONFIGS}/{i.time}.hashing_config" for i in timeline.commits}
     cleaned = _cleaned(timeline)
     found += [f"missing {path}" for path in sorted(named - present - cleaned)]
     found += [f"cleaned, yet there: {path}" for path in sorted(present & cleaned)]
@@ -183,7 +185,7 @@ def leftovers(uri: str) -> list[str]:
     found += sorted(
         path
         for path in present - named
-        if not (_may_stay(path, config.timeline_path, config.version) or _instant(path) in archived)
+        if not (_may_stay(path, config.timeline_path, config.version) or _instant(path) in archived or path in rules)
     )
     if Path(uri, ".hoodie").is_dir():
         found += [f"folder {p}" for p in Path(uri, ".hoodie", ".temp").glob("*")]

@@ -33,8 +33,9 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.merge.mergers import Merger
-    from lakebed.opening import create, drop, exists, open, repair, write  # noqa: A004
+    from lakebed.opening import advise, create, drop, exists, open, repair, write  # noqa: A004
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.services.running.runner import run_services
@@ -64,6 +65,8 @@ __all__ = [
     "UnsupportedFeature",
     "WriteResult",
     "__version__",
+    "advise",
+    "by_buckets",
     "create",
     "drop",
     "errors",
@@ -76,6 +79,8 @@ __all__ = [
 
 # Loaded when first used: a Spark worker that only writes files needs neither the SQL parser nor the public object.
 _LAZY = {
+    "by_buckets": "lakebed.engine.spark_rewrite",
+    "advise": "lakebed.opening",
     "create": "lakebed.opening",
     "drop": "lakebed.opening",
     "exists": "lakebed.opening",

@@ -13,6 +13,7 @@ from lakebed.index.base import Index
 from lakebed.merge.mergers import Merger
 from lakebed.operations import drop as dropping
 from lakebed.operations import job
+from lakebed.operations.advice import Advice, advise_for_data
 from lakebed.operations.create import create as create_table
 from lakebed.operations.job import choose_engine
 from lakebed.operations.merge_settings import merge_settings
@@ -46,6 +47,7 @@ def create(
     index: str | Index = "auto",
     buckets: int | None = None,
     hash_fields: Names = None,
+    partition_buckets: str | None = None,
     indexes: Names = None,
     merge: str | Merger | type[Merger] | None = None,
     sort: Literal["key", "none"] | None = None,
@@ -57,17 +59,19 @@ def create(
     """Make an empty table at a path or URL, and give it.
 
     `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record
-    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition column(s), as
-    `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide which of two rows
-    with one key is newer. `merge` is `event_time` (the default with an ordering column), `commit_time`, the name of one
-    of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a `lakebed.Merger` of your own. `index` is "bucket",
-    "simple", "global_simple", "record", an index object, or "auto": a bucket index where data is given that fills more
-    than a base file or two, else a simple one (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket
-    index. `indexes` are further indexes that the first write makes in the metadata table (see `t.indexes.create`):
-    "record_index", "bloom_filters", or a column for a secondary index. `sort="key"` keeps the rows of each base file in
-    the order of their record keys, which makes lookups by key cheaper. `properties` are Hudi's own keys for everything
-    else, such as `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that
-    is to have no metadata table.
+    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition
+    column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide
+    which of two rows with one key is newer. `merge` is `event_time` (the default with an ordering column),
+    `commit_time`, the name of one of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a
+    `lakebed.Merger` of your own. `index` is "bucket", "bloom", "global_bloom", "simple", "global_simple", "record",
+    an index object, or "auto": a bucket index where data is given that fills more than a base file or two, else a
+    simple one (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket index, and so do
+    `partition_buckets`, counts of partition paths ("regex,count;..."). `indexes` are further indexes that the first
+    write makes in the metadata table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a
+    secondary index. `sort="key"` keeps the rows of each base file in the order of their record keys, which makes
+    lookups by key cheaper. `properties` are Hudi's own keys for everything else, such as
+    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that is to have
+    no metadata table.
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 
@@ -103,6 +107,8 @@ def create(
         buckets=buckets if buckets is not None else named.buckets,
         hash_fields=_names(hash_fields) or named.fields or (),
         update_partition_path=named.update_partition,
+        hbase=named.hbase,
+        partition_buckets=partition_buckets if partition_buckets is not None else named.partition_buckets,
         indexes=_names(indexes),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
@@ -189,6 +195,46 @@ def write(
     beforehand.
     """
     return job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
+
+
+@checks_arguments
+def advise(
+    data: Any,
+    *,
+    key: Names,
+    partition_by: Names = None,
+    batch: Any = None,
+    expected_rows: int | None = None,
+    unique_keys: bool | None = None,
+    deletes: bool = False,
+    type: Literal["cow", "mor"] = "cow",
+    spark: SparkSession | None = None,
+) -> Advice:
+    """Which index a table of these rows should have: all of them in the order of what they cost, each figure explained.
+
+    `data` are rows as the table will hold them, or a sample with `expected_rows`; `batch` rows as they are written at a
+    time, or their number (None: a hundredth). `unique_keys` says whether a key exists once in the whole table (None:
+    told from the rows); `deletes` that batches are keys to be deleted, without partition columns. Nothing is written.
+    Raises `InvalidOption` for columns that the data lacks.
+
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"id": list(range(1000)), "city": ["Oslo", "Rome"] * 500})
+    >>> advice = advise(rows, key="id", partition_by="city", batch=rows.slice(0, 10))
+    >>> advice.index in [one.index for one in advice.ranking], advice.workload.known
+    (True, 1.0)
+    """
+    engine = choose_engine(data, spark)
+    return advise_for_data(
+        engine,
+        data,
+        key=_names(key),
+        partition_by=_names(partition_by),
+        batch=batch,
+        expected_rows=expected_rows,
+        unique_keys=unique_keys,
+        deletes=deletes,
+        table_type=type,
+    )
 
 
 @checks_arguments

@@ -12,6 +12,8 @@ from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.errors import InvalidOption
+from lakebed.index.base import Resizing
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
@@ -19,8 +21,10 @@ from lakebed.operations.job import bytes_of_files, check_verb, choose_engine, se
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
+from lakebed.operations.retries import asking_for, run_again
 from lakebed.operations.upsert import explain_upsert, insert, upsert
 from lakebed.read import lookup
+from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import data_columns
@@ -35,10 +39,13 @@ from lakebed.services.clustering_result import ClusteringResult
 from lakebed.services.compaction import compact
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.configure import Configured, configure
+from lakebed.services.file_sizing import merge_small_files
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
 from lakebed.services.repairing.result import Part, RepairResult
 from lakebed.services.repairing.table import repair_table
+from lakebed.services.rescaling.rescale import rescale
+from lakebed.services.rescaling.run import Rescaled
 from lakebed.services.restore import RestoreResult, restore
 from lakebed.services.rollback import RollbackResult, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
@@ -52,7 +59,7 @@ from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import CURRENT_VERSION, TableConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Query = Literal["snapshot", "read_optimized"]
 # Views of so many moments are kept while nothing changes.
@@ -128,54 +135,80 @@ class Table:
     def indexes(self) -> IndexesView:
         """The index of writes and those of the metadata table: list, create, drop, verify, repair; and `adopt` to tell
         the index where real Hudi left no trace."""
-        return IndexesView(self, lambda: session_engine(self._spark, worker_tuning=self._worker_tuning))
+        return IndexesView(
+            self,
+            lambda: session_engine(self._spark, worker_tuning=self._worker_tuning),
+            lambda options: self._service_context(options, "use"),
+        )
 
     # -- writing
 
-    def upsert(self, data: Any, *, partial: bool = False, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def upsert(
+        self,
+        data: Any,
+        *,
+        partial: bool = False,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
         """Insert rows with new keys, and replace rows of known keys by the table's merge mode.
 
         With `partial` the rows may have some of the columns: key, partition and ordering columns and those to be
         changed. Known keys keep what is stored in the others, new keys have nulls there.
-        """
-        return self._write(upsert, data, _partial(partial, options), "upsert")
 
-    def insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        A write that loses against a concurrent one is planned anew and run again up to `retries` times, with a growing
+        pause, then raises `CommitConflict`; every verb takes that, and without it goes by the table's
+        `hoodie.write.num.retries.on.conflict.failures` (0). A DataFrame is evaluated by each run.
+        """
+        return self._write(upsert, data, _partial(partial, options), "upsert", retries)
+
+    def insert(self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Add rows without looking for their keys.
 
         With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` known keys are left out.
         """
-        return self._write(insert, data, options, "insert")
+        return self._write(insert, data, options, "insert", retries)
 
-    def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def bulk_insert(
+        self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """Load many rows into new file groups, without looking for keys and without filling small files."""
-        return self._write(bulk_insert, data, options, "bulk_insert")
+        return self._write(bulk_insert, data, options, "bulk_insert", retries)
 
-    def delete(self, keys_or_predicate: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def delete(
+        self, keys_or_predicate: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """Delete rows by key or by a SQL predicate.
 
         Keys: a list of values of a single key field, of tuples, `lakebed.KeyText([...])`, or a table with the key
         columns (and partition columns, where known). Keys without their partition are looked for in all partitions.
         """
-        return self._write(delete, keys_or_predicate, options, "delete")
+        return self._write(delete, keys_or_predicate, options, "delete", retries)
 
     def insert_overwrite(
         self,
         data: Any,
         scope: Literal["partitions", "table"] = "partitions",
         *,
+        retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Replace all rows of the partitions that the data falls into, or of the whole table."""
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
-        return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb)
+        return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb, retries)
 
     def delete_partitions(
-        self, partitions: str | Sequence[str], *, options: Mapping[str, Any] | None = None
+        self,
+        partitions: str | Sequence[str],
+        *,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Drop all rows of these partition paths (or of one); `*` in a path stands for any text."""
         paths = [partitions] if isinstance(partitions, str) else partitions
-        return self._write(lambda context, _: delete_partitions(context, paths), None, options, "delete_partition")
+        return self._write(
+            lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries
+        )
 
     def configure(
         self, settings: Mapping[str, Any], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -189,22 +222,35 @@ class Table:
     # -- table services
 
     def compact(
-        self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
+        self,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        when_due: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
         """Merge the log files of a merge-on-read table into new base files: run the plans that are pending, then
         everything else that has log files. Writes go on beside it.
 
-        `plan_only` makes the plan and leaves it to another process to run; `when_due` makes one only where the table's
-        trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by themselves as they are written.
+        `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it; `when_due` makes
+        one only where the table's trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by
+        themselves as they are written.
         """
-        return compact(self._service_context(options, "compact"), plan_only=plan_only, when_due=when_due)
+        context = self._service_context(options, "compact")
+        return compact(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
     def compact_logs(
-        self, *, plan_only: bool = False, when_due: bool = False, options: Mapping[str, Any] | None = None
+        self,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        when_due: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
         """Merge the log blocks of file slices that have many (`hoodie.log.compaction.blocks.threshold`) into few,
         without touching base files: cheaper than `compact`, and reads get by with less."""
-        return compact_logs(self._service_context(options, "compact"), plan_only=plan_only, when_due=when_due)
+        context = self._service_context(options, "compact")
+        return compact_logs(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
     def cluster(
         self,
@@ -213,6 +259,7 @@ class Table:
         layout: Literal["linear", "zorder", "hilbert"] | None = None,
         partitions: Sequence[str] | None = None,
         plan_only: bool = False,
+        dry_run: bool = False,
         when_due: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> ClusteringResult:
@@ -221,8 +268,8 @@ class Table:
 
         With `sort_columns` the rows are brought into their order, with the layouts `zorder` and `hilbert` along a curve
         that keeps near rows near in all of these columns; without, files are put together as bytes. `partitions` are
-        the partition paths to look at. `plan_only` makes the plan and leaves it to another process to run; `when_due`
-        makes one only after so many commits as the settings say.
+        the partition paths to look at. `plan_only` makes the plan and leaves it to another process to run, `dry_run`
+        only shows it; `when_due` makes one only after so many commits as the settings say.
         """
         words = {
             "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
@@ -232,7 +279,26 @@ class Table:
         given = {key: value for key, value in words.items() if value is not None}
         context = self._context(None, {**given, **(options or {})}, "cluster")
         context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
-        return cluster(context, plan_only=plan_only, when_due=when_due)
+        return cluster(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+
+    def merge_small_files(
+        self,
+        least: int | None = None,
+        *,
+        plan_only: bool = False,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> ClusteringResult:
+        """Put the files of less than `hoodie.parquet.small.file.limit` together, up to `hoodie.parquet.max.file.size`,
+        in each partition path that has `least` of them or more (None: two). Rows stay in the order that clustering
+        gives them, or are copied as bytes; `lakebed services run` does it from `lakebed.file.sizing.files` on.
+
+        `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it. Raises
+        `InvalidOption` for a table with a bucket index.
+        """
+        context = self._context(None, options, "cluster")
+        context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
+        return merge_small_files(context, least=least, plan_only=plan_only, dry_run=dry_run)
 
     def clean(
         self,
@@ -286,6 +352,33 @@ class Table:
     def delete_savepoint(self, instant: str) -> Savepoint | None:
         """Let cleaning and archival have what the savepoint of this commit kept."""
         return delete_savepoint(self._context(None, None, "savepoint"), instant)
+
+    def rescale(
+        self,
+        buckets: int | None = None,
+        *,
+        partitions: str | Sequence[str] | None = None,
+        rules: str | None = None,
+        split_over: int | None = None,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Rescaled:
+        """Give a bucket index another number of buckets, in one commit. What writes meanwhile gets a conflict, or this
+        does, whoever commits last.
+
+        `buckets` for all partition paths, or for some `partitions` (paths, `*` stands for any text); `rules` are
+        Hudi's "regex,count;..." for partition paths, `buckets` then the count of the others. A count that is a multiple
+        of the old one, or divides it, needs no shuffle. `split_over` halves only the buckets of more bytes, as often as
+        it takes. With `dry_run` nothing is done: the result says how it would be, and why so.
+
+        Raises `InvalidOption` for another index and counts that it cannot have, `CommitConflict` while a compaction or
+        clustering is planned there.
+        """
+        chosen = (partitions,) if isinstance(partitions, str) else partitions
+        wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
+        done = rescale(self._service_context(options, "rescale"), wanted, dry_run=dry_run)
+        self._config = load_table_config(self._storage)
+        return done
 
     def restore(
         self, to: str | Savepoint | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -355,6 +448,58 @@ class Table:
             spark=self._spark,
             reads=self._reads,
         )
+
+    def join(
+        self,
+        other: Table | Scan,
+        on: str | Sequence[str] | Mapping[str, str] | None = None,
+        how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        suffix: str = "_right",
+    ) -> BucketJoin:
+        """The rows of this table with those of another that has the same key, bucket by bucket: no shuffle, no more in
+        memory than a bucket of both. A lazy read: `.to_batches()`, `.to_arrow()`, `.to_spark()`, ...
+
+        Both have a bucket index over columns of the same types; their numbers of buckets may differ. `on` are the
+        columns that must be equal, the bucket key among them (None: the bucket key), or a dict of this table's names to
+        the other's. `columns` and `filter` are of the result: this table's columns, then the other's, those with a name
+        that is taken with `suffix`. `other` may be a scan with a filter of its own, or as of another time.
+
+        Raises `UnsupportedFeature` where a table has no bucket index, `InvalidOption` where they are hashed otherwise
+        or `on` lacks a column of the bucket key.
+
+        >>> import lakebed, pyarrow as pa
+        >>> trips, riders = (
+        ...     lakebed.create(f"memory://docs/join-{name}", pa.schema([("id", pa.int64()), (name, pa.string())]),
+        ...                    key="id", index="bucket", buckets=buckets)
+        ...     for name, buckets in (("city", 2), ("rider", 4))
+        ... )
+        >>> _ = trips.upsert(pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Bern"]}))
+        >>> _ = riders.upsert(pa.table({"id": [2, 3, 4], "rider": ["Ada", "Bo", "Cy"]}))
+        >>> sorted(trips.join(riders, columns=["city", "rider"]).to_arrow().to_pydict()["city"])
+        ['Bern', 'Rome']
+        """
+        if not isinstance(other, Table | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(f"join() takes a table or a scan, not {type(other).__name__}", hint="open it first")
+        theirs = other if isinstance(other, Scan) else other.scan()
+        return BucketJoin(
+            self.scan(), theirs, on=on, how=how, columns=columns, filter=filter, suffix=suffix, spark=self._spark
+        )
+
+    def bucketed(
+        self, data: DataFrame, on: str | Sequence[str] | None = None, *, buckets: bool | int | Scan = True
+    ) -> DataFrame:
+        """Any DataFrame's rows in the partitions of this table's buckets, with the column `_bucket`: one shuffle of it
+        alone, and it joins with `t.scan().to_spark(bucketed=True)` on the key and `_bucket` as another table would.
+
+        `on` names its columns that stand for the bucket key (None: those of the same names); they must have the key's
+        types. `buckets` is what `bucketed` is on the table's side.
+        """
+        from lakebed.read.spark_buckets import bucketed_data
+
+        return bucketed_data(self._snapshot(), data, on, buckets)
 
     def changes(
         self,
@@ -448,10 +593,12 @@ class Table:
         data: Any,
         options: Mapping[str, Any] | None,
         name: str,
+        retries: int | None = None,
     ) -> WriteResult:
-        """A write, and what the table's settings make due after it."""
-        context = self._context(data, options, name)
-        return run_due_services(context, verb(context, data), self._spark)
+        """A write, run again where it lost and may be, and what the table's settings make due after it."""
+        given = asking_for(retries, options)
+        context, result = run_again(lambda: self._context(data, given, name), verb, data)
+        return run_due_services(context, result, self._spark)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that may rewrite the table's rows."""

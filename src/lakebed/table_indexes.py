@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments, refused
+from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
-from lakebed.index.registry import index_changes, index_of
+from lakebed.index.registry import index_of
+from lakebed.operations.advice import Advice, advise_for_table
+from lakebed.operations.context import WriteContext
+from lakebed.services.index_building.plan import IndexPlan, index_plans
+from lakebed.services.index_building.run import IndexingResult, build_planned
 from lakebed.services.index_list import IndexFacts, list_indexes
 from lakebed.services.indexing import Expression, create_index, drop_index
 from lakebed.services.repair import repair
+from lakebed.services.rescaling.run import Rescaled
+from lakebed.services.rescaling.use import IndexChoice, use_index
 from lakebed.services.resharding import reshard_index
 from lakebed.services.verification import Verification, verify
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
+from lakebed.timeline.index_changes import told_anew
 from lakebed.timeline.locks.lock import default_lock
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.upkeep.skew import shards, summed_up
@@ -56,7 +64,13 @@ class SkewView(View):
 class IndexesView(View):
     """What finds the table's rows: the index of writes, and the indexes in the metadata table; prints as a table."""
 
-    def __init__(self, table: Table, engine: Callable[[], Engine]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        engine: Callable[[], Engine],
+        context: Callable[[Mapping[str, Any] | None], WriteContext],
+    ) -> None:
+        self._context = context
         self._storage = table._storage  # pyright: ignore[reportPrivateUsage]
         self._engine = engine
 
@@ -90,7 +104,8 @@ class IndexesView(View):
         function: str | None = None,
         options: Mapping[str, object] | None = None,
         kind: str = "column_stats",
-    ) -> None:
+        wait: bool = True,
+    ) -> IndexPlan | None:
         """Build an index in the metadata table from the table's files, and the metadata table where there is none.
 
         `name` is "record_index", "bloom_filters", "column_stats", "partition_stats", or a column for a secondary index
@@ -103,6 +118,10 @@ class IndexesView(View):
         `len`, `days`, `trimString`), as ranges (`kind` "column_stats") or as bloom filters ("bloom_filters", with
         `filtertype`, `numentries`, `fpp`, `maxentries`). Times are those of UTC, whatever the session.
 
+        With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it only its plan is
+        put on the timeline, and given back (version 8 and 9): `build` builds it beside writers, in a thread or a
+        process of yours, or `lakebed services run` does.
+
         Raises `InvalidOption`, `SchemaConflict`, `UnsupportedFeature` or `IndexInconsistent`; nothing changes then.
         """
         expression = None
@@ -112,14 +131,29 @@ class IndexesView(View):
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Say which column the function is over: column=."
             )
-        create_index(
+        return create_index(
             self._storage,
             name,
             expression=expression,
             partitioned=partitioned,
             groups=groups,
             engine=self._engine(),
+            wait=wait,
         )
+
+    @property
+    def waiting(self) -> Sequence[IndexPlan]:
+        """The indexes that wait to be built, or are being built beside writers, oldest plan first."""
+        return index_plans(self._storage, self._snapshot().timeline)
+
+    def build(self) -> IndexingResult:
+        """Build the indexes that wait, those that real Hudi has planned too, beside writers: they log to a new index
+        while its base files are made of the table as it was, and readers use it when both are complete.
+
+        What another process builds is left to it. A plan stays until it is built or its index dropped; where the keys
+        are such that the index cannot be built, `IndexInconsistent` is raised and the plan goes.
+        """
+        return build_planned(self._storage, WriteSettings(), self._engine())
 
     def drop(self, name: str) -> None:
         """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""
@@ -151,15 +185,41 @@ class IndexesView(View):
         File groups without a difference are not touched."""
         return repair(self._storage, None if name is None else [name])
 
+    def use(
+        self,
+        index: str | Index,
+        *,
+        buckets: int | None = None,
+        fields: Sequence[str] = (),
+        update_partition_path: bool | None = None,
+        partition_buckets: str | None = None,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Rescaled:
+        """Make this the index that writes go by, on a table that has rows: "bucket", "record", "bloom", "simple", ...
+
+        What has to be done for it is done, in one commit: a bucket index has all rows moved to their buckets, a record
+        index is built, others need nothing. With `dry_run` nothing is done: the result says what would be. Writes that
+        began under the old index get a conflict.
+
+        Raises `IndexInconsistent` that names the keys where a key would have one place in the table and has several,
+        `CommitConflict` where somebody else has written to what moves, `InvalidOption` for settings that do not fit.
+        """
+        choice = IndexChoice(index, buckets, tuple(fields), update_partition_path, partition_buckets)
+        return use_index(self._context(options), choice, dry_run=dry_run)
+
     def adopt(
         self,
-        index: str,
+        index: str | Index,
         *,
         buckets: int | None = None,
         fields: Sequence[str] = (),
         update_partition_path: bool = True,
+        partition_buckets: str = "",
     ) -> Index:
-        """Record which index the table has. A bucket index is checked against all stored keys first.
+        """Record which index the table has. A bucket index is checked against all stored keys first, an `Index` object
+        (an `HBaseIndex`) by a sample of them; `partition_buckets` are the counts of partition paths, as in
+        `hoodie.bucket.index.partition.expressions`.
 
         Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
         """
@@ -173,9 +233,17 @@ class IndexesView(View):
                 buckets=buckets,
                 fields=tuple(fields),
                 update_partition_path=update_partition_path,
+                partition_buckets=partition_buckets,
             )
-            update_table_config(self._storage, index_changes(adopted, snapshot.config.properties))
+            told = told_anew(snapshot.config, snapshot.timeline, adopted.settings())
+            update_table_config(self._storage, told)
         return self.index
+
+    def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:
+        """What writing a batch (rows, their number, or None: as the past commits were) costs under every index: finding
+        keys, writing, reading; each figure is explained. Looks for some of the batch's keys, writes nothing.
+        `deletes`: the batch is of keys to be deleted, without partition columns."""
+        return advise_for_table(self._snapshot(), self._engine(), batch, deletes=deletes)
 
     def __repr__(self) -> str:
         listed = super().__repr__()

@@ -38,7 +38,8 @@ def _examples(page: Path) -> list[Example]:
 
 _PAGES = [
     ("README.md", 13),
-    ("docs/indexes.md", 6),
+    ("docs/indexes.md", 8),
+    ("docs/rescaling.md", 4),
     ("docs/merging.md", 8),
     ("docs/compaction.md", 9),
     ("docs/changes.md", 6),
@@ -47,6 +48,7 @@ _PAGES = [
     ("docs/partition_ttl.md", 5),
     ("docs/services.md", 5),
     ("docs/damage.md", 6),
+    ("docs/joins.md", 6),
 ]
 
 

@@ -36,8 +36,21 @@ from lakebed.storage.local import LocalStorage
 from lakebed.storage.opening import wrapping
 from sampling import CRASH, is_todays
 
-KINDS = (*product(("bucket", "simple"), (9, 6), ("memory", "local")), ("record", 9, "local"), ("record", 6, "memory"))
-MOR_KINDS = (("mor-bucket", 9), ("mor-bucket", 8), ("mor-bucket", 6), ("mor-record", 9), ("mor-simple", 6))
+KINDS = (
+    *product(("bucket", "simple"), (9, 6), ("memory", "local")),
+    ("record", 9, "local"),
+    ("record", 6, "memory"),
+    ("bloom", 9, "memory"),
+    ("global_bloom", 6, "local"),
+)
+MOR_KINDS = (
+    ("mor-bucket", 9),
+    ("mor-bucket", 8),
+    ("mor-bucket", 6),
+    ("mor-record", 9),
+    ("mor-simple", 6),
+    ("mor-bloom", 9),
+)
 # Dead before mutation k is what dead after k-1 leaves, so `unacknowledged` stands for `kill` from the second one on.
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "torn", "fail", "doubtful", "lost")
 _ASKED = os.environ.get("LAKEBED_CRASH", "")

@@ -69,8 +69,12 @@ def index_job(settings: Mapping[str, str]) -> dict[str, str]:
             "hoodie.bucket.index.num.buckets": settings["bucket.count"],
             "hoodie.bucket.index.hash.field": settings["bucket.fields"],
         }
-    elif settings["type"] == "global_simple":
-        options["hoodie.simple.index.update.partition.path"] = settings["update_partition"]
+        if "bucket.partitions" in settings:
+            options["hoodie.bucket.index.partition.expressions"] = settings["bucket.partitions"]
+            options["hoodie.bucket.index.partition.rule.type"] = "regex"
+    elif settings["type"].startswith("global_"):
+        kind = settings["type"].removeprefix("global_")
+        options[f"hoodie.{kind}.index.update.partition.path"] = settings["update_partition"]
     return options
 
 

@@ -29,7 +29,6 @@ from sampling import INTEROP, todays
 # What a write refuses by name, and words that the refusal has to hold.
 REFUSED = {
     "evolve_read": "schema history",
-    "bucket_partition_level": "another bucket count in each partition",
 }
 # Columns that real Hudi 1.2.0 shows otherwise: as the path says, lakebed as it is stored; and the marker of a value
 # that did not come along, where 1.0.2 and lakebed fill in the older value.
@@ -44,7 +43,9 @@ JOB_OPTIONS = (
     "hoodie.bucket.index.num.buckets",
     "hoodie.bucket.index.hash.field",
     "hoodie.index.bucket.engine",
+    "hoodie.bucket.index.partition.expressions",
     "hoodie.simple.index.update.partition.path",
+    "hoodie.bloom.index.update.partition.path",
 )
 TIMEBASED = "hoodie.keygen.timebased."
 # Tables whose schema has text where their own key generator takes numbers only: real Hudi fails on a write as well.
@@ -174,7 +175,7 @@ def job_options(table: GoldenTable) -> dict[str, str]:
     """What the table's own jobs said of keys and index, where the table itself does not tell."""
     told = table.entry.get("options") or {}
     options = {key: text for key, text in told.items() if key.startswith(TIMEBASED)}
-    if told.get("hoodie.index.type") in ("BUCKET", "GLOBAL_SIMPLE", "SIMPLE"):
+    if told.get("hoodie.index.type") in ("BUCKET", "BLOOM", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "SIMPLE"):
         options["hoodie.index.type"] = told["hoodie.index.type"]
         options |= {key: told[key] for key in JOB_OPTIONS if key in told}
     return options

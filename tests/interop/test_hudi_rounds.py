@@ -28,6 +28,11 @@ TABLES = [
     (8, "simple", False, True),
     (6, "bucket", False, True),
     (6, "simple", True, True),
+    (9, "bloom", True, True),
+    (9, "global_bloom", True, True),
+    (8, "bloom", True, False),
+    (6, "global_bloom", True, False),
+    (6, "bloom", False, True),
 ]
 
 
@@ -45,7 +50,7 @@ def test_both_writers_in_turn_see_each_others_rows(
 ) -> None:
     chance = random.Random(f"{version} {index} {partitioned}")
     table = make(tmp_path / "turns", version, index, partitioned, event_time)
-    is_global = index == "global_simple"
+    is_global = index.startswith("global")
     model = DictTable(event_time=event_time, is_global=is_global, moves=is_global, partitioned=partitioned)
     options = hudi_job(table)
     for turn in range(ROUNDS):

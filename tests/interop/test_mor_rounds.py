@@ -69,6 +69,9 @@ CASES = (
     Case(8, "record", True, ("column_stats",)),
     Case(6, "bucket", True, ("column_stats",)),
     Case(6, "record", False),
+    Case(9, "bloom", True, EVERY),
+    Case(9, "global_bloom", False),
+    Case(6, "bloom", False),
 )
 OLDER = (
     ("1.0.2", Case(8, "bucket", True)),
@@ -108,7 +111,7 @@ def test_older_releases_in_turn_merge_it_as_well(older_oracle: HudiOracle, case:
 def take_turns(oracle: HudiOracle, table: Table, case: Case) -> None:
     chance = random.Random(str(case))
     options = {**hudi_job(table), **keeping_metadata(table), **NEVER}
-    is_global = case.index in ("global_simple", "record")
+    is_global = case.index in ("global_simple", "global_bloom", "record")
     model = DictTable(event_time=False, is_global=is_global, moves=True)
     for turn, kind in enumerate(KINDS):
         rows = batch(chance, turn, new=kind == "insert")

@@ -43,7 +43,10 @@ def without(table: pa.Table, *conditions: pc.Expression) -> pa.Table:
     return table
 
 
-@pytest.mark.parametrize(("version", "index"), [(9, "bucket"), (8, "simple"), (6, "bucket"), (9, "global_simple")])
+@pytest.mark.parametrize(
+    ("version", "index"),
+    [(9, "bucket"), (8, "simple"), (6, "bucket"), (9, "global_simple"), (9, "bloom"), (6, "global_bloom")],
+)
 def test_hudi_reads_the_rows_of_every_operation(version: int, index: str, tmp_path: Path, oracle: HudiOracle):
     table = make(tmp_path, table_version=version, index=index)
     city = pc.field("city")

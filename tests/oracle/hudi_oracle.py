@@ -13,7 +13,8 @@ bundles of 1.0.2 and 0.15.0 it answers read, incremental, write, sql, properties
     {"cmd": "timeline", "table": T}      {"cmd": "file_slices", "table": T}      {"cmd": "properties", "table": T}
     {"cmd": "metadata_files", "table": T}     {"cmd": "metadata", "table": T, "partition": "files"}
     {"cmd": "validate_metadata", "table": T}
-    {"cmd": "service", "table": T, "call": "savepoint", "instant": "2024...", "options": {}}   (or restore, rollback)
+    {"cmd": "service", "table": T, "call": "savepoint", "instant": "2024...", "options": {}}
+        (or restore, rollback, index, schedule_clean; schedule_indexing names a MetadataPartitionType as the instant)
 
 Every request may have `conf`, settings of the Spark session while it runs. `begin` is exclusive, and a completion
 time on tables of version 8 and 9. Without `out` the rows come back in the answer. `write` repeats what
@@ -223,6 +224,16 @@ class Oracle:
         try:
             if call == "savepoint":
                 client.savepoint(instant, "user", "comment")
+            elif call == "schedule_indexing":
+                kind = self.jvm.org.apache.hudi.metadata.MetadataPartitionType.valueOf(instant)
+                kinds, paths = self.jvm.java.util.ArrayList(), self.jvm.java.util.ArrayList()
+                kinds.add(kind)
+                assert client.scheduleIndexing(kinds, paths).isPresent(), f"no indexing of {instant} was scheduled"
+            elif call == "schedule_clean":
+                kind = self.jvm.org.apache.hudi.common.model.TableServiceType.CLEAN
+                client.scheduleTableService(self.jvm.org.apache.hudi.common.util.Option.empty(), kind)
+            elif call == "index":
+                client.index(instant)
             elif call == "restore":
                 client.restoreToSavepoint(instant)
             else:

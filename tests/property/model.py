@@ -134,6 +134,12 @@ class LoggedTable(DictTable):
         """Base files with what the table shows, and no log records."""
         self.base, self.logs = dict(self.rows), {}
 
+    def rescale(self, bucket_of: Callable[[int], int]) -> None:
+        """The same in other buckets: those that have rows."""
+        self.compact()
+        self.bucket_of = bucket_of
+        self.groups = {(city, bucket_of(key)) for city, key in self.base}
+
     def _write(self, rows: Iterable[Row]) -> None:
         there = set(self.groups)
         for row in rows:

@@ -20,7 +20,11 @@ from property.crossing import CITIES, COLUMNS, Draw, Model, Row, Writer, held_wr
 from sampling import HISTORIES, todays
 
 KINDS = [
-    *((index, version) for index in ("bucket", "simple", "global_simple", "record") for version in (9, 8, 6)),
+    *(
+        (index, version)
+        for index in ("bucket", "simple", "global_simple", "record", "bloom", "global_bloom")
+        for version in (9, 8, 6)
+    ),
     ("record_level_index", 9),
 ]
 SEEDS = range(300)
@@ -33,7 +37,7 @@ ONLY = os.environ.get("LAKEBED_CROSSING")
 def prepared(index: str, version: int) -> tuple[Mapping[str, bytes], Model]:
     """The files of a table with two files in each partition, and its rows."""
     uri = f"memory://crossing-{index}-{version}/t"
-    is_global = index in ("global_simple", "record")
+    is_global = index in ("global_simple", "global_bloom", "record")
     options = {"hoodie.record.index.update.partition.path": True} if index == "record" else {}
     table = lakebed.create(
         uri,

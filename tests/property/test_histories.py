@@ -29,6 +29,9 @@ INDEXES = [
     "simple",
     "global_simple",
     "global_simple_stay",
+    "bloom",
+    "global_bloom",
+    "global_bloom_stay",
     "record",
     "record_move",
     "record_level_index",
@@ -92,8 +95,9 @@ class History(RuleBasedStateMachine):
             kind = "mor"
         is_global = index.startswith("global") or index in ("record", "record_move")
         options = {"hoodie.datasource.write.partitionpath.urlencode": True}
-        if index == "global_simple_stay":
-            options["hoodie.simple.index.update.partition.path"] = False
+        if index.endswith("_stay"):
+            looked_up = index.removesuffix("_stay").removeprefix("global_")
+            options[f"hoodie.{looked_up}.index.update.partition.path"] = False
         if index == "record_move":
             options["hoodie.record.index.update.partition.path"] = True
         self.table = lakebed.create(
@@ -104,7 +108,7 @@ class History(RuleBasedStateMachine):
             ordering="ts",
             type=kind,
             merge="event_time" if event_time else "commit_time",
-            index={"global_simple_stay": "global_simple", "record_move": "record"}.get(index, index),
+            index="record" if index == "record_move" else index.removesuffix("_stay"),
             indexes=["bloom_filters", *(["v"] if index.startswith("record") and is_global and version > 6 else [])],
             buckets=buckets if index in HASHED else None,
             table_version=version,
@@ -121,10 +125,11 @@ class History(RuleBasedStateMachine):
             self.table.indexes.create("unix", column="ts", function="from_unixtime", options=few, kind="bloom_filters")
             self.table = lakebed.open(self.table.uri)
         self.is_global = is_global
+        self.buckets = index == "bucket"
         # what is appended without a look at the stored row counts as an update or a delete, whatever comes of it
         self.counts_rows = kind == "cow" or (index not in ("bucket", "consistent") and not event_time)
         self.sorts = sort == "key" and kind == "cow"
-        self.stays = index in ("global_simple_stay", "record") and partitioned
+        self.stays = (index.endswith("_stay") or index == "record") and partitioned
         self.logs_rows = kind == "mor"
         # where rows are compared, what a split leaves behind depends on which buckets it took
         self.resizes = index == "consistent" and not event_time
@@ -138,7 +143,7 @@ class History(RuleBasedStateMachine):
             self.model = DictTable(
                 event_time=event_time,
                 is_global=is_global,
-                moves=index in ("global_simple", "record_move") and partitioned,
+                moves=index in ("global_simple", "global_bloom", "record_move") and partitioned,
                 partitioned=partitioned,
             )
         self.past: list[tuple[str, list[tuple[Any, ...]]]] = []
@@ -228,6 +233,16 @@ class History(RuleBasedStateMachine):
     @rule()
     def compact_logs(self) -> None:
         self.table.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2})
+
+    @precondition(lambda self: self.buckets)
+    @rule(buckets=st.integers(1, 8))
+    def rescale(self, buckets: int) -> None:
+        done = self.table.rescale(buckets)
+        if done.instant is None:
+            return
+        if isinstance(self.model, LoggedTable):
+            self.model.rescale(partial(bucket_of, buckets))
+        self.past.append((done.instant, self.model.state()))
 
     @invariant()
     def scan_agrees(self) -> None:

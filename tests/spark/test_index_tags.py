@@ -1,4 +1,4 @@
-"""The simple indexes tag alike on Spark and in this process."""
+"""The indexes that look into files tag alike on Spark and in this process."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ import pytest
 import lakebed
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import SparkEngine
+from lakebed.index.base import Tagged
+from lakebed.index.bloom import places
+from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
+from lakebed.index.bloom.options import SearchOptions
 from lakebed.index.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
@@ -21,6 +25,14 @@ from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from tagged_rows import tagged_rows
 
+INDEXES = (
+    SimpleIndex(),
+    GlobalSimpleIndex(),
+    GlobalSimpleIndex(False),
+    BloomIndex(),
+    GlobalBloomIndex(),
+    GlobalBloomIndex(False),
+)
 ORDERING: dict[str, tuple[pa.DataType, list[Any]]] = {
     "long": (pa.int64(), [1, 2, -(2**62), None]),
     "double": (pa.float64(), [1.0, 2.5, -math.inf, math.inf, math.nan, None]),
@@ -85,7 +97,7 @@ def test_ordering_values_of_older_types(spark: Any, stored: pa.DataType | None, 
     assert local["ts"][2] is None
 
 
-@pytest.mark.parametrize("index", [SimpleIndex(), GlobalSimpleIndex(), GlobalSimpleIndex(False)])
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
 @pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
 def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: Any, rules: MergeRules) -> None:
     chance = random.Random(7)
@@ -154,6 +166,45 @@ def test_both_engines_number_the_rows_of_base_files_alike(
     places = {(f"k{i:05}", i // 2) for i in chosen if i != 3}
     assert known == (places if index.is_global else places - {("k00004", 2)})
     assert all((row[3] is None) == (row[2] is None) for row in found[0])
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_bloom_search_in_tasks_finds_what_this_process_finds(
+    spark: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one shuffle, of the keys that ranges let through; the rows are not shuffled to be tagged."""
+    rows = pa.table({"id": [f"k{i:04}" for i in range(1000)], "region": ["eu", "us"] * 500, "ts": [1] * 1000})
+    words: dict[str, Any] = {"key": "id", "partition_by": "region", "ordering": "ts", "type": kind}
+    table = lakebed.create(str(tmp_path / "t"), rows.schema, index="bloom", indexes=["bloom_filters"], **words)
+    for part in range(4):
+        table.insert(rows.slice(part * 250, 250), options={"hoodie.parquet.small.file.limit": 0})
+    table.delete(["k0000", "k0003"])
+    snapshot = open_snapshot(open_storage(table.uri))
+    keys = [f"k{i:04}" for i in (*range(0, 400, 3), 260, 1001)]
+    columns = {RECORD_KEY: keys, PARTITION_PATH: ["eu", "us", "asia"] * (len(keys) // 3) + ["us"] * (len(keys) % 3)}
+    incoming = pa.table(columns | {"ts": [2] * len(keys)})
+    monkeypatch.setattr(places, "KEYS_HERE", 0)
+    for index in (BloomIndex(), GlobalBloomIndex(), GlobalBloomIndex(False), BloomIndex(SearchOptions(True, True, 10))):
+        (here, told), (in_tasks, told_too) = (
+            _placed(index, incoming, snapshot, engine) for engine in (LocalEngine(), SparkEngine(spark))
+        )
+        assert in_tasks == here
+        assert told_too == told
+        assert told is not None
+        assert told.tagged > 30
+
+
+def _placed(index: Any, rows: pa.Table, snapshot: Any, engine: Any) -> tuple[list[dict[str, Any]], Any]:
+    """The rows as the index places them, and what it tells of its search."""
+    answer = index.place(engine.rows(rows), snapshot, engine)
+    assert isinstance(answer, Tagged)
+    with answer.released(engine) as tagged:
+        if engine.is_distributed:
+            plan = tagged._jdf.queryExecution().executedPlan().toString()
+            assert "BroadcastHashJoin" in plan
+            assert "SortMergeJoin" not in plan
+        table = engine.collect(tagged)
+    return sorted(table.select(sorted(table.column_names)).to_pylist(), key=repr), answer.lookup
 
 
 def _both(spark: Any, table: pa.Table, expressions: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,11 @@ def new_table() -> Table:
     table = lakebed.create(uri, ROWS, key="id", partition_by="city", ordering="ts", index="bucket", buckets=1)
     table.upsert(ROWS)
     return table
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a text is a path, too
 
 
 @pytest.fixture(scope="module")

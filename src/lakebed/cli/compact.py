@@ -16,6 +16,7 @@ def compact(
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Only make the plan; `lakebed compact` or real Hudi runs it.")
     ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     when_due: Annotated[
         bool, typer.Option("--when-due", help="Make a plan only where the table's trigger says so.")
     ] = False,
@@ -27,7 +28,7 @@ def compact(
     """Merge the log files of a merge-on-read table into base files: pending plans first, then all that is left."""
     table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
     run = table.compact_logs if logs else table.compact
-    done = run(plan_only=plan_only, when_due=when_due, options=pairs(option, "--option"))
+    done = run(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=pairs(option, "--option"))
     if output.is_for_programs:
         show_facts(done.to_dict(), output)
     else:

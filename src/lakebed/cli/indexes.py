@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 import lakebed
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows, working
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows, working
+from lakebed.cli.rescale import show_rescaled
+from lakebed.cli.restore import DryRun
+from lakebed.cli.rows import WriteOptions
 from lakebed.services.verification import Verification
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
@@ -37,14 +40,17 @@ def create(
     function: Annotated[str | None, typer.Option(help="Its function by Hudi's name: date_format, lower, ...")] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the function: format=yyyy-MM-dd.")] = None,
     kind: Annotated[str, typer.Option(help="Its records: column_stats or bloom_filters.")] = "column_stats",
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Build it now, or leave it to `lakebed index build` or services.")
+    ] = True,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Build an index from the table's files."""
     indexes = _open(uri, storage_option).indexes
     given = pairs(option, "--option")
-    with working(f"building {name}"):
-        indexes.create(
+    with working(f"building {name}" if wait else f"planning {name}"):
+        plan = indexes.create(
             name,
             partitioned=partitioned,
             groups=groups or None,
@@ -52,8 +58,25 @@ def create(
             function=function,
             options=given,
             kind=kind,
+            wait=wait,
         )
-    show_rows(indexes.to_arrow(), output)
+    if plan is None:
+        show_rows(indexes.to_arrow(), output)
+    elif output.is_for_programs:
+        show_facts(plan.to_dict(), output)
+    else:
+        typer.echo(str(plan))
+
+
+@app.command()
+def build(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """Build the indexes that wait, beside writers."""
+    with working("building indexes"):
+        done = _open(uri, storage_option).indexes.build()
+    if output.is_for_programs:
+        show_facts(done.to_dict(), output)
+    else:
+        typer.echo(str(done))
 
 
 @app.command()
@@ -67,6 +90,35 @@ def drop(
     indexes = _open(uri, storage_option).indexes
     indexes.drop(name)
     show_rows(indexes.to_arrow(), output)
+
+
+@app.command()
+def use(
+    uri: Uri,
+    name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
+    buckets: Annotated[int | None, typer.Option(help="Buckets of a bucket index.")] = None,
+    field: Annotated[list[str] | None, typer.Option(help="A hash field of a bucket index; once for each.")] = None,
+    rules: Annotated[str | None, typer.Option(help="Bucket counts by partition path: 'regex,count;...'.")] = None,
+    move: Annotated[
+        bool | None,
+        typer.Option("--move/--stay", help="Global indexes: rows move to new partition paths."),
+    ] = None,
+    dry_run: DryRun = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make this the index that writes go by, on a table that has rows."""
+    done = _open(uri, storage_option).indexes.use(
+        name,
+        buckets=buckets,
+        fields=field or (),
+        update_partition_path=move,
+        partition_buckets=rules,
+        dry_run=dry_run,
+        options=pairs(option, "--option"),
+    )
+    show_rescaled(done, output)
 
 
 @app.command()

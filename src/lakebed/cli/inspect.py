@@ -47,5 +47,11 @@ def show_files(
         tell_cut(f"{most} of {len(files)} file slices", output)
 
 
+@files_app.command("skew")
+def show_skew(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """How large the buckets are, the largest first; 3 GB at most are advised."""
+    show_rows(_open(uri, storage_option).files.skew().to_arrow(), output)
+
+
 def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
     return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))

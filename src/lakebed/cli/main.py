@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from lakebed.cli import (
+    advise,
     clean,
     cluster,
     compact,
@@ -21,6 +22,7 @@ from lakebed.cli import (
     inspect,
     options,
     repair,
+    rescale,
     restore,
     rows,
     services,
@@ -71,9 +73,16 @@ _ROWS = (
 for command in _ROWS:
     app.command()(command)
 _SERVICES = (
-    *(compact.compact, cluster.cluster, clean.clean, clean.archive, expire_partitions.expire_partitions),
+    *(
+        compact.compact,
+        cluster.cluster,
+        cluster.merge_small_files,
+        clean.clean,
+        clean.archive,
+        expire_partitions.expire_partitions,
+    ),
     *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
-    *(upgrade.upgrade, upgrade.downgrade),
+    *(upgrade.upgrade, upgrade.downgrade, rescale.rescale, advise.advise),
 )
 for command in _SERVICES:
     app.command()(command)

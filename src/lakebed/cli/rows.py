@@ -46,6 +46,9 @@ DataFile = Annotated[
 ]
 Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV file.")]
 WriteOptions = Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE, as in `lakebed options list`.")]
+Retries = Annotated[
+    int | None, typer.Option("--retries", min=0, help="How often it is run again after it lost against another write.")
+]
 
 
 # Exit code of a lookup of a key that the table does not hold.
@@ -194,12 +197,13 @@ def upsert(
     file: DataFile,
     partial: Annotated[bool, typer.Option("--partial", help="The file has some of the columns; others stay.")] = False,
     delimiter: Delimiter = None,
+    retries: Retries = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Update rows with known keys, insert the others."""
-    given = {**pairs(option, "--option"), **({"lakebed.write.partial": "true"} if partial else {})}
+    given = {**_given(option, retries), **({"lakebed.write.partial": "true"} if partial else {})}
     _write("upsert", "upserting", uri, file, delimiter, given, storage_option, output)
 
 
@@ -207,24 +211,26 @@ def insert(
     uri: Uri,
     file: DataFile,
     delimiter: Delimiter = None,
+    retries: Retries = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Insert rows without looking for their keys."""
-    _write("insert", "inserting", uri, file, delimiter, pairs(option, "--option"), storage_option, output)
+    _write("insert", "inserting", uri, file, delimiter, _given(option, retries), storage_option, output)
 
 
 def bulk_insert(
     uri: Uri,
     file: DataFile,
     delimiter: Delimiter = None,
+    retries: Retries = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Load many rows into new file groups."""
-    _write("bulk_insert", "loading", uri, file, delimiter, pairs(option, "--option"), storage_option, output)
+    _write("bulk_insert", "loading", uri, file, delimiter, _given(option, retries), storage_option, output)
 
 
 def insert_overwrite(
@@ -234,6 +240,7 @@ def insert_overwrite(
         bool, typer.Option("--table", help="Replace all rows, not those of the partitions alone.")
     ] = False,
     delimiter: Delimiter = None,
+    retries: Retries = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -243,13 +250,14 @@ def insert_overwrite(
     rows = read_rows(file, table.schema, delimiter)
     with working(f"writing {file.name}"):
         scope = "table" if whole else "partitions"
-        result = table.insert_overwrite(rows, scope, options=pairs(option, "--option"))
+        result = table.insert_overwrite(rows, scope, options=_given(option, retries))
     _show_result(result, output)
 
 
 def delete_partitions(
     uri: Uri,
     partitions: Annotated[list[str], typer.Argument(help="Partition paths; * is any text.", show_default=False)],
+    retries: Retries = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -257,7 +265,7 @@ def delete_partitions(
     """Drop all rows of partition paths."""
     table = _open(uri, storage_option)
     with working("deleting partitions"):
-        result = table.delete_partitions(partitions, options=pairs(option, "--option"))
+        result = table.delete_partitions(partitions, options=_given(option, retries))
     _show_result(result, output)
 
 
@@ -283,6 +291,7 @@ def delete(
     uri: Uri,
     keys: Annotated[list[str] | None, typer.Argument(help="Record keys as stored.", show_default=False)] = None,
     where: Annotated[str | None, typer.Option(help="A SQL condition: every row that fulfils it.")] = None,
+    retries: Retries = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -293,7 +302,7 @@ def delete(
     table = _open(uri, storage_option)
     target = where if where else lakebed.KeyText(keys or [])
     with working("deleting"):
-        result = table.delete(target, options=pairs(option, "--option"))
+        result = table.delete(target, options=_given(option, retries))
     _show_result(result, output)
 
 
@@ -329,3 +338,9 @@ def _show_result(result: lakebed.WriteResult, output: Form) -> None:
         show_facts(result.to_dict(), output)
     else:
         typer.echo(str(result))
+
+
+def _given(option: list[str] | None, retries: int | None) -> dict[str, str]:
+    """The options of a write, with the number of retries among them."""
+    given = pairs(option, "--option")
+    return given if retries is None else {**given, "hoodie.write.num.retries.on.conflict.failures": str(retries)}

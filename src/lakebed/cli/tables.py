@@ -43,7 +43,7 @@ def create(
     key: Annotated[str, typer.Option(help="Record key fields, separated by commas; none: keys are generated.")] = "",
     partition_by: Annotated[str, typer.Option(help="Partition fields, separated by commas.")] = "",
     ordering: Annotated[str, typer.Option(help="Ordering fields, separated by commas.")] = "",
-    index: Annotated[str, typer.Option(help="bucket, simple, global_simple, record or auto.")] = "auto",
+    index: Annotated[str, typer.Option(help="bucket, record, [global_]bloom, [global_]simple or auto.")] = "auto",
     buckets: Annotated[int, typer.Option(help="Buckets of each partition, for the bucket index.")] = 0,
     hash_fields: Annotated[str, typer.Option(help="Key fields the bucket follows from; none: all.")] = "",
     merge: Annotated[str | None, typer.Option(help="event_time or commit_time.")] = None,

@@ -52,6 +52,9 @@ def check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
     buckets = properties.get("lakebed.index.bucket.count")
     if named.buckets is not None and buckets is not None and named.buckets != int(buckets):
         raise _conflict("lakebed.index.bucket.count", named.buckets, int(buckets))
+    rules = properties.get("lakebed.index.bucket.partitions", "")
+    if named.partition_buckets is not None and named.partition_buckets.strip("; ") != rules:
+        raise _conflict("lakebed.index.bucket.partitions", named.partition_buckets, rules or None)
     fields = _names(properties.get("lakebed.index.bucket.fields"))
     if named.fields and fields and set(named.fields) != set(fields):
         raise _conflict("lakebed.index.bucket.fields", named.fields, fields)

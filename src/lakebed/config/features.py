@@ -180,10 +180,7 @@ FEATURES: tuple[Feature, ...] = (
         "bucket counts by partition",
         lambda _, f: f.partition_buckets,
         "yes",
-        "some",
-        "has another bucket count in each partition",
-        _READ_ONLY,
-        writes=("compact", *_TAKES_BACK, *_TIDIES),
+        "yes",
     ),
     Feature(
         "consistent-hashing buckets",

@@ -18,10 +18,13 @@ from lakebed.config.settings import (
     CleaningSettings,
     ClusteringSettings,
     CompactionSettings,
+    FileSizingSettings,
+    HBaseSettings,
     IndexSettings,
     LockSettings,
     PartitionTtlSettings,
     ReadSettings,
+    RetrySettings,
     SparkSettings,
     TableSettings,
     WriteSettings,
@@ -86,7 +89,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.concurrency",
     }
 )
-_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.")
+_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.", "file_sizing.", "retries.")
 # To run a service within the write and to leave it to another job are two answers to one question.
 _EITHER = (
     {"hoodie.compact.inline", "hoodie.compact.schedule.inline"},
@@ -114,6 +117,8 @@ class Options:
     archival: ArchivalSettings = field(default_factory=ArchivalSettings)
     clustering: ClusteringSettings = field(default_factory=ClusteringSettings)
     partition_ttl: PartitionTtlSettings = field(default_factory=PartitionTtlSettings)
+    file_sizing: FileSizingSettings = field(default_factory=FileSizingSettings)
+    retries: RetrySettings = field(default_factory=RetrySettings)
 
 
 def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
@@ -319,9 +324,6 @@ class _Settings:
         elif self._value(_MISSING_NULL):
             write["missing_columns"] = "null"
         _align_duplicates(write)
-        index = self._group("index")
-        if index.pop("engine", None) == "CONSISTENT_HASHING" and index.get("type", "bucket") == "bucket":
-            index["type"] = "consistent"
         operation = self._value("operation")
         if operation == "upsert" and write.get("dup_policy", "none") != "none":
             # Hudi's rule: an upsert that may not touch known keys is an insert.
@@ -331,7 +333,7 @@ class _Settings:
             operation=operation,
             path=self._value("path") or "",
             table=TableSettings(**self._table()),
-            index=IndexSettings(**index),
+            index=self._index(),
             write=WriteSettings(**write),
             spark=SparkSettings(**self._group("spark")),
             compaction=self._compaction(),
@@ -339,9 +341,19 @@ class _Settings:
             archival=self._archival(),
             clustering=self._clustering(),
             partition_ttl=PartitionTtlSettings(**self._group("partition_ttl")),
+            file_sizing=FileSizingSettings(**self._group("file_sizing")),
+            retries=RetrySettings(**self._group("retries")),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )
+
+    def _index(self) -> IndexSettings:
+        hbase, index = HBaseSettings(**self._group("hbase")), self._group("index")
+        if hbase.java_class is not None:
+            index.setdefault("type", "hbase")
+        if index.pop("engine", None) == "CONSISTENT_HASHING" and index.get("type", "bucket") == "bucket":
+            index["type"] = "consistent"
+        return IndexSettings(**index, hbase=hbase)
 
     def _compaction(self) -> CompactionSettings:
         settings = CompactionSettings(**self._group("compaction"))

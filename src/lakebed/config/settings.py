@@ -62,9 +62,10 @@ class WriteSettings:
     `log_file_bytes` closes a log file and `log_block_bytes` a block; `log_block_format` None means the table's, else
     Avro; with `record_positions` blocks say for which rows of the base file they are, where the index has seen those.
     Under `concurrency` "non_blocking" writers of a merge-on-read bucket table all commit; otherwise of two that
-    touch a file group one does. The columns that the rows of a `partial` upsert lack keep what is stored in them. The
-    `metadata_` numbers are delta commits and log blocks after which its own services
-    run.
+    touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
+    is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
+    rows of a `partial` upsert lack keep what is stored in them. The `metadata_` numbers are delta commits and log
+    blocks after which its own services run.
     """
 
     small_file_limit: int = 100 * MIB
@@ -98,7 +99,10 @@ class WriteSettings:
     copy_row_groups: bool = True
     clustering_updates: ClusteringUpdates = "SparkRejectUpdateStrategy"
     concurrency: Literal["single", "optimistic", "non_blocking"] = "single"
+    early_conflicts: bool = False
+    early_commit_check: bool = False
     memory: int = 512 * MIB
+    bucket_bytes: int | None = None
     tasks: int | None = None
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
     partitions_to_delete: tuple[str, ...] = ()
@@ -257,6 +261,20 @@ class PartitionTtlSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FileSizingSettings:
+    """From how many small files of a partition path on a process that runs services puts them together; 0: never."""
+
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySettings:
+    """How often a write that lost against a concurrent one is run again."""
+
+    on_conflict: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SparkSettings:
     """How Spark is used. `worker_tuning`: whether Spark's Python workers are made faster for the tasks to come.
     `local_rows`: DataFrames known to have no more rows are written without a job; None for lakebed's own bound."""
@@ -266,19 +284,52 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HBaseSettings:
+    """What a job says of an HBase index, None where it says nothing: `quorum`, `port` and `znode` of its ZooKeeper, or
+    a Thrift gateway; the HBase table; how fast it is asked. `java_class` is real Hudi's, without the package."""
+
+    java_class: str | None = None
+    quorum: str | None = None
+    port: int | None = None
+    znode: str | None = None
+    table: str | None = None
+    buckets: int | None = None
+    rollback_sync: bool | None = None
+    transport: str | None = None
+    thrift_host: str | None = None
+    thrift_port: int | None = None
+    get_batch: int | None = None
+    put_batch: int | None = None
+    max_qps: int | None = None
+    qps_fraction: float | None = None
+    get_pause_ms: int | None = None
+    put_pause_ms: int | None = None
+    session_ms: int | None = None
+    connection_ms: int | None = None
+    retry_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings; and what
-    "auto" is told to expect of a new table."""
+    """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings; what
+    "auto" is told to expect of a new table; and how a bloom index looks keys up: `prune_by_ranges` False passes over
+    key ranges, `use_metadata` None asks the metadata table where that is cheaper than footers, and a task gets at most
+    `keys_per_bucket` keys of a file."""
 
     type: str | None = None
     buckets: int | None = None
     fields: tuple[str, ...] | None = None
     update_partition: bool | None = None
+    partition_buckets: str | None = None
     expected_rows: int | None = None
     expected_partitions: int | None = None
     expected_batch: int | None = None
     unique_keys: bool = False
     growing_keys: bool = False
+    prune_by_ranges: bool = True
+    use_metadata: bool | None = None
+    keys_per_bucket: int | None = None
+    hbase: HBaseSettings = field(default_factory=HBaseSettings)
 
 
 @dataclass(frozen=True, slots=True)

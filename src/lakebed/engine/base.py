@@ -62,6 +62,7 @@ Rows = Any
 """A handle of rows: a Spark DataFrame, or `lakebed.engine.local.LocalRows`."""
 
 MapFunction = Callable[[Iterator[pa.RecordBatch], Task], Iterator[pa.RecordBatch]]
+ItemFunction = Callable[[int, Task], Iterator[pa.RecordBatch]]
 GroupFunction = Callable[[str, int, Iterator[pa.RecordBatch], Task], Iterator[pa.RecordBatch]]
 
 
@@ -94,6 +95,10 @@ class Engine(Protocol):
     def filter(self, rows: Rows, predicate: RowExpression) -> Rows: ...
 
     def map(self, rows: Rows, fn: MapFunction, schema: pa.Schema) -> Rows: ...
+
+    def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> Rows:
+        """What `fn` gives for each number below `count`, in a task for each; nothing is shuffled."""
+        ...
 
     def map_by_key(self, rows: Rows, key: str, fn: MapFunction) -> Rows:
         """One shuffle by a column: `fn` sees all rows of a value together, and gives rows of the same schema."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import to_arrow_table
-from lakebed.engine.base import GroupFunction, MapFunction, SliceSource, Task
+from lakebed.engine.base import GroupFunction, ItemFunction, MapFunction, SliceSource, Task
 from lakebed.engine.groups import GROUP
 from lakebed.engine.routing import choose_group, insert_share
 from lakebed.expressions.base import RowExpression
@@ -74,6 +74,15 @@ class LocalEngine:
     def map(self, rows: LocalRows, fn: MapFunction, schema: pa.Schema) -> LocalRows:
         task = Task(attempt=next(_attempts))
         return LocalRows(pa.Table.from_batches(fn(iter(rows.table.to_batches()), task), schema))
+
+    def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> LocalRows:
+        attempt = next(_attempts)
+
+        def run(number: int) -> list[pa.RecordBatch]:
+            return list(fn(number, Task(number, 0, attempt)))
+
+        results = parallel_map(run, list(range(count)), self._threads)
+        return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
     def map_by_key(self, rows: LocalRows, key: str, fn: MapFunction) -> LocalRows:
         return self.map(rows, fn, rows.table.schema)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lakebed.engine.base import GroupFunction, MapFunction, SliceReader, SliceSource, Task
+from lakebed.engine.base import GroupFunction, ItemFunction, MapFunction, SliceReader, SliceSource, Task
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_arrow import arrow_text_column
@@ -103,6 +103,10 @@ class SparkEngine:
 
     def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
         return rows.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(schema))
+
+    def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> DataFrame:
+        numbers = self.spark.range(0, count, 1, max(1, count))
+        return numbers.mapInArrow(partial(_run_items, self._tuning, fn), arrow_to_spark_ddl(schema))
 
     def map_by_key(self, rows: DataFrame, key: str, fn: MapFunction) -> DataFrame:
         from pyspark.sql import functions as F
@@ -266,6 +270,14 @@ def _run_map(tuning: bool, fn: MapFunction, batches: Iterable[pa.RecordBatch]) -
     if tuning:
         tune_worker()
     yield from fn(iter(batches), _task())
+
+
+def _run_items(tuning: bool, fn: ItemFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if tuning:
+        tune_worker()
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from fn(number, _task())
 
 
 def _run_groups(

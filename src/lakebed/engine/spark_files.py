@@ -41,12 +41,16 @@ _OPTIONS = {
 }
 
 
+def parquet_options(*, page_checksums: bool) -> dict[str, str]:
+    """The options of `read_parquet`."""
+    return _OPTIONS | {"parquet.page.verify-checksum.enabled": str(page_checksums).lower()}
+
+
 def read_parquet(spark: SparkSession, urls: Sequence[str], ddl: str, *, page_checksums: bool = True) -> DataFrame:
     """These files, as they are: no partition columns from folder names, no globbing, the given schema. One that is
     missing or damaged is an error whatever the session says; checksums of pages are checked where there are some, but
     for callers that do without."""
-    checks = {"parquet.page.verify-checksum.enabled": str(page_checksums).lower()}
-    reader = spark.read.schema(ddl).options(**_OPTIONS, **checks)
+    reader = spark.read.schema(ddl).options(**parquet_options(page_checksums=page_checksums))
     return reader.parquet(*[_GLOB.sub(r"\\\1", url) for url in urls])
 
 

@@ -83,13 +83,34 @@ def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
         ) from None
     if isinstance(tree, exp.Query) or not isinstance(tree, exp.Condition):
         raise InvalidOption(f"the filter {text!r} is no SQL condition", hint="give one condition, as behind WHERE")
+    _check_reach(tree, text)
     reader = _ConditionReader(schema, parse_zone(zone))
     return Predicate(reader.root(tree, _ODD_ESCAPE.search(text) is not None), text)
+
+
+def _check_reach(tree: Any, text: str) -> None:
+    """Refuse what Spark would look for outside of the row: other tables, and code of the JVM."""
+    if tree.find(exp.Query) is not None:
+        what = "a subquery"
+    else:
+        named = {str(one.name).lower() for one in tree.find_all(exp.Anonymous)} & _BEYOND_ROWS
+        if not named:
+            return
+        what = f"{min(named)}()"
+    raise InvalidOption(
+        f"the filter {text!r} has {what}: a condition is over the columns of the table",
+        hint="look up the values first and give them as a list, or join with the other table in Spark",
+        context={"filter": text},
+    )
 
 
 def _first_line(error: Exception) -> str:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     return plain.strip().splitlines()[0].rstrip(". ")
+
+
+# Functions of Spark that call what is in the JVM's class path.
+_BEYOND_ROWS = frozenset({"java_method", "reflect", "try_reflect"})
 
 
 class _ConditionReader:

@@ -75,12 +75,14 @@ class Footer:
         text = self.key_values.get(AVRO_SCHEMA_KEY)
         return parse_json_object(text, self.path) if text else None
 
-    def bloom(self) -> BloomFilter | None:
-        """The bloom filter, None where the file has none."""
+    def bloom(self, max_entries: int = 100_000) -> BloomFilter | None:
+        """The bloom filter, None where the file has none; a dynamic one may grow for so many keys."""
         from lakebed.format.bloom import BloomFilter
 
         stored = self.stored_bloom
-        return None if stored is None else BloomFilter.from_text(stored[1], stored[0], path=self.path)
+        if stored is None:
+            return None
+        return BloomFilter.from_text(stored[1], stored[0], max_entries=max_entries, path=self.path)
 
     @property
     def stored_bloom(self) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
-from lakebed.format.murmur2 import KeyBlock, key_blocks
+from lakebed.format.murmur2 import ChainedHashes, KeyBlock, UInt32s, key_blocks
 
 TypeCode = Literal["SIMPLE", "DYNAMIC_V0"]
 _VERSIONED = -1
@@ -24,6 +25,10 @@ _DEFAULT_MAX_ENTRIES = 100_000
 # Beyond any rate of false positives; a damaged filter must not be asked for ever.
 _MOST_HASHES = 1024
 Bits = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+# So many hashes are asked of a block before those that met no bit are left out.
+_HASHES_TOGETHER = 4
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
 
 
 class BloomFilter:
@@ -54,6 +59,7 @@ class BloomFilter:
         self.bits = bits
         self.hashes = hashes
         self._rows = rows
+        self._size = np.uint32(bits)
         self._entries = entries
         self._max_entries = max_entries
         self._current = current
@@ -120,29 +126,88 @@ class BloomFilter:
 
     def might_contain(self, keys: Any) -> pa.BooleanArray:
         """For each key whether the filter may hold it; null for a null key."""
-        found = np.zeros(len(keys), np.bool_)
-        bits = [np.unpackbits(row, count=self.bits, bitorder="little") for row in self._rows]
-        for block in key_blocks(keys):
-            found[block.rows] = self._found(block, bits)
+        found = self.holds(ChainedHashes(keys), np.arange(len(keys)))
         valid = keys.is_valid() if keys.null_count else None
         return pa.array(found, mask=None if valid is None else pc.invert(valid).to_numpy(zero_copy_only=False))
 
-    def _found(self, block: KeyBlock, bits: list[Bits]) -> npt.NDArray[np.bool_]:
-        hits = [np.ones(len(block.rows), np.bool_) for _ in bits]
-        for position in self._positions(block):
-            for hit, row in zip(hits, bits, strict=True):
-                hit &= row[position].view(np.bool_)
-            if not any(hit.any() for hit in hits):
-                break
-        return np.logical_or.reduce(hits)
+    def holds(self, hashes: ChainedHashes, rows: npt.NDArray[np.int64]) -> Flags:
+        """For the keys in these rows whether the filter may hold them; a key that it does not hold costs two hashes on
+        the average, which are computed once for all filters."""
+        kept = min(self.hashes, hashes.KEPT)
+        levels = hashes.levels[:kept]
+        left = [self._left(bits, levels, rows) for bits in self._rows]
+        if kept == self.hashes:
+            found = np.zeros(len(rows), np.bool_)
+            for places in left:
+                found[places] = True
+            return found
+        return self._found(hashes, rows, left)
 
-    def _positions(self, block: KeyBlock) -> Any:
-        """The bit of each key under each hash, one array a hash; each hash is seeded with the one before."""
+    def _left(self, bits: Bits, levels: Sequence[UInt32s], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The places among `rows` whose first hashes all meet a bit."""
+        places = np.flatnonzero(self._set(bits, levels[0][rows]))
+        for level in levels[1:]:
+            places = places[self._set(bits, level[rows[places]])]
+        return places
+
+    def _found(
+        self, hashes: ChainedHashes, rows: npt.NDArray[np.int64], left: Sequence[npt.NDArray[np.int64]]
+    ) -> Flags:
+        """The other hashes of those that are left over."""
+        found = np.zeros(len(rows), np.bool_)
+        places = left[0] if len(left) == 1 else np.unique(np.concatenate(left))
+        if not len(places):
+            return found
+        last = hashes.levels[-1][rows[places]]
+        hits = [np.isin(places, own, assume_unique=True) if len(left) > 1 else None for own in left]
+        for block in key_blocks(hashes.keys.take(pa.array(rows[places]))):
+            flags = [np.ones(len(block.rows), np.bool_) if hit is None else hit[block.rows] for hit in hits]
+            for flag, at in self._ask(block, last[block.rows], flags):
+                found[places[at[flag]]] = True
+        return found
+
+    def _ask(self, block: KeyBlock, seed: UInt32s, flags: list[Flags]) -> Iterator[tuple[Flags, npt.NDArray[np.int64]]]:
+        """For each row of bits which keys of a block it may hold, with their places."""
+        for number in range(ChainedHashes.KEPT, self.hashes):
+            seed = block.murmur2(seed)
+            for flag, bits in zip(flags, self._rows, strict=True):
+                flag &= self._set(bits, seed)
+            if number % _HASHES_TOGETHER == 0:
+                some = np.logical_or.reduce(flags)
+                if not some.any():
+                    return
+                if 2 * np.count_nonzero(some) < len(some):
+                    block, seed, flags = block.only(some), seed[some], [flag[some] for flag in flags]
+        for flag in flags:
+            yield flag, block.rows
+
+    def _set(self, bits: Bits, hashes: UInt32s) -> Flags:
+        """Whether the bit of each hash is there."""
+        at = self._bit_of(hashes)
+        return (bits[at >> np.uint32(3)] >> (at & np.uint32(7)).astype(np.uint8) & np.uint8(1)).view(np.bool_)
+
+    def _bit_of(self, hashes: UInt32s) -> UInt32s:
+        """The hash counts as a signed int."""
+        positive = np.abs(hashes.view(np.int32)).view(np.uint32)
+        return positive - positive // self._size * self._size
+
+    @property
+    def holds_everything(self) -> bool:
+        """Whether it is the filter of one byte that says yes to every key."""
+        return self.bits <= 8
+
+    @property
+    def rate(self) -> float:
+        """The share of keys which it does not hold that it says yes to, by the bits that are set."""
+        shares = (int(_ONES[row].sum()) / self.bits for row in self._rows)
+        return 1.0 - math.prod(1.0 - min(1.0, share) ** self.hashes for share in shares)
+
+    def _positions(self, block: KeyBlock) -> Iterator[UInt32s]:
+        """The bit of each key under each hash, one array a hash."""
         seed: Any = np.uint32(0)
         for _ in range(self.hashes):
             seed = block.murmur2(seed)
-            # the hash counts as a signed int
-            yield np.abs(seed.view(np.int32).astype(np.int64)) % self.bits
+            yield self._bit_of(seed)
 
     def to_text(self) -> str:
         """Base64 text as footers have it."""

@@ -93,13 +93,14 @@ def new_file_id(instant: str, partition: str, group: int, *, bucket: int | None 
     return f"{text}-{n}"
 
 
-def fixed_file_id(bucket: int) -> str:
-    """Id of a bucket's file group where several writers may begin it at once, as Hudi's non-blocking writers name it.
+def fixed_file_id(bucket: int, n: int = 0) -> str:
+    """Id of a bucket's file group where several writers may begin it at once, as Hudi's non-blocking writers name it;
+    `n` counts those of the bucket that were replaced.
 
     >>> fixed_file_id(3)
     '00000003-0000-0000-0000-000000000000-0'
     """
-    return f"{bucket:08d}-0000-0000-0000-000000000000-0"
+    return f"{bucket:08d}-0000-0000-0000-000000000000-{n}"
 
 
 def bucket_of_file_id(file_id: str) -> int | None:

@@ -39,7 +39,7 @@ class KeyFooter:
     def bloom(self) -> BloomFilter | None:
         """The file's bloom filter; None where it has none, or one that says yes to everything."""
         found = self.footer.bloom()
-        return found if found is not None and found.bits > 8 else None
+        return found if found is not None and not found.holds_everything else None
 
     @property
     def nbytes(self) -> int:

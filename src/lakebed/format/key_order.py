@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings, value_buffer
 
+SORTED_BY = "lakebed.sorted.by"
+"""Footer key of a base file whose rows are in the order of this column."""
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 _WORD = 8
@@ -27,6 +29,34 @@ def in_order(keys: pa.Array, *, strictly: bool = False) -> bool:
         return True
     compare = pc.less if strictly else pc.less_equal
     return pc.all(compare(keys[:-1], keys[1:])).as_py()
+
+
+class Ascending:
+    """Whether keys come in ascending order, one batch after another.
+
+    >>> seen = Ascending()
+    >>> seen.add(pa.array(["a", "b"])), seen.add(pa.array(["b", "c"])), seen.holds
+    (None, None, True)
+    >>> seen.add(pa.array(["a"])), seen.holds
+    (None, False)
+    """
+
+    def __init__(self) -> None:
+        self.holds = True
+        self._last: str | None = None
+
+    def add(self, keys: pa.Array) -> None:
+        """Keys to come next."""
+        if self.holds and len(keys):
+            texts = plain_strings(keys)
+            self.holds = texts.null_count == 0 and in_order(texts)
+            self.add_range(texts[0].as_py(), texts[-1].as_py())
+
+    def add_range(self, low: str | None, high: str | None) -> None:
+        """Keys in order, of which the first and last are known (None: nothing is)."""
+        if low is None or high is None or (self._last is not None and low < self._last):
+            self.holds = False
+        self._last = high
 
 
 def key_order(keys: pa.Array) -> Positions | None:

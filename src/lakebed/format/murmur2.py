@@ -29,6 +29,14 @@ class KeyBlock:
         self._words = mixed * _M
         self._tail = _tail(keys[:, words * 4 :])
 
+    def only(self, kept: npt.NDArray[np.bool_]) -> KeyBlock:
+        """The block of these keys alone."""
+        block = KeyBlock.__new__(KeyBlock)
+        block.rows, block._length = self.rows[kept], self._length
+        block._words = self._words[:, kept]
+        block._tail = None if self._tail is None else self._tail[kept]
+        return block
+
     def murmur2(self, seed: Any) -> UInt32s:
         """The hash of each key under its seed (an array) or one seed for all."""
         h = np.full(len(self.rows), self._length, np.uint32)
@@ -101,3 +109,36 @@ def murmur2(keys: Any, seed: Any = 0) -> UInt32s:
     for block in key_blocks(array):
         result[block.rows] = block.murmur2(seeds[block.rows])
     return result
+
+
+class ChainedHashes:
+    """The hashes of keys as bloom filters ask for them: each is seeded with the one before.
+
+    The first few, which tell almost every key that a filter does not hold, are kept for all keys: filters of one table
+    are asked about the same keys. Null keys hash to anything.
+    """
+
+    KEPT = 4
+
+    def __init__(self, keys: Any) -> None:
+        self.keys = plain_strings(keys)
+        self._levels: list[UInt32s] | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def levels(self) -> list[UInt32s]:
+        """The first hashes, one array a hash."""
+        if self._levels is None:
+            self._levels = self._made()
+        return self._levels
+
+    def _made(self) -> list[UInt32s]:
+        levels = [np.zeros(len(self.keys), np.uint32) for _ in range(self.KEPT)]
+        for block in key_blocks(self.keys):
+            seed: Any = np.uint32(0)
+            for level in levels:
+                seed = block.murmur2(seed)
+                level[block.rows] = seed
+        return levels

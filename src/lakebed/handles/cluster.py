@@ -56,9 +56,9 @@ def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
 @dataclass(frozen=True, slots=True)
 class GroupClusterer:
     """Sent to the tasks. Called with the slices of a group it writes their rows to new files of `file_bytes` at most:
-    in an `order`, else as they come. With `single_file` it is one file, which belongs to the bucket of the old one.
-    `outputs` are the file groups of each group's rows where an index knows them, a file each. An error of the rows
-    comes back in the status."""
+    in an `order`, spread evenly over as many as `outputs` has for the group's number, else as they come. With
+    `single_file` it is one file, which belongs to the bucket of the old one. `by_key` are the file groups of each
+    group's rows where an index knows them, a file each. An error of the rows comes back in the status."""
 
     reader: SliceReader
     instant: str
@@ -66,7 +66,8 @@ class GroupClusterer:
     order: RowOrder | None
     file_bytes: int
     single_file: bool = False
-    outputs: Sequence[GroupOutputs | None] = ()
+    outputs: tuple[int, ...] = ()
+    by_key: Sequence[GroupOutputs | None] = ()
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -81,16 +82,17 @@ class GroupClusterer:
 
     def cluster(self, slices: Sequence[FileSlice], number: int, task: Task) -> list[WriteStatus]:
         """Write the rows of some slices of one partition path; nothing where they have none."""
-        outputs = self.outputs[number] if self.outputs else None
-        if outputs is not None:
-            return self._cluster_apart(slices, number, outputs, task)
+        by_key = self.by_key[number] if self.by_key else None
+        if by_key is not None:
+            return self._cluster_apart(slices, number, by_key, task)
         files = _ClusteredFiles(self, slices, number, task)
         with files.closing():
             if self.order is None:
                 for one in slices:
                     self._put(files, one)
             else:
-                self._put_sorted(files, slices, self.order)
+                outputs = self.outputs[number] if self.outputs and not self.single_file else 1
+                self._put_sorted(files, slices, self.order, outputs)
         return files.done
 
     def _cluster_apart(
@@ -110,7 +112,7 @@ class GroupClusterer:
     def _ordered(self, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
         """The rows of the slices: as they come, or in order."""
         if self.order is not None:
-            yield from self._sorted(slices, self.order)
+            yield from (batch for _, batch in self._sorted(slices, self.order))
             return
         for one in slices:
             yield from self._merged(one, ())
@@ -126,21 +128,30 @@ class GroupClusterer:
         if files.is_full:
             files.finish()
 
-    def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder) -> None:
-        """Write the rows in order."""
-        for batch in self._sorted(slices, order):
+    def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder, outputs: int) -> None:
+        """Write the rows in order, to so many files of the same number of rows."""
+        last = 0
+        for number, batch in self._sorted(slices, order, outputs):
+            if number != last:
+                files.finish()
+            last = number
             files.add(batch)
 
-    def _sorted(self, slices: Sequence[FileSlice], order: RowOrder) -> Iterator[pa.RecordBatch]:
-        """Hold all rows, in memory up to a bound, and give them in order."""
+    def _sorted(
+        self, slices: Sequence[FileSlice], order: RowOrder, outputs: int = 1
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Hold all rows, in memory up to a bound, and give them in order, each batch with the number of its share."""
         with Spill(self.format.settings.memory) as spill:
             for one in slices:
                 spill.extend(map(decoded, self._merged(one, ())))
             table = spill.table(self.format.schema)
             positions = order_of(table.select(_tops(order.columns)), order.columns, order.layout)
             step = max(1, min(_STEP_ROWS, _STEP_BYTES * table.num_rows // max(1, table.nbytes)))
-            for start in range(0, len(positions), step):
-                yield gather(table, positions[start : start + step])
+            outputs = max(1, min(outputs, len(positions)))
+            ends = [len(positions) * (share + 1) // outputs for share in range(outputs)]
+            for number, (first, end) in enumerate(zip([0, *ends], ends, strict=False)):
+                for start in range(first, end, step):
+                    yield number, gather(table, positions[start : min(end, start + step)])
 
     def _merged(self, one: FileSlice, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
         kept = (*DICTIONARY_META, *dictionaries) if dictionaries else ()

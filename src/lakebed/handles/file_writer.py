@@ -18,6 +18,8 @@ from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.change_log import LogMode
 from lakebed.format.column_ranges import ColumnRanges, as_stream
 from lakebed.format.file_names import base_file_name
+from lakebed.format.footer_cache import key_ranges
+from lakebed.format.key_order import SORTED_BY, Ascending
 from lakebed.format.key_range import KeyRange
 from lakebed.format.parquet_writer import ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
 from lakebed.format.properties import dump_properties
@@ -119,9 +121,11 @@ class FileWriter:
     changes: KeyChanges | None = None
     started: float = field(default_factory=time.monotonic)
     _writer: BaseFileWriter | None = None
+    _order: Ascending | None = None
 
     def __post_init__(self) -> None:
         self.changes = self.format.key_changes()
+        self._order = Ascending() if self.format.sort else None
 
     @property
     def path(self) -> str:
@@ -185,6 +189,9 @@ class FileWriter:
         if self._writer is None:
             self.open()
         assert isinstance(self._writer, AssembledFile)
+        if self._order is not None:
+            known = key_ranges(source.footer.metadata)[number] if SORTED_BY in source.footer.key_values else None
+            self._order.add_range(*(known or (None, None)))
         self._writer.copy(source, number, fresh)
         self.rows += source.groups[number].rows
 
@@ -212,6 +219,8 @@ class FileWriter:
                 self.keys.add(added)
                 if self.bloom is not None:
                     self.bloom.add(added)
+        if self._order is not None:
+            self._order.add(batch.column(RECORD_KEY))
         if new_keys is None and self.changes is not None:
             self.changes.added(batch)
         if new_keys is None and self.log is not None:
@@ -231,14 +240,15 @@ class FileWriter:
         assert self._writer is not None
         low, high = self.keys.range()
         filled = self.bloom if self.bloom is not None else all_ones()
-        size = self._writer.close(
-            base_file_footer(
-                avro_schema_with_meta=self.format.avro_schema,
-                min_key=low,
-                max_key=high,
-                bloom=filled if self.format.populate_meta else None,
-            )
+        footer = base_file_footer(
+            avro_schema_with_meta=self.format.avro_schema,
+            min_key=low,
+            max_key=high,
+            bloom=filled if self.format.populate_meta else None,
         )
+        if self._order is not None and self._order.holds:
+            footer[SORTED_BY] = RECORD_KEY
+        size = self._writer.close(footer)
         found = self._writer.range_row()
         self.ranges = None if found is None else as_stream(found)
         self._writer = None

@@ -22,6 +22,7 @@ from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
+from lakebed.timeline.early_conflicts import EarlyConflicts
 from lakebed.upkeep.write_status import WriteStatus, to_batch
 
 
@@ -30,7 +31,8 @@ class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
     `on_match` says what happens to a stored row of the same key, `insert_handle` writes the rows of new file groups,
-    `located` that the keys of rows for others were looked up.
+    `located` that the keys of rows for others were looked up. With `early` it looks for writers that are at a file
+    group before it is.
     An error of the rows comes back in the status, so that the driver can raise it as it was.
     """
 
@@ -45,6 +47,7 @@ class GroupWriter:
     path_check: PathCheck
     insert_handle: HandleType = CreateHandle
     located: bool = False
+    early: EarlyConflicts | None = None
 
     @property
     def storage(self) -> Storage:
@@ -62,6 +65,8 @@ class GroupWriter:
     def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
         """Collect the group's rows and hand them to its handle."""
         to = self._group(partition, group, task)
+        if self.early is not None:
+            self.early.check(self.storage, partition, to.target.file_id)
         handle = self._handle_type(to.target)(to)
         appends = isinstance(handle, AppendHandle)
         intake = replace(self.intake, numbered=appends and to.base_of_positions is not None)

@@ -71,8 +71,8 @@ class StoredRows:
             keys = KeyRange(*self.footer.key_range)
             if not self.format.settings.bloom_filter:
                 return None, keys
-            bloom = self.footer.bloom()
-            if bloom is not None:
+            bloom = self.footer.bloom(self.format.settings.bloom_max_entries)
+            if bloom is not None and not bloom.holds_everything:
                 return bloom, keys
         bloom, keys = self.format.bloom(), KeyRange()
         for batch in self.reader.read(self.file_slice.without_logs(), [RECORD_KEY]):

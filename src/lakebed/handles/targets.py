@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 from lakebed.format.file_names import fixed_file_id, new_file_id
@@ -48,14 +49,15 @@ class PlannedTargets:
 @dataclass(frozen=True, slots=True)
 class HashedTargets:
     """One file group per (partition path, number), or `several`; a number without one gets it from the instant. With
-    `fixed_ids` its id follows from the number alone: writers that do not know of each other then mean the same file
-    group."""
+    `fixed_ids` its id follows from the number alone (and from the ids that were `replaced`, which no reader looks at
+    any more): writers that do not know of each other then mean the same file group."""
 
     instant: str
     existing: dict[tuple[str, int], FileSlice]
     fixed_ids: bool = False
     log_instants: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
     several: Mapping[tuple[str, int], tuple[FileSlice, ...]] | None = None
+    replaced: frozenset[FileGroupId] = frozenset()
 
     def of(self, partition: str, group: int) -> Target:
         known = self.existing.get((partition, group))
@@ -66,5 +68,7 @@ class HashedTargets:
             among = self.several.get((partition, group), ())
             file_id = new_file_id(self.instant, partition, group, bucket=group)
             return Target(file_id, None, size_limited=True, bucket=group, among=among)
-        file_id = fixed_file_id(group) if self.fixed_ids else new_file_id(self.instant, partition, group, bucket=group)
-        return Target(file_id, None, size_limited=False)
+        if not self.fixed_ids:
+            return Target(new_file_id(self.instant, partition, group, bucket=group), None, size_limited=False)
+        ids = (fixed_file_id(group, n) for n in count())
+        return Target(next(i for i in ids if (partition, i) not in self.replaced), None, size_limited=False)

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lakebed.index.costs import Batch, record_cost, simple_cost
+from lakebed.index.ranking import MIB, Workload, bucket_count, rank
 
-MIB = 1 << 20
 # A table of this size is one or two base files: there is nothing to find.
 _SMALL = 128 * MIB
-# Buckets cannot be added later, so they start out at a quarter of the gigabyte they may grow to.
-_BUCKET_START = 256 * MIB
-_MOST_BUCKETS = 4096
+# What "auto" takes: what needs no server, and what every table can have.
+AUTO = ("bucket", "simple", "record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +68,12 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
             f"simple: about {_text(size)} in partition paths whose number is not known, and a bucket count could not be"
             " changed later",
         )
+    if profile.batch is not None:
+        return _by_costs(profile, profile.rows, profile.row_bytes, profile.batch)
     partitions = max(1, profile.partitions)
     share = size / partitions
     if share <= _SMALL:
-        return _for_small_partitions(
-            profile.batch if profile.unique_keys else None, profile.rows, partitions
-        ) or Advice(
+        return Advice(
             "simple",
             f"simple: about {_text(share)} in each of {partitions} partitions, too little to split into buckets",
         )
@@ -94,33 +92,28 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
     )
 
 
-def _for_small_partitions(batch: int | None, rows: int, partitions: int) -> Advice | None:
-    """The record index, where keys are unique in the table and it finds those of a batch in half the time or less that
-    looking through the partitions takes which as many rows can touch."""
-    if batch is None:
-        return None
-    touched = min(batch, partitions)
-    by_record = record_cost(Batch(batch, partitions, rows))
-    by_simple = simple_cost(Batch(batch, touched, round(rows * touched / partitions)))
-    if by_record > by_simple / 2:
-        return None
-    return Advice(
-        "record",
-        f"record: upserts of {batch:,} rows may touch {touched:,} of {partitions:,} partitions, and the record index"
-        f" finds their keys {by_simple / by_record:.0f} times as fast as reading those of the files there",
+def _by_costs(profile: TableProfile, rows: int, row_bytes: float, batch: int) -> Advice:
+    """The cheapest of all indexes for batches of this size, which fall into as many partitions as they can."""
+    partitions = max(1, profile.partitions or 0)
+    touched = min(2, partitions) if profile.keys_grow else min(batch, partitions)
+    workload = Workload(
+        rows=rows,
+        row_bytes=row_bytes,
+        partitions=profile.partitions or 0,
+        batch=batch,
+        touched=touched,
+        touched_rows=rows * touched // partitions,
+        known=0.0 if profile.keys_grow else 1.0,
+        grows=profile.keys_grow,
+        unique=profile.unique_keys,
+        mor=profile.table_type == "mor",
     )
-
-
-def bucket_count(partition_bytes: float) -> int:
-    """Buckets for a partition of this size: a power of two, at most 256 MB in each to begin with.
-
-    >>> bucket_count(10 * MIB), bucket_count(3000 * MIB)
-    (1, 16)
-    """
-    buckets = 1
-    while buckets * _BUCKET_START < partition_bytes and buckets < _MOST_BUCKETS:
-        buckets *= 2
-    return buckets
+    first, second, *_ = rank(workload, AUTO).candidates
+    why = (
+        f"{first.index}: upserts of {batch:,} rows that touch {touched:,} of {partitions:,} partitions take about"
+        f" {first.seconds:.2g} s, under {second.index} {second.seconds:.2g} s; {first.words[0]}"
+    )
+    return Advice(first.index, why, first.settings)
 
 
 def _text(size: float) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lakebed.config.settings import ClusteringSettings
+from lakebed.config.settings import ClusteringSettings, HBaseSettings, IndexSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
@@ -23,6 +23,7 @@ from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 from lakebed.timeline.clustering_plans import ClusteringGroup, ClusteringOperation
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -36,9 +37,11 @@ __all__ = [
     "Index",
     "IndexOptions",
     "KeyHash",
+    "KeyLookup",
     "KeyPlaces",
     "Placement",
     "Resizes",
+    "Resizing",
     "Tagged",
 ]
 
@@ -57,6 +60,44 @@ class Hashed:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyLookup:
+    """What an index that looks into files did to find the keys of a write.
+
+    Of `keys` different keys it found `tagged` places. Of `files` file slices that could hold one by their partition
+    path `out_of_range` were ruled out by their range of keys and `filtered` by their bloom filter; of `searched` ones
+    stored keys were read. Filters were `asked` so often for a key, `absent` times for one that their file does not
+    hold; `false_positives` of these they let through.
+    """
+
+    keys: int = 0
+    tagged: int = 0
+    files: int = 0
+    out_of_range: int = 0
+    filtered: int = 0
+    searched: int = 0
+    asked: int = 0
+    absent: int = 0
+    false_positives: int = 0
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Of the keys that a filter was asked for and that its file does not hold: the share that it let through."""
+        return self.false_positives / self.absent if self.absent else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**asdict(self), "false_positive_rate": self.false_positive_rate}
+
+    def __str__(self) -> str:
+        ruled_out = f"{self.out_of_range:,} ruled out by key range, {self.filtered:,} by bloom filter"
+        rate = f"; false positives of the filters: {self.false_positives:,} ({self.false_positive_rate:.2g})"
+        return (
+            f"keys: {self.tagged:,} of {self.keys:,} found; files: {self.files:,}, {ruled_out}, {self.searched:,} read"
+            f"{rate if self.asked else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Tagged:
     """The rows with two columns more, `FILE_ID` and `INSTANT`: the file group that holds the row's key and the instant
     of its newest file, both null for a key that the table does not hold.
@@ -68,11 +109,13 @@ class Tagged:
     An index that reads base files to find keys may tell the rows that it found there in a third column, `POSITION`:
     log blocks then say for which rows they are (`TableConfig.has_record_positions`).
 
-    `held` are rows that the index persisted for these: the caller releases them.
+    `held` are rows that the index persisted for these: the caller releases them. `lookup` is what the index has to
+    tell of its search.
     """
 
     rows: Rows
     held: Rows | None = None
+    lookup: KeyLookup | None = None
 
     @contextmanager
     def released(self, engine: Engine) -> Generator[Rows]:
@@ -90,18 +133,28 @@ Placement = Hashed | Tagged
 class KeyPlaces(Protocol):
     """Which file slices can hold a key, by a hash of it and without looking anything up."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The key fields that are hashed, all of them named."""
-        ...
+    fields: tuple[str, ...]
+    """The key fields that are hashed, all of them named."""
 
     def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The number (int32) of each stored key text: that of its file group, or its place on a ring of them."""
+        """The number (int32) of each stored key text, where that is the same in all partition paths: that of its file
+        group, or its place on a ring of them."""
         ...
 
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-        """Those of the slices that can hold keys with these numbers."""
+        """Those of the slices that can hold keys with these numbers, and those that tell no number."""
         ...
+
+    def in_partition(self, path: str) -> KeyPlaces:
+        """The same for one partition path; equal objects (they hash) for those where keys have the same numbers."""
+        return self
+
+    @property
+    def modulo(self) -> int | None:
+        """The number of buckets, where the number that a file id begins with is the key's hash modulo it, in every
+        partition path, and no two file groups of a partition path have it: joins go by it. None where file groups are
+        found otherwise."""
+        return None
 
 
 class KeyHash(KeyPlaces, Protocol):
@@ -119,6 +172,19 @@ class KeyHash(KeyPlaces, Protocol):
         """
         ...
 
+    def in_partition(self, path: str) -> KeyHash:
+        """The hash of one partition path; equal objects (they hash) for those where keys fall alike."""
+        return self
+
+    def stored_group(self) -> RowExpression:
+        """As `group_column`, of rows with the columns `_hoodie_record_key` and `_hoodie_partition_path`."""
+        raise NotImplementedError
+
+    def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
+        """The numbers that the keys of one of this hash's file groups may have by another hash of the same partition
+        path; None where nothing is known of that."""
+        return None
+
 
 class GroupOutputs(Protocol):
     """The file groups that a clustering writes the rows of a group of slices to. It pickles: tasks ask it."""
@@ -129,6 +195,17 @@ class GroupOutputs(Protocol):
     def of_keys(self, keys: pa.Array) -> pa.Array:
         """For each record key the number of its file group among `file_ids`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """What somebody wants of an index that hashes keys: `buckets` in all partition paths, or in some `partitions`;
+    Hudi's `rules` ("regex,count;...") for all; or every one of more than `split_over` bytes split."""
+
+    buckets: int | None = None
+    partitions: tuple[str, ...] | None = None
+    rules: str | None = None
+    split_over: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +232,13 @@ class IndexOptions:
     buckets: int | None = None
     fields: tuple[str, ...] | None = None
     update_partition_path: bool | None = None
+    partition_buckets: str | None = None
     defaults: Mapping[str, str] = field(default_factory=dict[str, str])
+    hbase: HBaseSettings = field(default_factory=HBaseSettings)
 
     def refuse_all_but(self, *own: str) -> None:
         """Raise `InvalidOption` for an option that is given and not one of the index's `own`."""
-        for option in ("update_partition_path", "buckets", "fields"):
+        for option in ("update_partition_path", "buckets", "fields", "partition_buckets"):
             if option not in own and getattr(self, option) is not None:
                 raise InvalidOption(
                     f"{option} does not belong to the index {self.name!r}",
@@ -196,6 +275,11 @@ class Index(Protocol):
         """What the table must remember, as properties without the prefix `lakebed.index.` (`type` among them)."""
         return {"type": self.name}
 
+    def identity(self) -> Mapping[str, str]:
+        """Those of the settings in which a job's index must agree with the table's; all of them, unless some only say
+        how fast or by which way it works."""
+        return self.settings()
+
     def resolved(self, key_fields: Sequence[str]) -> Index:
         """The same index with what it takes from the table's key fields filled in; InvalidOption where they do not
         fit."""
@@ -206,8 +290,8 @@ class Index(Protocol):
         """The hash that says where a key is; None for an index that looks keys up."""
         return None
 
-    needs_bloom_filters: bool = False
-    """Whether base files of the table are to have bloom filters that are filled with their keys."""
+    rows_can_move: bool = True
+    """Whether a table with rows can get this index in place of another, and another in place of this one."""
 
     has_fixed_groups: bool = True
     """Whether, of an index with a `key_hash`, a number is one file group, which writers that do not know of each other
@@ -233,6 +317,15 @@ class Index(Protocol):
         pickle. None: base files are written."""
         return None
 
+    @property
+    def needs_bloom_filters(self) -> bool:
+        """Whether base files of the table are to have bloom filters that are filled with their keys."""
+        return False
+
+    def told(self, settings: IndexSettings) -> Index:
+        """The same index with what a job's options say of how it looks keys up."""
+        return self
+
     def check(self, snapshot: Snapshot) -> None:
         """Raise `IndexInconsistent` where a sample of the stored keys shows that the table has not this index."""
 
@@ -251,6 +344,22 @@ class Index(Protocol):
         """As `place` for an index that looks keys up where a shuffle by key brings them: in the same task the rows of
         a key are made one by `rules` (None: all stay). None where it does not: they are made one, then placed."""
         return None
+
+    def resized(self, wanted: Resizing, snapshot: Snapshot) -> Index:
+        """The same index with another number of file groups; `InvalidOption` where it cannot have it."""
+        raise InvalidOption(
+            f"the index {self.name!r} has no buckets to rescale",
+            hint="t.indexes.use('bucket', buckets=...) makes a bucket table of this one",
+            context={"index": self.name},
+        )
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether it keeps places of keys that nobody else keeps: then it knows nothing of rows from before it."""
+        return type(self).update is not Index.update
+
+    def before_change(self, instant: str, storage: Storage) -> None:
+        """Called under the table lock before the instant that makes this the table's index completes."""
 
     def without_moves(self) -> Index:
         """The same index for writes that only ask whether a key exists: each row comes back at its key's place."""
@@ -298,6 +407,11 @@ class Index(Protocol):
         each gained and lost), `replaced` the ids of the file groups that go, by partition path. `snapshot` is the table
         without the instant, `snapshot.storage` its storage. What raises here fails the write.
         """
+
+    def committed(self, instant: str, snapshot: Snapshot) -> None:
+        """Called once the instant is complete, without the lock, on the object whose `update` was called, and with the
+        same snapshot: for what must not be done before. A writer that dies in between never gets here, and what raises
+        here is not heard of: the index has to be right without."""
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         """Forget what an instant told the index: called under the table lock before the instant is taken off the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -13,28 +13,51 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Engine, Rows
 from lakebed.engine.groups import GROUP, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
-from lakebed.expressions.base import Column
+from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import Bucket
+from lakebed.expressions.bucket_numbers import Buckets
 from lakebed.expressions.key_generators import KeyGenerator
+from lakebed.expressions.stored_bucket import StoredBucket
 from lakebed.format.file_names import BUCKET_ID, bucket_of_file_id
-from lakebed.format.hashes import bucket_ids
-from lakebed.index.base import Hashed, Index, IndexOptions, KeyHash
+from lakebed.index.base import Hashed, Index, IndexOptions, KeyHash, Resizing
+from lakebed.index.bucket_counts import (
+    MAX_BUCKETS,
+    BucketCounts,
+    PathHash,
+    Splits,
+    counts_of,
+    sizes_by_number,
+    slices_of_buckets,
+    text_of,
+)
 from lakebed.index.bucket_keys import check_sample
+from lakebed.index.partition_counts import (
+    PartitionCounts,
+    Rules,
+    forget_counts,
+    has_counts,
+    parse_rules,
+    rules_for_all,
+    write_counts,
+)
 from lakebed.model import PARTITION_PATH, FileSlice
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 
-# What a file id has room for: eight digits.
-MAX_BUCKETS = 100_000_000
+__all__ = ["DEFAULT_BUCKETS", "MAX_BUCKETS", "BucketIndex", "number_slices", "split_fields"]
+
 # For `index="bucket"` without a count.
 DEFAULT_BUCKETS = 8
+_SHOWN = 3
 
 
 @dataclass
 class BucketIndex(Index):
     """Hudi's bucket index (engine SIMPLE): every partition path has up to `buckets` file groups, one a bucket.
 
-    `fields` are the key fields that are hashed, a subset of the table's key fields; empty means all of them. Neither
-    can change while the table has rows: they decide where every stored row lives.
+    `fields` are the key fields that are hashed, a subset of the table's key fields; empty means all of them. `rules`
+    give partition paths a count of their own, `splits` are single buckets that were split (see `BucketCounts`). Nothing
+    of it changes while the table has rows but by a rescale: it decides where every stored row lives.
 
     >>> BucketIndex(8, ("id",)).settings()
     {'type': 'bucket', 'bucket.count': '8', 'bucket.fields': 'id'}
@@ -42,6 +65,8 @@ class BucketIndex(Index):
 
     buckets: int
     fields: tuple[str, ...] = ()
+    rules: Rules = ()
+    splits: Splits = ()
 
     name: ClassVar[str] = "bucket"
     is_global = False
@@ -50,12 +75,12 @@ class BucketIndex(Index):
 
     def __post_init__(self) -> None:
         self.fields = tuple(self.fields)
-        if not 0 < self.buckets <= MAX_BUCKETS:
-            raise InvalidOption(
-                f"a bucket index cannot have {self.buckets} buckets",
-                hint=f"give a number from 1 to {MAX_BUCKETS}: the file groups of one partition path",
-                context={"buckets": self.buckets},
-            )
+        _ = self.counts
+
+    @property
+    def counts(self) -> BucketCounts:
+        """How many buckets there are in each partition path."""
+        return BucketCounts(self.buckets, self.rules, self.splits)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> BucketIndex:
@@ -67,19 +92,28 @@ class BucketIndex(Index):
                 hint="restore the property to the number of buckets the table was made with",
                 context={"option": "lakebed.index.bucket.count", "value": text},
             )
-        return cls(int(text), split_fields(settings.get("bucket.fields", "")))
+        return cls.of_counts(counts_of(settings, int(text)), split_fields(settings.get("bucket.fields", "")))
+
+    @classmethod
+    def of_counts(cls, counts: BucketCounts, fields: tuple[str, ...]) -> BucketIndex:
+        """The index with these counts and hash fields."""
+        return cls(counts.count, fields, counts.rules, counts.splits)
 
     @classmethod
     def from_options(cls, options: IndexOptions) -> BucketIndex:
         """The index that a caller names."""
-        options.refuse_all_but("buckets", "fields")
+        options.refuse_all_but("buckets", "fields", "partition_buckets")
         defaults = {"bucket.count": str(DEFAULT_BUCKETS), **options.defaults}
         named = cls.from_settings(defaults)
-        return cls(options.buckets or named.buckets, options.fields or named.fields)
+        rules = named.rules if options.partition_buckets is None else parse_rules(options.partition_buckets)
+        same = rules == named.rules and options.buckets in (None, named.buckets)
+        return cls(
+            options.buckets or named.buckets, options.fields or named.fields, rules, named.splits if same else ()
+        )
 
     def settings(self) -> Mapping[str, str]:
         recorded = {"type": self.name, "bucket.count": str(self.buckets)}
-        return recorded | ({"bucket.fields": ",".join(self.fields)} if self.fields else {})
+        return recorded | ({"bucket.fields": ",".join(self.fields)} if self.fields else {}) | text_of(self.counts)
 
     def resolved(self, key_fields: Sequence[str]) -> BucketIndex:
         """The same index with its hash fields spelled out, in the order of the key; InvalidOption for a foreign one.
@@ -103,7 +137,7 @@ class BucketIndex(Index):
                 context={"fields": list(self.fields), "key_fields": list(key_fields)},
             )
         wanted = self.fields or tuple(key_fields)
-        return BucketIndex(self.buckets, tuple(f for f in key_fields if f in wanted))
+        return replace(self, fields=tuple(f for f in key_fields if f in wanted))
 
     @property
     def key_hash(self) -> KeyHash:
@@ -111,9 +145,13 @@ class BucketIndex(Index):
 
     @property
     def groups(self) -> int:
-        return self.buckets
+        return self.counts.numbers_end
 
-    def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> Bucket:
+    @property
+    def modulo(self) -> int | None:
+        return self.buckets if self.counts.is_uniform else None
+
+    def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> RowExpression:
         """The derived column (int32) that gives the bucket number of each row of data with this schema.
 
         SchemaConflict where the data lacks a column that the key is made of.
@@ -121,18 +159,42 @@ class BucketIndex(Index):
         expression = Bucket(keys, self.fields, self.buckets)
         for name in expression.columns:
             Column(name).type_in(schema)
-        return expression
+        return expression if self.counts.is_uniform else self.stored_group()
+
+    def stored_group(self) -> RowExpression:
+        return StoredBucket(self.fields, self.counts)
+
+    def in_partition(self, path: str) -> KeyHash:
+        return PathHash(self.fields, self.counts.buckets_in(path))
 
     def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Bucket number (int32) of each stored key text."""
-        return pa.array(bucket_ids(keys, self.fields, self.buckets), pa.int32())
+        """Bucket number (int32) of each stored key text of a partition path without rule and splits."""
+        return PathHash(self.fields, self.counts.buckets_in("")).groups_of(keys)
+
+    def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
+        return None
+
+    def resized(self, wanted: Resizing, snapshot: Snapshot) -> BucketIndex:
+        sizes: dict[str, dict[int, int]] = {}
+        if wanted.split_over is not None:
+            slices = snapshot.file_slices(wanted.partitions)
+            sizes = sizes_by_number((s.partition, bucket_of_file_id(s.file_id), s.size) for s in slices)
+        return BucketIndex.of_counts(self.counts.resized(wanted, sizes), self.fields)
+
+    def before_change(self, instant: str, storage: Storage) -> None:
+        """Where partition paths have counts of their own, or had once, real Hudi finds them in a file."""
+        if self.rules or has_counts(storage):
+            rules = self.rules or rules_for_all(self.buckets)
+            write_counts(storage, PartitionCounts(instant, rules, self.buckets))
+
+    def rollback(self, instant: str, snapshot: Snapshot) -> None:
+        forget_counts(snapshot.storage, instant)
 
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-        """Those of buckets with these numbers, and those whose names tell no bucket."""
-        return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
+        return slices_of_buckets(slices, numbers)
 
     def check(self, snapshot: Snapshot) -> None:
-        number_slices(snapshot.file_slices(), self.buckets)
+        number_slices(snapshot.file_slices(), self.counts)
         if snapshot.config.populate_meta_fields:
             check_sample(snapshot, self)
 
@@ -154,11 +216,15 @@ class BucketIndex(Index):
         file groups.
         """
         slices = snapshot.file_slices(partitions, None if numbers is None else partial(_of_buckets, self, numbers))
-        return number_slices(slices, self.buckets)
+        return number_slices(slices, self.counts)
 
     def explain(self) -> str:
         hashed = ", ".join(self.fields) or "the whole key"
-        return f"bucket: hash of {hashed} modulo {self.buckets} names the file group; no file is read to tag"
+        own = [f"{count} in {rule}" for rule, count in self.rules[:_SHOWN]]
+        split = sum(len(leaves) for _, leaves in self.splits)
+        own += [f"{split} of split ones"] if split else []
+        counts = f"{self.buckets} ({', '.join(own)})" if own else str(self.buckets)
+        return f"bucket: hash of {hashed} modulo {counts} names the file group; no file is read to tag"
 
 
 def split_fields(text: str) -> tuple[str, ...]:
@@ -171,27 +237,27 @@ def _of_buckets(index: BucketIndex, numbers: Collection[int], ids: pa.Array, siz
     del sizes
     bucketed = pc.all(pc.match_substring_regex(ids, f"^{BUCKET_ID}")).as_py()
     texts = pc.utf8_slice_codeunits(ids, 0, 8)
-    if not bucketed or pc.any(pc.greater_equal(texts, f"{index.buckets:08d}")).as_py():
+    if not bucketed or pc.any(pc.greater_equal(texts, f"{index.groups:08d}")).as_py():
         return pc.is_valid(ids)
     return pc.is_in(texts, value_set=pa.array([f"{number:08d}" for number in numbers], pa.string()))
 
 
-def number_slices(slices: Sequence[FileSlice], buckets: int) -> dict[tuple[str, int], FileSlice]:
+def number_slices(slices: Sequence[FileSlice], counts: BucketCounts) -> dict[tuple[str, int], FileSlice]:
     """File slices by (partition path, bucket number); `IndexInconsistent` where the ids cannot be such numbers."""
     found: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
         number = bucket_of_file_id(file_slice.file_id)
-        if number is None or number >= buckets:
-            raise _not_a_bucket(file_slice, number, buckets)
+        if number is None or not counts.buckets_in(file_slice.partition).has(number):
+            raise _not_a_bucket(file_slice, number, counts.buckets_in(file_slice.partition))
         other = found.setdefault((file_slice.partition, number), file_slice)
         if other is not file_slice:
             raise _two_groups(other, file_slice, number)
     return found
 
 
-def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: int) -> IndexInconsistent:
+def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: Buckets) -> IndexInconsistent:
     where = f"{file_slice.partition!r}" if file_slice.partition else "the table folder"
-    context = {"partition": file_slice.partition, "file_id": file_slice.file_id, "buckets": buckets}
+    context = {"partition": file_slice.partition, "file_id": file_slice.file_id, "buckets": buckets.count}
     if number is None:
         return IndexInconsistent(
             f"file id {file_slice.file_id} in {where} does not start with a bucket number of eight digits",
@@ -199,8 +265,9 @@ def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: int) -> In
             " insert_overwrite, or tell lakebed to look keys up with t.indexes.adopt('simple')",
             context=context,
         )
+    has = "has other ones: some were split" if buckets.depths else f"has {buckets.count} buckets"
     return IndexInconsistent(
-        f"file id {file_slice.file_id} in {where} is bucket {number}, but the table's index has {buckets} buckets",
+        f"file id {file_slice.file_id} in {where} is bucket {number}, but the table's index {has}",
         hint="the table was written with more buckets: tell lakebed the right number with"
         " t.indexes.adopt('bucket', buckets=...)",
         context=context | {"bucket": number},

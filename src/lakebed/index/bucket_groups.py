@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.engine.groups import GROUP, distinct_values
-from lakebed.errors import IndexInconsistent
+from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
-from lakebed.index.base import Hashed, IndexOptions
+from lakebed.index.base import Hashed, IndexOptions, Resizing
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.bucket_keys import check_sample
 from lakebed.model import PARTITION_PATH, FileSlice
@@ -31,8 +31,26 @@ class BucketGroupsIndex(BucketIndex):
     """
 
     name: ClassVar[str] = "bucket_groups"
-    needs_bloom_filters = True
     has_fixed_groups = False
+    rows_can_move = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rules or self.splits:
+            raise InvalidOption(
+                "partition_buckets does not belong to the index 'bucket_groups'",
+                hint="its buckets get as many file groups as their rows need; bucket counts of partition paths are the"
+                " bucket index's",
+                context={"index": self.name, "option": "partition_buckets"},
+            )
+
+    @property
+    def needs_bloom_filters(self) -> bool:
+        return True
+
+    @property
+    def modulo(self) -> int | None:
+        return None
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> BucketGroupsIndex:
@@ -44,8 +62,12 @@ class BucketGroupsIndex(BucketIndex):
         """The index that a caller names."""
         return cls(**vars(BucketIndex.from_options(options)))
 
-    def resolved(self, key_fields: Sequence[str]) -> BucketGroupsIndex:
-        return BucketGroupsIndex(**vars(super().resolved(key_fields)))
+    def resized(self, wanted: Resizing, snapshot: Snapshot) -> BucketGroupsIndex:
+        raise InvalidOption(
+            f"the index {self.name!r} keeps its number of buckets: they get further file groups as they grow",
+            hint="Make a new table with another number of buckets and write the rows of this one to it.",
+            context={"index": self.name},
+        )
 
     def check(self, snapshot: Snapshot) -> None:
         self._by_number(snapshot.file_slices())

@@ -13,6 +13,8 @@ import pyarrow as pa
 from lakebed.errors import IndexInconsistent
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import plain_strings
+from lakebed.index.base import KeyHash
+from lakebed.index.bucket_counts import BucketCounts
 from lakebed.model import RECORD_KEY, FileSlice, path_in
 from lakebed.slices.snapshot import Snapshot
 
@@ -25,10 +27,12 @@ _COMBINED_FIELDS = 6
 class Buckets(Protocol):
     """A bucket index, as far as its keys are checked."""
 
-    buckets: int
     fields: tuple[str, ...]
 
-    def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array: ...
+    @property
+    def counts(self) -> BucketCounts: ...
+
+    def in_partition(self, path: str) -> KeyHash: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class SampledSlice:
     label: str
     bucket: int
     keys: pa.Array
+    partition: str = ""
 
 
 def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
@@ -46,7 +51,7 @@ def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
     slices = [s if s.base_file is None else s.without_logs() for s in snapshot.file_slices()]
     step = max(1, len(slices) // _SAMPLE_SLICES)
     chosen = slices[::step][:_SAMPLE_SLICES]
-    return [SampledSlice(_label(one), _number(one), first_keys(snapshot, one)) for one in chosen]
+    return [SampledSlice(_label(one), _number(one), first_keys(snapshot, one), one.partition) for one in chosen]
 
 
 def check_sample(snapshot: Snapshot, index: Buckets) -> None:
@@ -59,7 +64,8 @@ def check_all_keys(snapshot: Snapshot, index: Buckets) -> None:
     """The same for every stored key; only the key column is read."""
     for file_slice in snapshot.file_slices():
         for keys in stored_keys(snapshot, file_slice):
-            _check_keys(SampledSlice(_label(file_slice), _number(file_slice), keys), index)
+            sampled = SampledSlice(_label(file_slice), _number(file_slice), keys, file_slice.partition)
+            _check_keys(sampled, index)
 
 
 def field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -72,12 +78,13 @@ def field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _check_keys(sampled: SampledSlice, index: Buckets) -> None:
-    numbers = index.groups_of(sampled.keys).to_numpy(zero_copy_only=False)
+    numbers = index.in_partition(sampled.partition).groups_of(sampled.keys).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(numbers != sampled.bucket)
     if len(wrong):
         key, other = sampled.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
+        count = index.counts.buckets_in(sampled.partition).count
         raise IndexInconsistent(
-            f"record key {key!r} in {sampled.label} belongs to bucket {other} under {index.buckets} buckets hashed on"
+            f"record key {key!r} in {sampled.label} belongs to bucket {other} under {count} buckets hashed on"
             f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {sampled.bucket}",
             hint="the count or the hash fields are not those that the table was written with, or a writer without"
             " a bucket index has written to it",

@@ -10,16 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakebed.config.features import TableFacts, check_write
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash
 from lakebed.index.base import Index
+from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex, number_slices
+from lakebed.index.bucket_counts import BucketCounts
 from lakebed.index.bucket_groups import BucketGroupsIndex
 from lakebed.index.bucket_keys import SampledSlice, check_all_keys, field_choices, sample_slices
 from lakebed.index.consistent.inference import consistent_of_rings
 from lakebed.index.consistent.ring_files import has_rings
+from lakebed.index.partition_counts import parse_rules, read_counts
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
@@ -29,6 +31,9 @@ _log = logging.getLogger(__name__)
 # More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
 _PLAUSIBLE = 1 << 16
 _SHOWN = 4
+# What looks stored keys up finds them on any table.
+_RIGHT_FOR_ANY = {index.name: index for index in (SimpleIndex, BloomIndex)}
+_GLOBAL_AND_RIGHT = {index.name: index for index in (GlobalSimpleIndex, GlobalBloomIndex)}
 _SIGN_OFF = np.int32(0x7FFFFFFF)
 _ADOPT = "t.indexes.adopt('bucket', buckets=..., fields=[...]) or t.indexes.adopt('simple')"
 
@@ -48,6 +53,10 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     fitting = _fitting(snapshot) if nominated else []
     if len(fitting) == 1:
         return fitting[0]
+    if nominated and not fitting:
+        fitting = _fitting_by_partition(snapshot)
+        if len(fitting) == 1:
+            return fitting[0]
     if for_write:
         if fitting:
             raise _ambiguous(config.name, fitting)
@@ -95,6 +104,7 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
             hint="leave the index options out, or name that bucket index; t.indexes.adopt('simple') gives buckets up",
             context={"table": dict(found.settings()), "write": dict(requested.settings())},
         )
+    requested.check(snapshot)
 
 
 def fitting_buckets(
@@ -124,23 +134,28 @@ def fitting_buckets(
 
 def adopt(
     snapshot: Snapshot,
-    kind: str,
+    kind: str | Index,
     *,
     buckets: int | None = None,
     fields: Sequence[str] = (),
     update_partition_path: bool = True,
+    partition_buckets: str = "",
 ) -> Index:
     """The index a user names for a table that Hudi made, checked against all stored keys; the caller records it.
 
     A bucket index has to agree with every key of every latest base file (only that column is read), else
-    `IndexInconsistent` names the first file and key that disagree. A simple index is right for any table. A record
-    index is the one that the metadata table has, or is built by the next write.
+    `IndexInconsistent` names the first file and key that disagree. A simple or a bloom index is right for any table.
+    A record index is the one that the metadata table has, or is built by the next write. An object checks itself.
     """
+    if not isinstance(kind, str):
+        index = kind.resolved(snapshot.config.key_fields)
+        index.check(snapshot)
+        return index
     kind = kind.lower()
-    if kind == "simple":
-        return SimpleIndex()
-    if kind == "global_simple":
-        return GlobalSimpleIndex(update_partition_path)
+    if kind in _RIGHT_FOR_ANY:
+        return _RIGHT_FOR_ANY[kind]()
+    if kind in _GLOBAL_AND_RIGHT:
+        return _GLOBAL_AND_RIGHT[kind](update_partition_path)
     if kind in RecordIndex.NAMES:
         return RecordIndex.of_metadata(snapshot) or RecordIndex(partitioned=RecordIndex.NAMES[kind])
     if kind == "consistent":
@@ -148,7 +163,7 @@ def adopt(
     if kind not in (BucketIndex.name, BucketGroupsIndex.name):
         raise InvalidOption(
             f"index {kind!r} cannot be adopted",
-            hint="adopt bucket, bucket_groups, consistent, simple, global_simple or record",
+            hint="adopt bucket, bucket_groups, consistent, bloom, global_bloom, simple, global_simple or record",
             context={"index": kind},
         )
     if buckets is None:
@@ -158,7 +173,7 @@ def adopt(
             context={"index": kind},
         )
     adopted = BucketIndex if kind == BucketIndex.name else BucketGroupsIndex
-    index = adopted(buckets, tuple(fields)).resolved(snapshot.config.key_fields)
+    index = adopted(buckets, tuple(fields), parse_rules(partition_buckets)).resolved(snapshot.config.key_fields)
     if not snapshot.config.populate_meta_fields:
         raise UnsupportedFeature(
             f"table {snapshot.config.name!r} stores no record keys (hoodie.populate.meta.fields=false)",
@@ -174,10 +189,26 @@ def _fitting(snapshot: Snapshot) -> list[BucketIndex]:
     return fitting_buckets(sample_slices(snapshot), snapshot.config.key_fields, _highest(snapshot))
 
 
+def _fitting_by_partition(snapshot: Snapshot) -> list[BucketIndex]:
+    """By the files in which real Hudi keeps the bucket counts of partition paths, where the table has some."""
+    counts = read_counts(snapshot)
+    if counts is None:
+        return []
+    found: list[BucketIndex] = []
+    for fields in field_choices(snapshot.config.key_fields):
+        index = BucketIndex(counts.count, fields, counts.rules)
+        try:
+            index.check(snapshot)
+        except IndexInconsistent:
+            continue
+        found.append(index)
+    return found
+
+
 def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     """Refuse a table that no single count fits, but each partition one of its own under the same hash fields.
 
-    Real Hudi's Spark writer leaves no other trace of partition-level buckets.
+    Real Hudi's Spark writer leaves no other trace of partition-level buckets: somebody has to name the rules.
     """
     highest: dict[str, int] = {}
     for file_slice in snapshot.file_slices():
@@ -190,8 +221,13 @@ def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     for partition, files in sampled.items():
         fields &= {i.fields for i in fitting_buckets(files, snapshot.config.key_fields, highest.get(partition, 0))}
     if fields and len(sampled) > 1:
-        named = {"hoodie.table.name": snapshot.config.name}
-        check_write(named, TableFacts(partition_buckets=True), "a write")
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} has another bucket count in each partition, and nothing in it says by"
+            " which rules",
+            hint="Say them once: t.indexes.adopt('bucket', buckets=..., partition_buckets='regex,count;...'), as the"
+            " jobs that wrote it have them (hoodie.bucket.index.partition.expressions).",
+            context={"table": snapshot.config.name},
+        )
 
 
 def _ids_are_numbers(snapshot: Snapshot) -> bool:
@@ -199,7 +235,7 @@ def _ids_are_numbers(snapshot: Snapshot) -> bool:
     if not (snapshot.config.populate_meta_fields and snapshot.config.key_fields):
         return False
     try:
-        return bool(number_slices(snapshot.file_slices(), _PLAUSIBLE))
+        return bool(number_slices(snapshot.file_slices(), BucketCounts(_PLAUSIBLE)))
     except IndexInconsistent:
         return False
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import ClassVar
 
 from lakebed.engine.base import Engine, Rows
-from lakebed.expressions.base import Column, RowExpression
+from lakebed.expressions.base import Column
 from lakebed.index.base import Index, IndexOptions, Tagged
-from lakebed.index.locations import BooleanLiteral, Coalesce, Differ
-from lakebed.index.pair_moves import OLD_PARTITION, merges_in_pairs, moved_in_pairs
+from lakebed.index.known_places import at_places, moved_from_places
+from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.index.record_lookup import find_places, with_places
-from lakebed.index.simple import (
-    GlobalSimpleIndex,
-    SimpleIndex,
-    columns_of_names,
-    moved,
-    require_stored_keys,
-    stored_ordering,
-)
+from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex, columns_of_names, require_stored_keys
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
 _log = logging.getLogger("lakebed")
@@ -117,11 +110,9 @@ class RecordIndex(Index):
             return Tagged(engine.derive(found, {}, keep=[*names, FILE_ID, INSTANT]))
         own = [n for n in names if n != PARTITION_PATH]
         if not (self.update_partition_path and snapshot.config.partition_fields):
-            place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT)}
-            return Tagged(engine.derive(found, place, keep=own))
+            return Tagged(at_places(found, own, engine))
         found = engine.persist(found)
-        moved = _moved(found, own, snapshot, engine, MergeRules.of_table(snapshot.config))
-        return Tagged(moved, held=found)
+        return Tagged(moved_from_places(found, own, snapshot, engine), held=found)
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """None where the index cannot tell: it is not there, is partitioned, or speaks of later commits than the
@@ -142,33 +133,6 @@ class RecordIndex(Index):
             return "record: looks keys up in the record index of their partition path; no data file is read to tag"
         where = "rows move to their new partition" if self.update_partition_path else "rows stay where their key is"
         return f"record: looks keys up in the record index; no data file is read to tag; {where}"
-
-
-def _moved(joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, rules: MergeRules) -> Rows:
-    """Rows at their places, those that name another partition path there if they win over the stored row.
-
-    What they have to win over is read from the file groups that such rows come from, and from no other.
-    """
-    if merges_in_pairs(rules, own):
-        return moved_in_pairs(joined, own, snapshot, engine, rules)
-    ordering = rules.ordering if set(rules.ordering) <= set(own) else ()
-    if not ordering:
-        return moved(joined, engine, rules, own, 0)
-    leaving = engine.filter(joined, Differ(OLD_PARTITION, PARTITION_PATH))
-    pairs = engine.aggregate(leaving, [OLD_PARTITION, FILE_ID])
-    groups = set(zip(*(pairs.column(name).to_pylist() for name in (OLD_PARTITION, FILE_ID)), strict=True))
-    if not groups:
-        place: dict[str, RowExpression] = {
-            PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
-            **columns_of_names(FILE_ID, INSTANT),
-            DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
-        }
-        return engine.derive(joined, place, keep=[n for n in own if n != DELETE])
-    slices = [s for s in snapshot.file_slices({p for p, _ in groups}) if (s.partition, s.file_id) in groups]
-    types = engine.schema(joined)
-    values = stored_ordering(snapshot, slices, engine, {name: types.field(name).type for name in ordering})
-    compared = engine.join(joined, values, [RECORD_KEY, FILE_ID], "left")
-    return moved(compared, engine, rules, own, len(ordering))
 
 
 @cache

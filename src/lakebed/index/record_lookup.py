@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,9 +18,8 @@ from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.store.slices import MetadataSlices
+from lakebed.metadata.read.sent import to_be_sent
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
-from lakebed.timeline.timeline import Timeline
 
 # Up to so many keys are looked up in this process.
 IN_PROCESS_KEYS = 50_000
@@ -52,7 +51,7 @@ def with_places(
     schema = engine.schema(rows)
     if not engine.is_distributed:
         return engine.from_arrow(AddPlaces(metadata, rules, schema, in_path).to_table(engine.collect(rows)))
-    add = AddPlaces(to_be_sent(metadata), rules, schema, in_path)
+    add = AddPlaces(to_be_sent(metadata, RECORD_INDEX), rules, schema, in_path)
     slices = metadata.slices.file_slices(RECORD_INDEX)
     routed: dict[str, RowExpression] = {}
     if in_path:
@@ -110,27 +109,6 @@ class AddPlaces:
         at = pc.index_in(table.column(RECORD_KEY), value_set=places.column(RECORD_KEY).combine_chunks())
         columns = [places.column(name).combine_chunks().take(at) for name in _PLACES.names[1:]]
         return pa.table([*table.select(self.rows.names).columns, *columns], schema=self.schema)
-
-
-def to_be_sent(metadata: MetadataTable) -> MetadataTable:
-    """The metadata table with no more than looking record keys up takes: timelines and the index's file slices."""
-    slices = metadata.slices
-    listed = slices.file_slices(RECORD_INDEX)
-    bare = MetadataSlices(
-        slices.storage,
-        slices.config,
-        _bare(slices.timeline),
-        slices.data_storage,
-        slices.data_config,
-        _bare(slices.data_timeline),
-        {RECORD_INDEX: listed},
-    )
-    return MetadataTable(bare)
-
-
-def _bare(timeline: Timeline) -> Timeline:
-    """A timeline without what it has read and listed: its instants alone."""
-    return replace(timeline, listed=timeline.listed.without_files())
 
 
 def _named(found: pa.Table) -> pa.Table:

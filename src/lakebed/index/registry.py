@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from lakebed.config.settings import IndexSettings
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.config.settings import HBaseSettings, IndexSettings
+from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
+from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.bucket_groups import BucketGroupsIndex
 from lakebed.index.consistent.index import ConsistentIndex
+from lakebed.index.hbase.index import HBaseIndex
 from lakebed.index.inference import infer_index
+from lakebed.index.partition_counts import read_counts, rules_for_all, rules_text
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
@@ -27,16 +30,21 @@ _BUILT_IN: dict[str, Any] = {
     ConsistentIndex.name: ConsistentIndex,
     SimpleIndex.name: SimpleIndex,
     GlobalSimpleIndex.name: GlobalSimpleIndex,
+    BloomIndex.name: BloomIndex,
+    GlobalBloomIndex.name: GlobalBloomIndex,
     **dict.fromkeys(RecordIndex.NAMES, RecordIndex),
+    HBaseIndex.name: HBaseIndex,
 }
 # Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
 _KNOWN_ELSEWHERE = (
-    "bloom",
-    "global_bloom",
-    "hbase",
     "inmemory",
     "flink_state",
 )
+
+
+def built_in() -> tuple[str, ...]:
+    """The names of lakebed's own indexes."""
+    return tuple(_BUILT_IN)
 
 
 def make_index(
@@ -46,11 +54,14 @@ def make_index(
     buckets: int | None = None,
     fields: Sequence[str] = (),
     update_partition_path: bool | None = None,
+    hbase: HBaseSettings | None = None,
+    partition_buckets: str | None = None,
 ) -> Index:
     """The index that a name (any case) or an `Index` object stands for; what "auto" stands for is `advise`'s to say.
 
     `buckets` and `fields` belong to the bucket index (`fields`: a subset of `key_fields`, empty for all of them),
-    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`.
+    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`. `hbase` says where
+    the rows of an HBase index are.
     """
     if not isinstance(spec, str):
         if not isinstance(spec, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # of untyped callers
@@ -58,7 +69,15 @@ def make_index(
                 f"an index is a name or an Index object, not {type(spec).__name__}", hint="take index='auto'"
             )
         return spec.resolved(key_fields)
-    options = IndexOptions(spec.strip().lower(), buckets, tuple(fields) or None, update_partition_path)
+    name = spec.strip().lower()
+    options = IndexOptions(
+        name,
+        buckets,
+        tuple(fields) or None,
+        update_partition_path,
+        partition_buckets,
+        hbase=hbase or HBaseSettings(),
+    )
     return _from_options(options).resolved(key_fields)
 
 
@@ -72,7 +91,8 @@ def job_index(options: IndexSettings, key_fields: Sequence[str], recorded: Index
         defaults = recorded.settings()
     else:
         defaults = getattr(_class_of(name), "HUDI_SETTINGS", {})
-    named = IndexOptions(name, options.buckets, options.fields or None, options.update_partition, defaults)
+    fields, moves = options.fields or None, options.update_partition
+    named = IndexOptions(name, options.buckets, fields, moves, options.partition_buckets, defaults, options.hbase)
     return _from_options(named).resolved(key_fields)
 
 
@@ -87,12 +107,40 @@ def recorded_index(settings: Mapping[str, str], *, missing_ok: bool = False) -> 
     return _from_settings(name, settings)
 
 
+def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
+    """What the table remembers of its index as of this view, without the prefix `lakebed.index.`. Where partition
+    paths have bucket counts of their own real Hudi may have changed them: its newest file counts."""
+    settings = snapshot.index_settings
+    if "bucket.partitions" not in settings:
+        return settings
+    counts = read_counts(snapshot)
+    if counts is None:
+        return settings
+    return {**settings, "bucket.partitions": rules_text(counts.rules), "bucket.count": str(counts.count)}
+
+
+def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
+    """Refuse writes to a table in which real Hudi keeps bucket counts of partition paths, by an index without them."""
+    counts = read_counts(snapshot)
+    settings = index.settings()
+    if counts is None or index.key_hash is None or settings.get("bucket.partitions") == rules_text(counts.rules):
+        return
+    if "bucket.partitions" not in settings and counts.rules == rules_for_all(int(settings.get("bucket.count", 0))):
+        return
+    raise IndexInconsistent(
+        f"table {snapshot.config.name!r} has bucket counts by partition path ({rules_text(counts.rules)!r}, else"
+        f" {counts.count}), and its index is {_words(dict(index.settings()))}",
+        hint="Tell it once: t.indexes.adopt('bucket', buckets=..., partition_buckets=...), with these numbers.",
+        context={"path": counts.path, "table": dict(index.settings())},
+    )
+
+
 def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     """The index of a table: what its properties say, else what its files show (see `infer_index`).
 
     Without `for_write` nothing is refused and nothing is warned of: an index that cannot be told is a simple one.
     """
-    index = recorded_index(snapshot.config.index_settings)
+    index = recorded_index(recorded_settings(snapshot))
     if index is None:
         return infer_index(snapshot, for_write=for_write)
     return index.resolved(snapshot.config.key_fields)
@@ -103,23 +151,24 @@ def index_properties(index: Index) -> dict[str, str]:
     return {PREFIX + key: value for key, value in index.settings().items()}
 
 
-def index_changes(index: Index, properties: Mapping[str, str]) -> dict[str, str | None]:
-    """Changes to a table's `properties` that make it remember this index and forget what another one left there."""
-    return {**{key: None for key in properties if key.startswith(PREFIX)}, **index_properties(index)}
+def told_index(snapshot: Snapshot) -> dict[str, str]:
+    """What the table remembers of its index, as `hoodie.properties` has it."""
+    return {PREFIX + key: value for key, value in recorded_settings(snapshot).items()}
 
 
 def check_same_index(recorded: Index, requested: Index) -> None:
     """Refuse a write whose options name another index than the table's: both are shown, nothing is changed."""
-    has, asks = dict(recorded.settings()), dict(requested.settings())
+    has, asks = dict(recorded.identity()), dict(requested.identity())
     if has == asks:
         return
     if recorded.name == requested.name and "bucket.count" in has:
         hint = (
-            "leave the index options out: the table knows its own. Another count or other hash fields put every row"
-            " elsewhere, so they take a new table: create it so and bulk_insert this one's rows"
+            "leave the index options out: the table knows its own. t.rescale(buckets=...) gives it another count,"
+            " t.indexes.use('bucket', fields=[...]) other hash fields"
         )
     else:
-        hint = "leave the index options out: the table knows its own, and rows of two indexes do not mix"
+        name = asks.get("type")
+        hint = f"leave the index options out: the table knows its own. t.indexes.use({name!r}) gives it another"
     raise InvalidOption(
         f"the table's index is {_words(has)}, the write asks for {_words(asks)}",
         hint=hint,
@@ -131,6 +180,8 @@ def _words(settings: Mapping[str, str]) -> str:
     phrases = {
         "bucket.count": "{} buckets",
         "bucket.fields": "hashed on {}",
+        "bucket.partitions": "by partition path: {}",
+        "bucket.splits": "some of them split: {}",
         "update_partition": "moving rows to their new partition: {}",
         "partitioned": "for each partition path: {}",
     }
@@ -178,15 +229,15 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     if name in _KNOWN_ELSEWHERE:
         return UnsupportedFeature(
             f"index {name!r} is known, but this version of lakebed does not have it",
-            hint="take bucket, bucket_groups, consistent, simple, global_simple or record",
+            hint="take bucket, bucket_groups, consistent, bloom, global_bloom, simple, global_simple, record or hbase",
             context={"feature": f"index {name}"},
         )
     names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    known = ", ".join(["auto", *(n for n in _BUILT_IN if n not in RecordIndex.NAMES or n == RecordIndex.name)])
     meant = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",
-        hint=f"{meant}lakebed has auto, bucket, bucket_groups, consistent, simple, global_simple, record and what is"
-        f" registered as {ENTRY_POINTS}",
+        hint=f"{meant}lakebed has {known} and what is registered as {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )

@@ -27,6 +27,8 @@ EXPRESSION_INDEX = "expr_index_"
 BASE_FILE_EXTENSION = "hfile"
 # Whole digits of an instant that Hudi gives to what it makes when it builds a partition.
 INITIAL_INSTANT = "0" * 14
+# In the partition metadata of a partition that was built beside writers: when they began to log to it.
+LOGGED_SINCE = "lakebed.logged.since"
 
 _RECORD_BYTES = 48
 GROUP_ID = re.compile(r"(.+)-(\d{4,})-0")

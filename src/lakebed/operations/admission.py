@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakebed.config.features import check_write
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
+from lakebed.index.registry import check_partition_counts
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import path_in
 from lakebed.operations.context import WriteContext
@@ -16,7 +17,10 @@ from lakebed.timeline.instants import has_completion_times
 
 def admit(context: WriteContext, operation: str) -> None:
     """Raise `UnsupportedFeature` for a table whose features this operation could not keep right."""
-    check_write(context.config.properties, table_features(context.opened), operation.lower())
+    features = table_features(context.opened)
+    check_write(context.config.properties, features, operation.lower())
+    if features.partition_buckets:
+        check_partition_counts(context.opened, context.index)
     _ = context.rules  # a merger that is not installed
     if context.is_non_blocking:
         _check_non_blocking(context)

@@ -15,7 +15,7 @@ from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.partition_checks import PathCheck
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
-from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index
+from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import normal_type, normalise, refuse_untyped
@@ -73,15 +73,18 @@ class WriteContext:
     def path_check(self) -> PathCheck:
         return PathCheck(self.keys.partition_path, dropped=self.config.drop_partition_columns)
 
+    @once
+    def index(self) -> Index:
+        """The table's own index, told what the options say of its work; one that they name has to be the same."""
+        return self._index_of_table().told(self.options.index)
+
     @property
     def file_settings(self) -> WriteSettings:
         """The settings as the table's base files are written with them."""
         return replace(self.settings, bloom_filter=True) if self.index.needs_bloom_filters else self.settings
 
-    @once
-    def index(self) -> Index:
-        """The table's own index; one that the options name has to be the same."""
-        recorded = recorded_index(self.config.index_settings)
+    def _index_of_table(self) -> Index:
+        recorded = recorded_index(recorded_settings(self.opened))
         named = job_index(self.options.index, self.config.key_fields, recorded)
         if named is None:
             return index_of(self.opened)

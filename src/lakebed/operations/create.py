@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from lakebed.config.settings import TableSettings
+from lakebed.config.settings import HBaseSettings, TableSettings
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import kind_of
 from lakebed.index.advisor import TableProfile, advise
@@ -28,6 +28,8 @@ from lakebed.timeline.table_config import INDEX_REASON, SORT, TableConfig
 _log = logging.getLogger("lakebed")
 # New merge-on-read tables compact as they are written, when that is due.
 COMPACT_INLINE = "lakebed.compact.inline"
+# Stands before every instant.
+NO_INSTANT = "0" * 14
 
 
 def create(
@@ -39,6 +41,8 @@ def create(
     buckets: int | None,
     hash_fields: Sequence[str],
     update_partition_path: bool | None,
+    partition_buckets: str | None,
+    hbase: HBaseSettings | None = None,
     properties: Mapping[str, str],
     indexes: Sequence[str] = (),
     profile: Callable[[], TableProfile],
@@ -51,7 +55,9 @@ def create(
     _check_words(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
-    chosen, why = _choose_index(index, profile, key_fields, buckets, hash_fields, update_partition_path)
+    chosen, why = _choose_index(
+        index, profile, key_fields, buckets, hash_fields, update_partition_path, partition_buckets, hbase
+    )
     _check_table_type(chosen, settings.type or "cow")
     if why:
         _log.info("table %s: index %s", storage.url(), why)
@@ -97,7 +103,9 @@ def create(
     _check_config(config, columns)
     check_new_indexes(wanted, config, columns, chosen)
     settle(storage)
-    return create_table(storage, created)
+    config = create_table(storage, created)
+    chosen.before_change(NO_INSTANT, storage)
+    return config
 
 
 def _check_table_type(index: Index, type_: str) -> None:
@@ -116,6 +124,8 @@ def _choose_index(
     buckets: int | None,
     fields: Sequence[str],
     update_partition_path: bool | None,
+    partition_buckets: str | None,
+    hbase: HBaseSettings | None,
 ) -> tuple[Index, str]:
     """The index, and why "auto" took it; no reason where it was named."""
     why = ""
@@ -123,7 +133,13 @@ def _choose_index(
         advice = advise(profile(), buckets, fields)
         index, buckets, why = advice.index, advice.settings.get("buckets"), advice.why
     made = make_index(
-        index, key_fields=key_fields, buckets=buckets, fields=fields, update_partition_path=update_partition_path
+        index,
+        key_fields=key_fields,
+        buckets=buckets,
+        fields=fields,
+        update_partition_path=update_partition_path,
+        partition_buckets=partition_buckets,
+        hbase=hbase,
     )
     return made, why
 

@@ -30,6 +30,7 @@ from lakebed.operations.pipeline import Verb, run
 from lakebed.operations.placement import Placed, RowMatch, TaggedRows, Write
 from lakebed.operations.prepare import derive_keys
 from lakebed.operations.result import WriteResult
+from lakebed.read.bucket_pruning import buckets_of_keys
 from lakebed.read.lookup_keys import is_keys, wanted_keys
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
@@ -115,7 +116,7 @@ class DeleteHashed(_Delete):
         key_hash = write.context.index.key_hash
         assert key_hash is not None
         path = pa.repeat(pa.scalar(""), len(self.keys))
-        columns = {RECORD_KEY: self.keys, PARTITION_PATH: path, GROUP: key_hash.groups_of(self.keys)}
+        columns = {RECORD_KEY: self.keys, PARTITION_PATH: path, GROUP: key_hash.in_partition("").groups_of(self.keys)}
         return write.context.engine.from_arrow(pa.table(columns))
 
 
@@ -157,7 +158,7 @@ class DeleteKeys(_DeleteLocated):
             texts = engine.collect(self.keys).column(RECORD_KEY)
         if places is None or texts is None:
             return slices
-        return places.slices_of(slices, set(places.groups_of(texts).to_pylist()))
+        return buckets_of_keys(slices, places, texts)
 
 
 @dataclass(frozen=True, kw_only=True)

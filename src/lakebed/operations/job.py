@@ -18,7 +18,7 @@ from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark_session import is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
-from lakebed.index.registry import job_index
+from lakebed.index.registry import job_index, told_index
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.create import create
@@ -27,6 +27,7 @@ from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
+from lakebed.operations.retries import run_again
 from lakebed.operations.table_profile import profile_of
 from lakebed.operations.upsert import insert, upsert
 from lakebed.slices.snapshot import Snapshot, open_snapshot
@@ -141,9 +142,10 @@ def write_context(
 ) -> WriteContext:
     """Everything a write of this table needs; `defaults` are options for what neither the job nor the table says.
     Raises `InvalidOption` where options contradict the table."""
-    conflicts_with_table(options, config.properties)
+    snapshot = open_snapshot(storage, config)
+    conflicts_with_table(options, {**config.properties, **told_index(snapshot)})
     settled = with_table_settings(options, config.properties, defaults=defaults)
-    return WriteContext(open_snapshot(storage, config), engine, settled)
+    return WriteContext(snapshot, engine, settled)
 
 
 def write(
@@ -195,8 +197,12 @@ def write(
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
-    context = write_context(storage, config, engine, job, defaults=_HUDI_DEFAULTS)
-    return after(context, run(context, operation or _default_operation(config), df))
+    verb = operation or _default_operation(config)
+
+    def opened() -> WriteContext:
+        return write_context(storage, load_settled(storage), engine, job, defaults=_HUDI_DEFAULTS)
+
+    return after(*run_again(opened, lambda context, rows: run(context, verb, rows), df))
 
 
 def save_mode(mode: Any) -> Mode:
@@ -241,6 +247,7 @@ def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableCon
         buckets=options.buckets,
         hash_fields=options.fields or (),
         update_partition_path=options.update_partition,
+        partition_buckets=options.partition_buckets,
         properties=service_properties(job.given),
         profile=lambda: profile_of(schema, job.table, options, engine, rows),
     )

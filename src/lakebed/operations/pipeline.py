@@ -11,6 +11,7 @@ from lakebed.engine.base import Rows
 from lakebed.errors import LakebedError
 from lakebed.model import Action, FileGroupId
 from lakebed.operations.admission import file_groups_in_clustering, refuse_clustered
+from lakebed.operations.bucket_growth import tell_of_growth
 from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
 from lakebed.operations.placement import Placed, RowMatch, Write, placed
 from lakebed.operations.plan import WritePlan, waiting_services
@@ -93,17 +94,20 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
             times.mark("metadata")
             tx.request(verb.request)
         times.mark("begin")
-        write = _write(context, verb, tx.snapshot, tx.instant)
+        write = replace(_write(context, verb, tx.snapshot, tx.instant), early=tx.early_conflicts())
         prepared = verb.prepare(write)  # 2. prepare: record key, partition path
         with verb.place(write, prepared) as rows:  # 3. place: the index says where rows go
             layout = rows.assign()  # 4. assign: a file group for every row, the plan is complete
             times.mark("tag")
+            if context.settings.early_commit_check and write.early is not None and not write.anew:
+                tx.check_early(frozenset(layout.plan().touched()))
             tx.inflight(layout.profile())
             statuses = layout.run()  # 5. write: one shuffle, a handle for each file group
         times.mark("write")
         replaced = verb.replaced(write, statuses)
         done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
         times.mark("commit")
+    tell_of_growth(context, tx.snapshot, statuses)
     copies = context.index.resizes(tx.snapshot).children
     return WriteResult.of(
         tx.instant,
@@ -113,6 +117,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         replaced_file_groups=sum(len(ids) for ids in replaced.values()),
         replaced_rows=rows_of_groups(tx.snapshot, replaced),
         seconds=times.seconds,
+        lookup=layout.lookup,
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
     )
@@ -180,6 +185,7 @@ def _transaction(context: WriteContext, verb: Verb) -> Transaction:
         context.settings,
         engine=context.engine,
         index=context.index,
+        planned_index=context.opened.index_settings,
         unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
         non_blocking=context.is_non_blocking and not verb.anew,
     )

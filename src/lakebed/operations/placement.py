@@ -24,7 +24,7 @@ from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.handles.targets import HashedTargets, PlannedTargets, Targets
-from lakebed.index.base import Hashed, Tagged
+from lakebed.index.base import Hashed, KeyLookup, Tagged
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral, IsNull
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.incoming import Intake
@@ -43,6 +43,7 @@ from lakebed.schema.avro import avro_with_meta
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.early_conflicts import EarlyConflicts
 from lakebed.timeline.instants import has_completion_times
 from lakebed.upkeep.statistics import columns_with_stats
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table
@@ -69,7 +70,8 @@ class RowMatch:
 @dataclass(frozen=True)
 class Write:
     """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With `anew`
-    its rows go to new file groups only. `absent` are columns that they lack, which known keys keep."""
+    its rows go to new file groups only. `absent` are columns that they lack, which known keys keep; `early` finds
+    writers that are at a file group."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -79,6 +81,7 @@ class Write:
     match: RowMatch
     anew: bool = False
     absent: tuple[str, ...] = ()
+    early: EarlyConflicts | None = None
 
     def group_writer(self, targets: Targets, known_partitions: frozenset[str] = frozenset()) -> GroupWriter:
         """The row function of this write, ready to be sent to tasks."""
@@ -118,6 +121,7 @@ class Write:
             path_check=context.path_check,
             insert_handle=self._insert_handle,
             located=not context.index.is_hashed and self.match.looks_up,
+            early=self.early,
         )
 
     @property
@@ -156,6 +160,11 @@ class Layout(Protocol):
         """Bring the rows to their file groups and write those."""
         ...
 
+    @property
+    def lookup(self) -> KeyLookup | None:
+        """What the index has to tell of its search for keys."""
+        return None
+
 
 class Placed(Protocol):
     """Rows with their place."""
@@ -179,28 +188,28 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
     if context.index.key_hash is not None:
         yield HashedRows(write, prepared)
         return
-    with _tagged(write, prepared) as tagged:
-        yield TaggedRows(write, tagged)
+    with _tagged(write, prepared) as (tagged, lookup):
+        yield TaggedRows(write, tagged, lookup)
 
 
 @contextmanager
-def _tagged(write: Write, prepared: Rows) -> Generator[Rows]:
+def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
     """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. They are evaluated
     once."""
     match, engine = write.match, write.context.engine
     if not match.looks_up and not write.context.index.places_by_key:
         with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
-            yield tagged
+            yield tagged, None
         return
-    with _looked_up(write, prepared) as rows:
+    with _looked_up(write, prepared) as (rows, lookup):
         if match.on_match == "skip" and not write.context.index.places_by_key:
             rows = engine.filter(rows, IsNull(FILE_ID))
         with persisted(engine, rows) as tagged:
-            yield tagged
+            yield tagged, lookup
 
 
 @contextmanager
-def _looked_up(write: Write, prepared: Rows) -> Generator[Rows]:
+def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
     """Rows as the index gives them back; of a global index one a key."""
     match, engine, index = write.match, write.context.engine, write.context.index
     rules = None
@@ -215,7 +224,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[Rows]:
     at_once = index.place_in_one(prepared, rules, write.snapshot, engine)
     if at_once is not None:
         with at_once.released(engine) as rows:
-            yield rows
+            yield rows, at_once.lookup
         return
     if rules is not None:
         prepared = combine_by_key(engine, prepared, rules)
@@ -224,11 +233,11 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[Rows]:
         if not isinstance(answer, Tagged):
             raise _wrong_answer(index.name, "has no key_hash, and yet places rows as hashed")
         with answer.released(engine) as rows:
-            yield rows
+            yield rows, answer.lookup
 
 
 @dataclass(frozen=True)
-class HashedRows:
+class HashedRows(Layout):
     """Rows whose file group is the number in their column `GROUP`: there is nothing to assign, and which file groups
     are met is known only while the write runs."""
 
@@ -253,8 +262,15 @@ class HashedRows:
         existing = {} if write.anew else dict(placed.existing)
         several = {} if write.anew and placed.several is not None else placed.several
         fixed = write.context.is_non_blocking and not write.anew
-        begun = log_instants(write.snapshot)
-        targets = HashedTargets(write.instant, existing, fixed_ids=fixed, log_instants=begun, several=several)
+        replaced = frozenset(write.snapshot.timeline.replaced_files()) if fixed else frozenset[FileGroupId]()
+        targets = HashedTargets(
+            write.instant,
+            existing,
+            fixed_ids=fixed,
+            log_instants=log_instants(write.snapshot),
+            several=several,
+            replaced=replaced,
+        )
         # an unknown number of partition paths has so many groups each
         groups = None if write.context.keys.partition_fields else key_hash.groups
         return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)
@@ -273,6 +289,7 @@ class TaggedRows:
 
     write: Write
     tagged: Rows
+    lookup: KeyLookup | None = None
 
     def assign(self) -> AssignedRows:
         """Count rows by place and plan the file groups."""
@@ -293,7 +310,7 @@ class TaggedRows:
             appends=write.snapshot.config.table_type == "mor",
             log_instants={**log_instants(write.snapshot), **context.index.resizes(write.snapshot).children},
         )
-        return AssignedRows(write, self.tagged, plan)
+        return AssignedRows(write, self.tagged, plan, self.lookup)
 
     def _record_size(self, *, inserts: bool) -> float:
         """Mean bytes of a row in a file, by the last commits or else by some of the rows that are inserted."""
@@ -314,10 +331,11 @@ class AssignedRows:
     write: Write
     tagged: Rows
     assignment: Assignment
+    lookup: KeyLookup | None = None
 
     def plan(self) -> WritePlan:
         write = self.write
-        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation)
+        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation, self.lookup)
         return with_absent(plan, write.context, write.absent)
 
     def profile(self) -> bytes:
@@ -333,7 +351,7 @@ class AssignedRows:
 
 
 @dataclass(frozen=True)
-class TaskRows:
+class TaskRows(Layout):
     """Rows that stay in the task they come in, sorted as the session asks; each task opens file groups of its own."""
 
     write: Write
@@ -363,7 +381,7 @@ class TaskRows:
 
 
 @dataclass(frozen=True)
-class NoRows:
+class NoRows(Layout):
     """A write that brings none."""
 
     write: Write

@@ -9,7 +9,7 @@ from typing import Any
 from lakebed.engine.base import Rows
 from lakebed.engine.groups import GROUP
 from lakebed.handles.partial_rows import has_partial_blocks
-from lakebed.index.base import Hashed
+from lakebed.index.base import Hashed, KeyLookup
 from lakebed.index.costs import TaggingCosts
 from lakebed.model import PARTITION_PATH, Action, FileSlice
 from lakebed.operations.assign import Assignment
@@ -37,7 +37,8 @@ class PlannedFile:
 class WritePlan:
     """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` says what
     finding the keys costs (None: there is nothing to look through yet), `waiting` which services are planned,
-    `schema_changes` which columns of the table are new or change."""
+    `schema_changes` which columns of the table are new or change, `lookup` what the index did to find the keys,
+    where it has something to tell."""
 
     operation: str
     index: str
@@ -47,6 +48,7 @@ class WritePlan:
     tagging: TaggingCosts | None = None
     waiting: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
+    lookup: KeyLookup | None = None
 
     @property
     def rows(self) -> int:
@@ -81,6 +83,7 @@ class WritePlan:
             "waiting": list(self.waiting),
             "schema_changes": list(self.schema_changes),
             "tagging_seconds": dict(self.tagging.seconds) if self.tagging else {},
+            "lookup": self.lookup.to_dict() if self.lookup else None,
             "cheaper_index": self.tagging.cheaper if self.tagging else None,
             "files": [
                 {
@@ -103,6 +106,8 @@ class WritePlan:
             f"  file groups: {len(self.files)}, {self.rewritten} of them rewritten ({size:.1f} MiB of base files)"
             + (f", {self.appended} appended to" if self.appended else ""),
         ]
+        if self.lookup is not None:
+            lines.append(f"  {self.lookup}")
         if self.note:
             lines.append(f"  {self.note}")
         lines += [f"  {line}" for line in (self.tagging.lines() if self.tagging else ())]
@@ -127,7 +132,13 @@ def waiting_services(timeline: Timeline) -> tuple[str, ...]:
     return tuple(f"{i.action} {i.time} of {n} file slices is pending" for i, n in zip(planned, counts, strict=True))
 
 
-def plan_of_assignment(context: WriteContext, snapshot: Snapshot, assignment: Assignment, operation: str) -> WritePlan:
+def plan_of_assignment(
+    context: WriteContext,
+    snapshot: Snapshot,
+    assignment: Assignment,
+    operation: str,
+    lookup: KeyLookup | None = None,
+) -> WritePlan:
     appends = snapshot.config.table_type == "mor"
     blind = context.index.places_by_key  # which rows are new nobody looks
     files = tuple(
@@ -143,7 +154,8 @@ def plan_of_assignment(context: WriteContext, snapshot: Snapshot, assignment: As
         for g in assignment.groups
     )
     tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
-    return WritePlan(operation, context.index.explain(), context.engine.name, files, context.engine.note, tagging)
+    note = context.engine.note
+    return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging, lookup=lookup)
 
 
 def plan_of_hashed(

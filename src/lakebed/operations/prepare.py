@@ -50,6 +50,10 @@ def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Seq
         PARTITION_PATH: context.keys.partition_path,
     }
     key_hash = context.index.key_hash
-    if key_hash is not None:
-        columns[GROUP] = key_hash.group_column(context.keys, present)
-    return context.engine.derive(rows, columns, keep=keep)
+    if key_hash is None:
+        return context.engine.derive(rows, columns, keep=keep)
+    group = key_hash.group_column(context.keys, present)
+    if columns.keys() & set(group.columns):  # of the two that are derived here
+        derived = context.engine.derive(rows, columns, keep=keep)
+        return context.engine.derive(derived, {GROUP: group})
+    return context.engine.derive(rows, {**columns, GROUP: group}, keep=keep)

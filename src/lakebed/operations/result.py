@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakebed.index.base import KeyLookup
 from lakebed.upkeep.write_status import WriteStatus
 
 
@@ -21,7 +22,9 @@ class WriteResult:
     `replaced_rows` are those of the file groups that overwrites and dropped partitions took away, None where a file of
     them cannot be read.
     `services` has a line about each table service that the write made due, `schema_changes` one about each column
-    of the table that is new or another now.
+    of the table that is new or another now. `retries` counts the runs before this one, which lost against concurrent
+    writes. `lookup` is what an index that looks into files (bloom) did to find the keys: files ruled out, false
+    positives of their filters.
     """
 
     instant: str
@@ -40,6 +43,8 @@ class WriteResult:
     rolled_back: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
+    retries: int = 0
+    lookup: KeyLookup | None = None
 
     @classmethod
     def of(
@@ -79,6 +84,8 @@ class WriteResult:
             "rolled_back": list(self.rolled_back),
             "services": list(self.services),
             "schema_changes": list(self.schema_changes),
+            "retries": self.retries,
+            "lookup": self.lookup.to_dict() if self.lookup else None,
         }
 
     def __str__(self) -> str:
@@ -96,8 +103,10 @@ class WriteResult:
         size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {size_text(self.bytes)}"
         gone = "" if self.replaced_rows is None else f" with {self.replaced_rows:,} rows"
         replaced = f", {self.replaced_file_groups} file groups{gone} replaced" if self.replaced_file_groups else ""
-        line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s)"
-        return "\n".join([line, *self.schema_changes, *self.services])
+        again = f", run {self.retries + 1} times" if self.retries else ""
+        line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s{again})"
+        lookup = [str(self.lookup)] if self.lookup else []
+        return "\n".join([line, *lookup, *self.schema_changes, *self.services])
 
     __repr__ = __str__
 

@@ -12,8 +12,9 @@ from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError, StorageError, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index
+from lakebed.index.registry import recorded_index
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import WRITER_ID, Action, CommitMetadata, Instant, State
+from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, Instant, State
 from lakebed.operations.leftovers import sweep
 from lakebed.operations.rollback import (
     delete_data_files,
@@ -30,12 +31,22 @@ from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflict import COMPACT_OPERATION, StartedAt, TouchedFiles, check_conflicts, commits_since
+from lakebed.timeline.early_conflicts import EarlyConflicts
+from lakebed.timeline.index_changes import (
+    COMMITTED_CHANGE,
+    IndexChange,
+    Settings,
+    forgotten_changes,
+    noting,
+    settings_at,
+    settling,
+)
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat
 from lakebed.timeline.locks.lock import Lock
 from lakebed.timeline.locks.providers import table_lock
 from lakebed.timeline.markers import delete_markers, list_markers
-from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.service_plans import compaction_operations
 from lakebed.timeline.table_config import TableConfig
@@ -51,7 +62,9 @@ class Transaction:
 
     The lock is held while it begins and while it commits, never in between. `snapshot` is the table as it was when the
     write began. `writer_id` goes into the commit, so that an answer in doubt can be settled by reading back. A
-    `non_blocking` write lets others append to the file groups that it appends to.
+    `non_blocking` write lets others append to the file groups that it appends to. `planned_index` is what the table
+    remembered of its index when the write was planned: under another one it would put rows elsewhere. `new_index` is
+    the one that the table gets by this instant.
     """
 
     storage: Storage
@@ -62,6 +75,8 @@ class Transaction:
     engine: Engine
     index: Index
     unique: Uniqueness = "nowhere"
+    planned_index: Settings | None = None
+    new_index: Index | None = None
     non_blocking: bool = False
     instant: str = ""
     timeline: Timeline = field(init=False)
@@ -92,11 +107,31 @@ class Transaction:
             )
             if self.rolled_back:
                 self.timeline = self._load()
+            self._settle_index()
             with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
                 sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
             self._held = lock
             yield
             self._refuse_lost(lock, "begin")
+
+    def _settle_index(self) -> None:
+        """Make the properties tell the index that the timeline does, after a change of it that was cut off."""
+        forgotten = forgotten_changes(self.config, self.timeline)
+        for change in forgotten:
+            index = recorded_index(change.after, missing_ok=True)
+            if index is not None:
+                index.rollback(change.instant, Snapshot(self.storage, self.config, self.timeline))
+        if found := settling(self.config, self.timeline):
+            self.config = update_table_config(self.storage, found)
+
+    def _refuse_other_index(self, timeline: Timeline) -> None:
+        now = settings_at(timeline, self.config)
+        if self.planned_index is not None and now != self.planned_index:
+            raise CommitConflict(
+                f"the index of table {self.config.name!r} was changed while this write was planned or written",
+                hint="Nothing of it is visible; run it again, by the index that the table has now.",
+                context={"planned": dict(self.planned_index), "table": now},
+            )
 
     def prepare_metadata(self) -> None:
         """Build what the table's metadata table lacks, compact and clean what is due there."""
@@ -105,6 +140,7 @@ class Transaction:
 
     def request(self, body: bytes = b"") -> None:
         """Take an instant, start the heartbeat, show the write as requested."""
+        self._refuse_other_index(self.timeline)
         self.instant = self._clock.next(after=self._greatest_time())
         self._started = StartedAt.of(self.timeline)
         heartbeat = self._heartbeat = Heartbeat(
@@ -127,11 +163,29 @@ class Transaction:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
         TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile)
 
+    def early_conflicts(self) -> EarlyConflicts | None:
+        """What finds writers at the file groups of this one before those are written; None where it is not to."""
+        if not self.settings.early_conflicts or self.non_blocking:
+            return None
+        assert self._started is not None
+        writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+        services = {i.time for i in self.timeline.pending if i.action not in writes}
+        rivals = {time for time, action in self._started.pending if action in writes and time not in services}
+        return EarlyConflicts(tuple(sorted(rivals)), by_bucket=self.index.key_hash is not None)
+
+    def check_early(self, groups: frozenset[FileGroupId]) -> None:
+        """Raise `CommitConflict` where others have committed to these file groups since this write began."""
+        assert self._started is not None
+        touched = TouchedFiles(groups, by_bucket=self.index.key_hash is not None)
+        check_conflicts(touched, self._load(), self._started, beside_clustering=True)
+
     def commit(
         self,
         statuses: Sequence[WriteStatus],
         schema: str,
         replaced: Mapping[str, tuple[str, ...]],
+        *,
+        rows_stay: bool = False,
     ) -> Instant:
         """Check for conflicts, tell the index and the metadata table, and make the write visible. Raises
         `CommitConflict` with nothing visible."""
@@ -155,20 +209,41 @@ class Transaction:
             )
             metadata.extra["schema"] = agreed
             others = timeline.commits_metadata(commits_since(timeline, self._started))
+            self._check_others(timeline, others)
             check_unique(self.snapshot.reader, statuses, others, self.unique)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self.config = self._of_same_version(load_table_config(self.storage))
+            self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)
-            self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses)
+            self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses, rows_stay=rows_stay)
+            self._note_index(timeline, metadata)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
             body = encode_commit(metadata, self.config.version, self.action)
             done = TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
             is_settled = lock.still_mine()
+            if is_settled and self.new_index is not None:
+                with suppress(LakebedError, OSError):  # the timeline tells it already, and the next writer does this
+                    self.timeline = self._load()
+                    self._settle_index()
         if not is_settled:
             self._settle(done, timeline)
         self._tidy(metadata)
+        with suppress(Exception):  # the commit stands
+            self.index.committed(self.instant, Snapshot(self.storage, self.config, timeline))
         return done
+
+    def _check_others(self, timeline: Timeline, others: Sequence[CommitMetadata]) -> None:
+        """What a kind of write asks, under the lock, of the commits since it began."""
+
+    def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
+        """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""
+        if self.new_index is None:
+            return
+        change = IndexChange(self.instant, settings_at(timeline, self.config), self.new_index.settings())
+        metadata.extra[COMMITTED_CHANGE] = change.committed()
+        self.new_index.before_change(self.instant, self.storage)
+        self.config = update_table_config(self.storage, noting(self.config, timeline, change))
 
     def _settle(self, done: Instant, checked: Timeline) -> None:
         """The lock ran out while the instant was published: it stands where nobody undid it or committed since it was

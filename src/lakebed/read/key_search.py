@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakebed.filters.predicates import Column, In, Literal, Predicate
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.arrow_scan import RowReader, row_readers
+from lakebed.read.bucket_pruning import buckets_of_keys
 from lakebed.read.lookup_keys import LookupKeys, plain_texts
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.pruning import MAX_KEYS
@@ -69,8 +70,7 @@ class KeySearch:
         bucketed = bucket_layout(self.snapshot, table_columns(self.snapshot))
         if bucketed is None:
             return Candidates(self._by_statistics(slices))
-        numbers = set(bucketed[0].groups_of(self.keys).to_pylist())
-        return Candidates(bucketed[0].slices_of(slices, numbers))
+        return Candidates(buckets_of_keys(slices, bucketed.places, self.keys))
 
     def _indexed(self) -> FoundKeys | None:
         """The record index's answer; None where it has none."""

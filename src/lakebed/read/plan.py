@@ -12,7 +12,8 @@ from lakebed.config.settings import ReadSettings
 from lakebed.filters.columns import resolve_columns
 from lakebed.filters.predicates import Predicate
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
-from lakebed.read.pruning import prune_buckets, prune_partitions
+from lakebed.read.bucket_pruning import slices_in_buckets
+from lakebed.read.pruning import prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
@@ -206,12 +207,10 @@ def _prune(
         pruned["partition"] = before - len(kept)
         partitions = [p for p in partitions if p in matching]
     bucketed = bucket_layout(snapshot, available)
-    if bucketed is not None:
-        numbers = prune_buckets(predicate, bucketed[1])
-        if numbers is not None:
-            before = len(kept)
-            kept = bucketed[0].slices_of(kept, numbers)
-            pruned["bucket"] = before - len(kept)
+    found = None if bucketed is None else slices_in_buckets(predicate, bucketed, kept)
+    if found is not None:
+        pruned["bucket"] = len(kept) - len(found)
+        kept = found
     return kept, pruned, len(partitions)
 
 

@@ -1,4 +1,5 @@
-"""Which partitions and buckets a filter cannot touch. Any doubt keeps: nothing here may lose a row."""
+"""Which partitions a filter cannot touch, and what it demands of columns. Any doubt keeps: nothing here may lose a
+row."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from lakebed.filters.predicates import (
     Predicate,
     columns_of,
 )
-from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.model import PARTITION_PATH
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -245,7 +246,7 @@ def _below(a: Any, b: Any) -> bool:
     return a < b
 
 
-# -- buckets
+# -- what a filter demands of columns
 
 MAX_ALTERNATIVES = 64
 MAX_KEYS = 10_000
@@ -300,77 +301,6 @@ def _merge(a: Alternative, b: Alternative) -> Alternative | None:
         if not merged[name]:
             return None
     return merged
-
-
-@dataclass(frozen=True)
-class BucketLayout:
-    """What bucket pruning needs of a table with a bucket index.
-
-    `key_texts(rows)` gives the stored key texts that rows with these key columns may have (more than one where the
-    table's way of writing them is not known), `buckets_of(texts)` their bucket numbers.
-    """
-
-    key_fields: tuple[str, ...]
-    hash_fields: tuple[str, ...]
-    types: Mapping[str, pa.DataType]
-    key_texts: Callable[[pa.Table], pa.Array]
-    buckets_of: Callable[[pa.Array], pa.Array]
-
-
-def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
-    """The bucket numbers that may hold matching rows; None where the filter settles neither the hash fields nor the
-    stored key.
-
-    Only equality with constants of the column's own type counts, on types with one key text for each value.
-    """
-    by_text, by_fields = _buckets_of_texts(predicate, layout), _buckets_of_fields(predicate, layout)
-    if by_text is None or by_fields is None:
-        return by_fields if by_text is None else by_text
-    return by_text & by_fields
-
-
-def _buckets_of_texts(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
-    """By the stored record keys that the filter names."""
-    alternatives = equalities(predicate.root, frozenset((RECORD_KEY,)))
-    if alternatives is None:
-        return None
-    texts = {literal.value for alternative in alternatives for literal in alternative[RECORD_KEY]}
-    if len(texts) > MAX_KEYS or None in texts:
-        return None
-    return frozenset(layout.buckets_of(pa.array(sorted(texts), pa.string())).to_pylist())
-
-
-def _buckets_of_fields(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
-    alternatives = equalities(predicate.root, frozenset(layout.key_fields))
-    if alternatives is None:
-        return None
-    found: set[int] = set()
-    for alternative in alternatives:
-        buckets = _buckets_of(alternative, layout)
-        if buckets is None:
-            return None
-        found |= buckets
-    return frozenset(found)
-
-
-def _buckets_of(alternative: Alternative, layout: BucketLayout) -> set[int] | None:
-    columns: dict[str, list[Any]] = {}
-    count = 1
-    for name in layout.key_fields:
-        type_ = layout.types.get(name)
-        values = alternative.get(name)
-        if values is None or type_ is None or not has_one_text(type_):
-            # text in another key field may look like a hash field to Hudi's key parser, and move the row
-            if name in layout.hash_fields or type_ is None or pa.types.is_string(type_):
-                return None
-            columns[name] = [None]
-            continue
-        columns[name] = [v.value for v in values]
-        count *= len(columns[name])
-        if count > MAX_KEYS:
-            return None
-    texts = layout.key_texts(key_rows(columns, layout.types)).drop_null()
-    return set(layout.buckets_of(texts).to_pylist())
 
 
 def has_one_text(type_: pa.DataType) -> bool:

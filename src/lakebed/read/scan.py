@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
+from lakebed.filters.columns import resolve_column
 from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.model import META_COLUMNS, BaseFile
@@ -83,6 +84,19 @@ class Scan(Results):
         return table_columns(self._snapshot)
 
     @property
+    def snapshot(self) -> Snapshot:
+        """The view of the table that is read."""
+        return self._snapshot
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the columns it gives."""
+        asked = self._requested()
+        if asked is None:
+            return tuple(n for n in self.available.names if n not in META_COLUMNS)
+        return tuple(dict.fromkeys(resolve_column(name, self.available).name for name in asked))
+
+    @property
     def reader(self) -> SliceReader:
         """Reads the table's file slices."""
         return self._snapshot.reader
@@ -94,12 +108,20 @@ class Scan(Results):
         twin._conditions = (*self._conditions, *conditions)
         return twin
 
+    def of_columns(self, columns: Sequence[str]) -> Self:
+        """The same scan of these columns alone."""
+        twin = copy(self)
+        twin.__dict__.pop("plan", None)
+        twin._columns, twin._meta = tuple(dict.fromkeys(columns)), False
+        return twin
+
     def parsed_filter(self) -> Predicate | None:
         """The filter as it is understood; raises `InvalidOption` for one that means nothing."""
-        given = None if self._filter is None else parse_filter(self._filter, self.available, zone=self._zone())
+        given = None if self._filter is None else parse_filter(self._filter, self.available, zone=self.zone())
         return combine(given, self._conditions)
 
-    def _zone(self) -> str:
+    def zone(self) -> str:
+        """The time zone of times that name none."""
         if self._spark is None:
             return "UTC"
         return self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
@@ -114,11 +136,22 @@ class Scan(Results):
         """The base files that the scan opens."""
         return self.plan.files
 
-    def to_spark(self) -> DataFrame:
-        """A lazy DataFrame over Spark's own Parquet reader."""
+    def to_spark(self, *, bucketed: bool | int | Scan = False) -> DataFrame:
+        """A lazy DataFrame over Spark's own Parquet reader.
+
+        With `bucketed` each bucket of a table with a bucket index is one Spark partition, and Spark knows it by the
+        column `_bucket` that the DataFrame then has: what is joined on or grouped by the bucket key and this column
+        needs no exchange; `lakebed.by_buckets(query)` adds the column to queries by the key alone. A number (or the
+        scan to join with) puts buckets together, where the other table has fewer.
+        Raises `UnsupportedFeature` for a table without buckets; docs/joins.md tells the rest.
+        """
+        spark = self._session()
+        if bucketed is not False:
+            from lakebed.read.spark_buckets import bucketed_frame
+
+            return bucketed_frame(self, spark, bucketed)
         from lakebed.read.spark_scan import scan_frame
 
-        spark = self._session()
         return scan_frame(self.plan, spark, self.reader)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:

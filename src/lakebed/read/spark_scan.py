@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -64,8 +64,8 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> Data
     if reason:
         _warn(reason, slices.storage.spec)
         return _python_frame(plan, plan.sets, spark, slices)
-    parts = [_native_frame(plan, alike, spark, slices.storage) for alike in _chosen(plan.sets, log_files=False)]
-    merged = _chosen(plan.sets, log_files=True)
+    parts = [_native_frame(plan, alike, spark, slices.storage) for alike in chosen_slices(plan.sets, log_files=False)]
+    merged = chosen_slices(plan.sets, log_files=True)
     if merged:
         parts.append(_python_frame(plan, merged, spark, slices))
     frame = parts[0]
@@ -74,7 +74,7 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> Data
     return frame
 
 
-def _chosen(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet]:
+def chosen_slices(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet]:
     """The sets with those of their slices that have log files, or have none; empty ones left out."""
     chosen = [replace(s, slices=tuple(one for one in s.slices if bool(one.log_files) == log_files)) for s in sets]
     return [s for s in chosen if s.slices]
@@ -101,13 +101,21 @@ def _native_frame(plan: ScanPlan, alike: SliceSet, spark: SparkSession, storage:
     urls = [storage.url(f.path) for f in alike.files]
     with _few_listing_tasks(spark, len(urls)):
         frame = read_parquet(spark, urls, ddl, page_checksums=plan.page_checksums)
+    return shaped(plan, alike, frame, extra)
+
+
+def shaped(
+    plan: ScanPlan, alike: SliceSet, frame: DataFrame, extra: Sequence[str], *, keep: Sequence[str] = ()
+) -> DataFrame:
+    """Stored rows of a set of slices as the plan's: in its types, by its condition, its columns and those to `keep`."""
+    kept = [quote_name(name) for name in keep]
     if not alike.native:
-        frame = frame.selectExpr(*_named(plan, alike, extra))
+        frame = frame.selectExpr(*_named(plan, alike, extra), *kept)
         renamed = pa.schema([_field_now(plan, s.name, s.type) for s in alike.sources])
-        frame = frame.selectExpr(*spark_projection(renamed, plan.read_schema))
+        frame = frame.selectExpr(*spark_projection(renamed, plan.read_schema), *kept)
     if plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
-    return frame.select(*[quote_name(c) for c in plan.columns])
+    return frame.select(*[quote_name(c) for c in plan.columns], *kept)
 
 
 def _field_now(plan: ScanPlan, name: str, stored: pa.DataType | None) -> pa.Field:
@@ -155,13 +163,18 @@ def _few_listing_tasks(spark: SparkSession, files: int) -> Generator[None]:
             spark.conf.set(_LISTING_TASKS, before)
 
 
+def narrowed_plan(plan: ScanPlan, sets: Sequence[SliceSet], *, by_sql: bool) -> ScanPlan:
+    """The plan of some of its slices; `by_sql`: with the columns of the condition, which Spark applies."""
+    columns = tuple(plan.read_schema.names) if by_sql or not plan.columns else plan.columns
+    return replace(plan, columns=columns, sets=tuple(sets))
+
+
 def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession, slices: SliceReader) -> DataFrame:
     condition = None
     by_sql = plan.predicate is not None and bool(plan.predicate.text)
     if plan.predicate is not None and not by_sql:
         condition = plan.predicate.to_arrow()
-    columns = tuple(plan.read_schema.names) if by_sql or not plan.columns else plan.columns
-    wide = replace(plan, columns=columns, sets=tuple(sets))
+    wide = narrowed_plan(plan, sets, by_sql=by_sql)
     jobs = row_readers(wide, condition)
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
@@ -170,6 +183,23 @@ def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession,
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
+
+
+def frame_of_parts(
+    spark: SparkSession, part: Callable[[int], Iterator[pa.RecordBatch]], count: int, schema: pa.Schema
+) -> DataFrame:
+    """Rows that a function makes in Python, each of its parts in the Spark partition of that number."""
+    require_spark()
+    numbers = spark.range(0, count, 1, count)
+    return numbers.mapInArrow(partial(_read_parts, part), arrow_to_spark_ddl(schema))
+
+
+def _read_parts(
+    part: Callable[[int], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from part(number)
 
 
 class _Jobs:

@@ -9,13 +9,14 @@ from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal
-from lakebed.index.base import KeyPlaces
-from lakebed.index.registry import recorded_index
+from lakebed.index.registry import recorded_index, recorded_settings
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.read.pruning import BucketLayout, PartitionLayout
+from lakebed.read.bucket_pruning import BucketLayout
+from lakebed.read.pruning import PartitionLayout
 from lakebed.slices.key_spec import key_generator_spec
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
+from lakebed.timeline.index_changes import noted_changes
 from lakebed.timeline.table_config import TableConfig
 
 # From this version on a complex key of one field always has the field's name in front.
@@ -52,7 +53,9 @@ def rows_may_stay(storage: Storage, config: TableConfig) -> bool:
     """
     settings = config.index_settings
     if "type" in settings:
-        return settings.get("update_partition", "true").lower() == "false"
+        # rows that stayed under an index that the table had before are still where they were
+        known = [settings, *(s for change in noted_changes(config) for s in (change.before, change.after))]
+        return any(one.get("update_partition", "true").lower() == "false" for one in known)
     found = KeyIndexes.of(storage, config)
     return found.record_index and not found.partitioned
 
@@ -91,13 +94,13 @@ def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
     return isinstance(part, TimestampPart) and part.settings.output_zone is not None and pa.types.is_integer(type_)
 
 
-def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> tuple[KeyPlaces, BucketLayout] | None:
-    """Which file slices can hold a key by the table's recorded index, and how keys fall into file groups by it; None
-    where it records an index that looks keys up, or none."""
+def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
+    """How keys fall into file groups by the index that a view of the table remembers; None where that looks keys up, or
+    there is none."""
     config = snapshot.config
     if not config.key_fields or _known_keys(config) is None:
         return None
-    index = recorded_index(config.index_settings, missing_ok=True)
+    index = recorded_index(recorded_settings(snapshot), missing_ok=True)
     places = None if index is None else index.resolved(config.key_fields).key_places(snapshot)
     if places is None:
         return None
@@ -107,4 +110,4 @@ def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> tuple[KeyPlaces, Buc
         return pa.concat_arrays([keys.key_text_of(rows) for keys in encodings])
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
-    return places, BucketLayout(tuple(config.key_fields), places.fields, types, key_texts, places.groups_of)
+    return BucketLayout(tuple(config.key_fields), types, key_texts, places)

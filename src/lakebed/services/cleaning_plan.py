@@ -10,7 +10,7 @@ from datetime import timedelta
 from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import parse_base_file
-from lakebed.model import Action, BaseFile, FileGroupId, Instant, LogFile
+from lakebed.model import Action, BaseFile, FileGroupId, Instant, LogFile, State
 from lakebed.policies.cleaning import (
     Protected,
     Retention,
@@ -131,11 +131,15 @@ def check_filters(settings: CleaningSettings) -> None:
         )
 
 
+def _is_read_for_an_index(instant: Instant) -> bool:
+    return instant.action is Action.INDEXING and instant.state is State.INFLIGHT
+
+
 def retention_of(
     timeline: Timeline, commits: Sequence[Instant], settings: CleaningSettings, now: str
 ) -> Retention | str:
     """What these completed commits make cleaning keep, or why it keeps all; `now` is an instant time."""
-    pending = [i for i in timeline.pending if i.action in _HOLDS]
+    pending = [i for i in timeline.pending if i.action in _HOLDS or _is_read_for_an_index(i)]
     match CleaningPolicy(settings.policy):
         case CleaningPolicy.KEEP_LATEST_COMMITS:
             found = retain_commits(commits, pending, settings.commits)

@@ -29,6 +29,7 @@ from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.facts import table_features
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.clustering_plans import (
     ClusteringPlan,
     PlannedClustering,
@@ -44,16 +45,23 @@ from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
 
 
 def cluster(
-    context: WriteContext, *, plan_only: bool = False, when_due: bool = False, pending_only: bool = False
+    context: WriteContext,
+    *,
+    plan_only: bool = False,
+    dry_run: bool = False,
+    when_due: bool = False,
+    pending_only: bool = False,
 ) -> ClusteringResult:
     """Run the plans that are pending, real Hudi's too, then (not with `pending_only`) make one by the table's settings
     and run it.
 
-    `plan_only` makes the plan for another job to run, `when_due` makes one only after so many commits as the settings
-    say. Plans that another process runs are left to it.
+    `plan_only` makes the plan for another job to run, `dry_run` only shows it; `when_due` makes one only after so many
+    commits as the settings say. Plans that another process runs are left to it.
     """
     settings = service_settings(context.options.given, context.config.properties).clustering
     check_write(context.config.properties, table_features(context.opened), "cluster")
+    if dry_run:
+        return _shown(context, settings, when_due=when_due)
     runs: list[ClusteringRun] = []
     notes: list[str] = []
     if not plan_only:
@@ -71,6 +79,21 @@ def cluster(
         return ClusteringResult(tuple(runs), scheduled.plan, scheduled.instant, tuple(notes))
     runs.append(run_clustering(context, settings, scheduled.instant))
     return ClusteringResult(tuple(runs), notes=tuple(notes))
+
+
+def next_instant(context: WriteContext) -> str:
+    """The instant that a service would get now."""
+    return InstantClock(context.config.timezone).next(after=context.opened.timeline.greatest_time)
+
+
+def _shown(context: WriteContext, settings: ClusteringSettings, *, when_due: bool) -> ClusteringResult:
+    """What would be done; nothing is."""
+    timeline = context.opened.timeline
+    notes = tuple(f"clustering {instant.time} waits to be run" for instant in pending_clusterings(timeline))
+    if when_due and (why := clustering_verdict(timeline, settings)) is not None:
+        return ClusteringResult(notes=(*notes, f"no clustering is due: {why}"))
+    plan = plan_clustering(context, context.opened, settings, next_instant(context))
+    return ClusteringResult(plan=plan if plan.groups else None, notes=notes)
 
 
 def pending_clusterings(timeline: Timeline) -> list[Instant]:
@@ -245,8 +268,9 @@ def _writer(
     elif planned.sort_columns:
         order = RowOrder(planned.sort_columns, planned.layout or settings.layout)
     reader = replace(snapshot.reader, memory=context.settings.memory)
-    outputs = tuple(context.index.outputs(operation) for operation in planned.operations)
-    return GroupClusterer(reader, instant, format_, order, settings.file_bytes, planned.single_file, outputs)
+    outputs = tuple(op.outputs for op in planned.operations)
+    by_key = tuple(context.index.outputs(operation) for operation in planned.operations)
+    return GroupClusterer(reader, instant, format_, order, settings.file_bytes, planned.single_file, outputs, by_key)
 
 
 def _run(context: WriteContext, writer: GroupClusterer, planned: PlannedClustering) -> list[WriteStatus]:

@@ -79,7 +79,7 @@ class ClusteringResult:
     def __str__(self) -> str:
         lines = [str(run) for run in self.runs]
         if self.plan is not None:
-            lines.append(f"planned {self.planned}: {self.plan}")
+            lines.append(f"planned {self.planned}: {self.plan}" if self.planned else f"to be done: {self.plan}")
         return "\n".join([*lines, *self.notes]) or "nothing to cluster"
 
     __repr__ = __str__

@@ -24,7 +24,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.placement import checked_statuses
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import avro_with_meta
-from lakebed.services.compaction_plan import schedule_compaction
+from lakebed.services.compaction_plan import CompactionPlanner, schedule_compaction, shown
 from lakebed.services.compaction_result import CompactedSlice, CompactionResult, CompactionRun
 from lakebed.services.progress import Advance, progress
 from lakebed.services.service_transaction import ServiceTransaction
@@ -37,15 +37,23 @@ from lakebed.upkeep.statistics import columns_with_stats
 
 
 def compact(
-    context: WriteContext, *, plan_only: bool = False, when_due: bool = False, pending: bool = True
+    context: WriteContext,
+    *,
+    plan_only: bool = False,
+    dry_run: bool = False,
+    when_due: bool = False,
+    pending: bool = True,
 ) -> CompactionResult:
     """Run the plans that are pending, real Hudi's too, then make one of everything else that has log files and run it.
 
-    `plan_only` makes the plan for another job to run, `when_due` makes one only where the table's trigger says so.
+    `plan_only` makes the plan for another job to run, `dry_run` only shows it; `when_due` makes one only where the
+    table's trigger says so.
     Plans that another process runs are left to it. Raises `InvalidOption` for a copy-on-write table.
     """
     settings = settings_of(context)
     admit_compaction(context)
+    if dry_run:
+        return shown(context, Action.COMPACTION, CompactionPlanner(settings, when_due))
     runs: list[CompactionRun] = []
     notes: list[str] = []
     if pending and not plan_only:

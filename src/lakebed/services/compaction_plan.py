@@ -17,8 +17,10 @@ from lakebed.policies.compaction import (
     plan_compaction,
 )
 from lakebed.policies.compaction_triggers import CompactionTrigger, TriggerName
+from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.conflict import COMPACT_OPERATION
 from lakebed.timeline.instants import has_completion_times, parse_time
 from lakebed.timeline.listed import COMMITS
@@ -37,7 +39,7 @@ class Scheduled:
 
 def schedule_compaction(context: WriteContext, settings: CompactionSettings, *, when_due: bool) -> Scheduled:
     """Plan a compaction of what has log files; with `when_due` only where the trigger says so."""
-    return schedule(context, Action.COMPACTION, COMPACT_OPERATION, _CompactionPlanner(settings, when_due))
+    return schedule(context, Action.COMPACTION, COMPACT_OPERATION, CompactionPlanner(settings, when_due))
 
 
 def schedule(context: WriteContext, action: Action, operation: str, planner: Planner) -> Scheduled:
@@ -56,6 +58,17 @@ def schedule(context: WriteContext, action: Action, operation: str, planner: Pla
     return Scheduled(instant, planner.made if instant else None, planner.why)
 
 
+def shown(context: WriteContext, action: Action, planner: Planner) -> CompactionResult:
+    """What the planner would plan, and what waits; nothing is written."""
+    timeline = context.opened.timeline
+    notes = [f"{action} {i.time} waits to be run" for i in timeline.pending if i.action is action]
+    instant = InstantClock(context.config.timezone).next(after=timeline.greatest_time)
+    found = planner.plan(context.opened, instant)
+    if isinstance(found, str):
+        return CompactionResult(notes=(*notes, found))
+    return CompactionResult(plan=found, notes=tuple(notes))
+
+
 class Planner:
     """Makes a plan, or says why there is none."""
 
@@ -69,7 +82,7 @@ class Planner:
         raise NotImplementedError
 
 
-class _CompactionPlanner(Planner):
+class CompactionPlanner(Planner):
     def plan(self, snapshot: Snapshot, instant: str) -> CompactionPlan | str:
         settings, timeline, config = self.settings, snapshot.timeline, snapshot.config
         if not has_completion_times(config.version):

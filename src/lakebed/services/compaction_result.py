@@ -140,7 +140,7 @@ class CompactionResult:
     def __str__(self) -> str:
         lines = [str(run) for run in self.runs]
         if self.plan is not None:
-            lines.append(f"planned {self.planned}: {self.plan}")
+            lines.append(f"planned {self.planned}: {self.plan}" if self.planned else f"to be done: {self.plan}")
         return "\n".join([*lines, *self.notes]) or "nothing to compact"
 
     __repr__ = __str__

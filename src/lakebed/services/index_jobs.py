@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.engine.groups import GROUP
 from lakebed.errors import IndexInconsistent
@@ -15,7 +17,7 @@ from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.index.locations import STORED_LOCATION, ShardOf
 from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
-from lakebed.metadata.kinds.definitions import IndexDefinition
+from lakebed.metadata.kinds.definitions import IndexDefinition, index_version
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_changes import secondary_text
 from lakebed.metadata.kinds.key_indexes import record_index_definition, secondary_index_definition
@@ -23,14 +25,17 @@ from lakebed.metadata.kinds.record_index_updates import encoded_places, latest_p
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.kinds.secondary_index import entries, indexed_pairs
 from lakebed.metadata.layout import PARTITIONED_SIZING, RECORD_INDEX, SECONDARY_INDEX, GroupSizing, group_number
+from lakebed.metadata.records import Records
+from lakebed.metadata.routing import split_by_group
 from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.store.writer import GroupRecords, MetadataWriter, NewPartition
 from lakebed.model import FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.table_config import TableConfig
+from lakebed.upkeep.registry import upkeep_of
 
 # Rows of a table from which on a job reads its keys.
 LARGE_ROWS = 4_000_000
@@ -68,18 +73,69 @@ def build_by_job(
     writer: MetadataWriter, snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, engine: Engine
 ) -> TableConfig:
     """Build an index of record keys, its base files written by tasks. Gives the table's settings after it."""
+    new = writer.begin_partition(name.partition, file_group_counts(snapshot, name, sizing))
+    definition = upkeep_of(name.partition).definition(name, snapshot, WriteSettings())
+    return writer.complete_partition(new, written_by_job(snapshot, name, new, engine), definition)
+
+
+def file_group_counts(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None) -> Counts:
+    """How many file groups an index gets that is built now, by the rows that the footers tell; for each partition path
+    where it is one for each."""
+    kind = kind_of(name.partition)
+    if not kind.grows:
+        return kind.file_groups
     rows = _rows_by_path(snapshot)
-    counts: int | dict[str, int] = (sizing or GroupSizing()).file_groups(sum(rows.values()))
     if name.partitioned:
-        counts = {path: (sizing or PARTITIONED_SIZING).file_groups(n) for path, n in rows.items()}
-    new = writer.begin_partition(name.partition, counts)
-    stored, encode, definition = _BUILDS[kind_of(name.partition).name](snapshot, engine, name, counts)
+        return {path: (sizing or PARTITIONED_SIZING).file_groups(n) for path, n in rows.items()}
+    return (sizing or GroupSizing()).file_groups(sum(rows.values()))
+
+
+def written_by_job(snapshot: Snapshot, name: IndexName, new: NewPartition, engine: Engine) -> list[WrittenBase]:
+    """The base files of an index whose file groups are there, written by tasks."""
+    counts: Counts = len(new.groups)
+    if name.partitioned:
+        kind = kind_of(name.partition)
+        counts = Counter(kind.data_partition_of(group.file_id) or "" for group in new.groups)
+    stored, encode, _ = _BUILDS[kind_of(name.partition).name](snapshot, engine, name, counts)
     write = BaseWriter(snapshot.storage, new.instant, new.groups, encode)
     tasks = max(1, len(new.groups))
     done = engine.collect(engine.group_map(stored, write, WRITTEN, groups=tasks, one_group_per_task=True))
     _refuse_twice(done, snapshot)
     written = done.select(WRITTEN.names[:-1]).to_pylist()  # one a file group
-    return writer.complete_partition(new, [WrittenBase(name.partition, *row.values()) for row in written], definition)
+    return [WrittenBase(name.partition, *row.values()) for row in written]
+
+
+def written_here(
+    storage: Storage,
+    new: NewPartition,
+    records: Sequence[GroupRecords],
+    definition: IndexDefinition | None,
+    table_version: int,
+) -> list[WrittenBase]:
+    """The base files of an index whose file groups are there, written by this process: the records of a first build,
+    shared out over them."""
+    version = index_version(definition, table_version)
+    whole = _together(records)
+    if whole is None:
+        return []
+    parts = split_by_group(new.partition, whole, [group.file_id for group in new.groups], version)
+
+    def write(item: tuple[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]]) -> WrittenBase:
+        at, (keys, values, _) = item
+        return write_base(storage, new.groups[at], new.instant, [sorted_by_key(keys, values)])
+
+    return parallel_map(write, list(parts.items()))
+
+
+def _together(groups: Sequence[GroupRecords]) -> Records | None:
+    filled = [group for group in groups if len(group.keys)]
+    if not filled:
+        return None
+    keys, values = (pa.concat_arrays([getattr(one, part) for one in filled]) for part in ("keys", "values"))
+    if filled[0].data_partition is None:
+        return Records.upserts(keys, values)
+    paths = [pa.repeat(pa.scalar(one.data_partition), len(one.keys)) for one in filled]
+    return Records.upserts(keys, values, pa.concat_arrays(paths))
 
 
 @dataclass(frozen=True, slots=True)

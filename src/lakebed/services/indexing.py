@@ -23,6 +23,7 @@ from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remem
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import COLUMN_STATS, RECORD_INDEX, GroupSizing
 from lakebed.operations.index_rules import check_new_indexes
+from lakebed.services.index_building.plan import IndexPlan, plan_index, planned_partitions, take_plans_off
 from lakebed.services.index_jobs import build_by_job, can_build, is_large
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -57,13 +58,15 @@ def create_index(
     groups: int | None = None,
     settings: WriteSettings | None = None,
     engine: Engine | None = None,
-) -> TableConfig:
+    wait: bool = True,
+) -> IndexPlan | None:
     """Build an index from the table's files, and the metadata table with it where there is none.
 
     `name` is "record_index", "bloom_filters", "column_stats", "partition_stats" or a column for a secondary index;
     with an `expression` it is the name that the index gets. `partitioned` (None: as the table's index has it) is a
     record index's kind, `groups` the number of its (or a secondary index's) file groups instead of Hudi's estimate.
-    Large tables are read by a Spark job, given its engine.
+    Large tables are read by a Spark job, given its engine. Without `wait` only the plan is put on the timeline, for
+    `build_planned`, and given back.
 
     Raises `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for an index that the table has or cannot have,
     `IndexInconsistent` for a record index on keys that are not unique; nothing is changed then.
@@ -81,6 +84,13 @@ def create_index(
                 hint="Drop it first to build it anew, or look what is wrong with it: t.indexes.verify().",
                 context={"index": index_name.partition},
             )
+        if (planned := planned_partitions(timeline).get(index_name.partition)) is not None:
+            raise InvalidOption(
+                f"the index {index_name.partition} of table {config.name!r} waits to be built (indexing {planned})",
+                hint="Build it with t.indexes.build() or `lakebed services run`, or take the plan off:"
+                " t.indexes.drop().",
+                context={"index": index_name.partition, "instant": planned},
+            )
         index = index_of(snapshot, for_write=False)
         if index_name.partition == RECORD_INDEX:
             index_name = IndexName(
@@ -92,13 +102,17 @@ def create_index(
                 f"{index_name.partition} cannot be built while a write to the table is pending",
                 hint="Try again when the writers are done.",
             )
+        if not wait:
+            return plan_index(snapshot, index_name, sizing, settings)
         table = MetadataUpkeep(storage, config, timeline, settings, engine)
         if index_name.expression is not None:
             config = table.add(index_name).config
-            return _note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema))
-        if engine is None or not can_build(index_name.partition) or not is_large(snapshot, engine):
-            return table.add(index_name, sizing=sizing).config
-        return build_by_job(table.add(), snapshot, index_name, sizing, engine)
+            note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema))
+        elif engine is None or not can_build(index_name.partition) or not is_large(snapshot, engine):
+            table.add(index_name, sizing=sizing)
+        else:
+            build_by_job(table.add(), snapshot, index_name, sizing, engine)
+    return None
 
 
 def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> TableConfig:
@@ -113,20 +127,22 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         partition = next((n for n in (name, expression_partition(name)) if n in kept), None)
         partition = partition or IndexName.parse(name).partition
         remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
-        if len(remembered) < len(remembered_indexes(config.properties)):
+        is_remembered = len(remembered) < len(remembered_indexes(config.properties))
+        if is_remembered:
             changes: dict[str, str | None] = {WANTED_PROPERTY: None, **remembered_property(remembered)}
             config = update_table_config(storage, changes)
-        elif partition not in kept:
+        timeline = load_timeline(storage, config)
+        if partition not in (*kept, *planned_partitions(timeline)) and not is_remembered:
             raise InvalidOption(
                 f"table {config.name!r} has no index {name!r}",
                 hint=f"It has {', '.join(kept) or 'none'}.",
                 context={"index": name},
             )
         _check_free(storage, config, partition)
+        take_plans_off(storage, timeline, partition)
         if partition not in kept:
             return config
         gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
-        timeline = load_timeline(storage, config)
         config = MetadataUpkeep(storage, config, timeline, WriteSettings()).writer.drop(gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
         return update_table_config(storage, forgotten) if forgotten else config
@@ -151,7 +167,7 @@ def _by_expression(name: str, expression: Expression) -> IndexName:
     return IndexName(definition.name, expression=definition)
 
 
-def _note_zone(snapshot: Snapshot, config: TableConfig, index: ExpressionIndex) -> TableConfig:
+def note_zone(snapshot: Snapshot, config: TableConfig, index: ExpressionIndex) -> TableConfig:
     """Note in which time zone the results were computed, where that makes a difference."""
     if not index.function.zoned:
         return config

@@ -20,7 +20,7 @@ from lakebed.services.compaction import (
     run_operations,
     settings_of,
 )
-from lakebed.services.compaction_plan import Planner, Scheduled, groups_in_plans, schedule, slices_of
+from lakebed.services.compaction_plan import Planner, Scheduled, groups_in_plans, schedule, shown, slices_of
 from lakebed.services.compaction_result import CompactedSlice, CompactionResult, CompactionRun
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot, open_snapshot
@@ -33,7 +33,12 @@ LOG_COMPACT_OPERATION = "LOG_COMPACT"
 
 
 def compact_logs(
-    context: WriteContext, *, plan_only: bool = False, when_due: bool = False, pending_only: bool = False
+    context: WriteContext,
+    *,
+    plan_only: bool = False,
+    dry_run: bool = False,
+    when_due: bool = False,
+    pending_only: bool = False,
 ) -> CompactionResult:
     """Run the log compaction that is pending, or (not with `pending_only`) make a plan of the slices with many log
     blocks and run it.
@@ -42,6 +47,8 @@ def compact_logs(
     """
     admit_compaction(context)
     settings = settings_of(context)
+    if dry_run:
+        return shown(context, Action.LOGCOMPACTION, _LogCompactionPlanner(settings, when_due))
     notes: list[str] = []
     runs: list[CompactionRun] = []
     waiting = [i for i in context.opened.timeline.pending if i.action is Action.LOGCOMPACTION]

@@ -85,13 +85,8 @@ class EarlierState:
         return self._timeline.config.version < FIRST_LAYOUT_2_VERSION or self._timeline.is_committed(log.instant)
 
     def lost(self) -> list[str]:
-        """What is gone, or is going to be, of the files that this state needs; as paths, or as file groups.
-
-        A file group of which nothing is left was replaced, be it by an instant that is archived: it is needed only where
-        that is left out.
-        """
-        left = {(file.partition, file.file_id) for file in self._there.values()}
-        slices = [one for one in self.file_slices() if (one.partition, one.file_id) in left]
+        """What is gone, or is going to be, of the files that this state needs; as paths, or as file groups."""
+        slices = self.file_slices()
         found = {
             file.path
             for one in slices

@@ -17,6 +17,7 @@ from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.format.hashes import plain_strings
 from lakebed.format.key_positions import POSITIONS, KeyPositions
+from lakebed.format.key_range import KeyRanges
 from lakebed.merge.log_entries import roots
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
@@ -27,6 +28,8 @@ from lakebed.slices.reader import SliceReader
 _LARGE_ROW_GROUP = 256 << 20
 # So many rows are decoded at a time, and none behind the last that has a key.
 _TAKE_ROWS = 8_192
+# So few keys are searched one by one.
+_FEW_KEYS = 1_000
 
 
 def rows_of_keys(
@@ -96,6 +99,10 @@ def _merged(
 
 def row_groups_of_keys(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]:
     """The row groups of a file that can hold some of the keys (in ascending order), each with these keys."""
+    if len(keys) > _FEW_KEYS:
+        spans = KeyRanges(footer.ranges, java_order=False).spans(keys)
+        held = np.flatnonzero(spans.counts).tolist()
+        return {at: keys.slice(int(spans.starts[at]), int(spans.counts[at])) for at in held}
     ordered: list[str] = keys.to_pylist()
     found: dict[int, pa.Array] = {}
     for number, held in enumerate(footer.ranges):

@@ -20,6 +20,7 @@ from lakebed.slices.metadata_view import is_ahead, naming_metadata
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import latest_slices
+from lakebed.timeline.index_changes import settings_at
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -58,6 +59,11 @@ class Snapshot:
         """Completed commits, delta commits and replace commits of this view, in requested order."""
         shown = self.timeline.commits
         return shown if self.as_of is None else tuple(i for i in shown if i.time <= self.as_of)
+
+    @cached_property
+    def index_settings(self) -> dict[str, str]:
+        """What the table remembers of its index as of this view, without the prefix `lakebed.index.`."""
+        return settings_at(self.timeline, self.config, self.as_of)
 
     @property
     def instant(self) -> str:

@@ -88,6 +88,7 @@ ACTION: dict[str, Any] = {
     "filePathsToBeDeletedPerPartition": {EACH: [{"filePath": str}]},
     "partitionsToBeDeleted": [str],
     "partitionMetadata": {EACH: _OF_PARTITION},
+    "indexPartitionInfos": [{"metadataPartitionPath": str, "indexUptoInstant": str, "extraMetadata": _TEXTS}],
 }
 """Plans and bodies of every action."""
 

@@ -71,6 +71,26 @@ def list_markers(storage: Storage, instant: str) -> list[Marker]:
     return sorted(found)
 
 
+def list_markers_in(storage: Storage, instant: str, partition: str) -> list[Marker]:
+    """The markers of an instant in one partition path, without a look at its others."""
+    folder = marker_folder(instant)
+    found: set[Marker] = set()
+    try:
+        for name in storage.list_names(f"{folder}/{partition}" if partition else folder):
+            marker = _parse(f"{partition}/{name}" if partition else name)
+            if marker is not None:
+                found.add(marker)
+        for name in storage.list_names(folder):
+            if _SERVER_FILE.match(name):
+                found.update(m for m in _parse_lines(storage.read(f"{folder}/{name}")) if m.partition == partition)
+    except FileNotFoundError:  # it is done
+        return []
+    except StorageError as error:
+        if "link" not in error.context:
+            raise
+    return sorted(found)
+
+
 def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
     """All files in an instant's marker folder; none where the folder is a link to another place."""
     try:

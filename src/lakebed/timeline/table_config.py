@@ -23,6 +23,7 @@ from lakebed.timeline.merge_config import (
 
 INDEX_PREFIX = "lakebed.index."
 INDEX_REASON = INDEX_PREFIX + "why"
+INDEX_CHANGES = INDEX_PREFIX + "changes"
 SORT = "lakebed.sort"
 # Where a version 6 table of ours keeps them: Hudi has no place for them there.
 PARTITION_TYPES = "lakebed.partition.types"
@@ -214,7 +215,8 @@ class TableConfig:
     @property
     def index_settings(self) -> dict[str, str]:
         """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
-        noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k != INDEX_REASON}
+        other = (INDEX_REASON, INDEX_CHANGES)
+        noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in other}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
     @property

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lakebed.config.settings import WriteSettings
 from lakebed.metadata.keys import column_stats_keys
 from lakebed.metadata.kinds import column_stats
-from lakebed.metadata.kinds.definitions import load_definitions
+from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.stats_columns import stats_definitions
 from lakebed.metadata.kinds.updates import column_stats_records
@@ -19,6 +19,7 @@ from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
 from lakebed.model import META_COLUMNS
 from lakebed.schema.arrow import leaf_paths
+from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
@@ -29,11 +30,16 @@ from lakebed.upkeep.statistics import (
     comparable_stats,
     has_statistics,
     stats_under_keys,
+    wanted_stats,
 )
 
 
 class ColumnStatsUpkeep(KindUpkeep):
     kind = column_stats.KIND
+
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        kinds = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, settings)
+        return stats_definitions(list(kinds), version=snapshot.config.version).get(COLUMN_STATS)
 
     def of_action(self, partition: str, action: TableAction) -> Records:
         written = action.shared(ActionStatistics)

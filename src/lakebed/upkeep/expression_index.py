@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.keys import column_stats_keys, file_keys, partition_stats_keys
@@ -30,6 +31,7 @@ from lakebed.metadata.records import Records
 from lakebed.model import path_in
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import avro_to_arrow
+from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.comparison import comparable, joined
 from lakebed.upkeep.expression_records import first_records, partition_stats_of, range_records, results_of_files
 from lakebed.upkeep.grouping import grouped
@@ -52,6 +54,9 @@ _comparable = partial(comparable_stats, of_expression=True)
 
 class ExpressionIndexUpkeep(KindUpkeep):
     kind = expression_index.KIND
+
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        return name.expression
 
     def of_action(self, partition: str, action: TableAction) -> Records | None:
         return action.shared(_ActionExpressions).records(partition)
@@ -159,12 +164,22 @@ class _ActionExpressions:
         new, live = stats_of_results(index, results), self._live
         old = {path for path in live if live[path] - {r.name for r in results if r.partition == path}}
         known: Stats = {}
-        if old and action.snapshot.metadata is not None:
+        metadata = action.snapshot.metadata
+        if old and metadata is not None and metadata.has(index.partition):
             kinds = {index.column: index.function.result}
-            known, _ = action.snapshot.metadata.expression_stats(index.partition, kinds, sorted(old))
+            known, _ = metadata.expression_stats(index.partition, kinds, sorted(old))
+        elif old:
+            known = {index.column: stats_of_results(index, self._of_stored_files(index, sorted(old)))}
         tight = not has_earlier_neighbour(action.snapshot.timeline, action.instant)
         of_paths, deleted = partition_stats_of(index, known, {index.column: new}, live, tight=tight)
         return range_records(index, new, of_paths, deleted, action.form)
+
+    def _of_stored_files(self, index: ExpressionIndex, paths: Collection[str]) -> Sequence[FileResults]:
+        """The results over the files of partition paths, read from them: the index is still being built."""
+        snapshot = self._action.snapshot
+        bases = [s.base_file for s in snapshot.file_slices(paths) if s.base_file is not None]
+        files = [(base.partition, base.name, base.size) for base in bases]
+        return dict(by_index(results_of_files(snapshot, files, [index]))).get(index.partition, [])
 
 
 class _StoredExpressions:

@@ -142,6 +142,10 @@ class KindUpkeep:
     # Whether it is known only with the rows of log files, which are not looked at.
     needs_log_rows = False
 
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        """The definition of a partition that is to be built, where its kind has one; reads no rows."""
+        return None
+
     # the records of an action and of a first build
 
     def of_action(self, partition: str, action: TableAction) -> Records | None:

@@ -103,9 +103,10 @@ class PartitionStatsUpkeep(KindUpkeep):
 def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -> Records | None:
     """Records that widen those there are by the ranges of the new files alone: what a small write costs then does not
     grow with the files of its partition paths. None where that does not do: a file goes, a path is new, something is
-    not known of a path or a new file, or real Hudi's readers would widen otherwise: they take bytes as signed."""
+    not known of a path or a new file, the partition is still being built, or real Hudi's readers would widen otherwise:
+    they take bytes as signed."""
     metadata, kinds = action.snapshot.metadata, written.kinds
-    if metadata is None or not files.only_grow or not all(files.before.values()):
+    if metadata is None or not metadata.has(PARTITION_STATS) or not files.only_grow or not all(files.before.values()):
         return None
     if any(pt.is_binary(kind) or pt.is_fixed_size_binary(kind) for kind in kinds.values()):
         return None

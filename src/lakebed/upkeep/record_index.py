@@ -52,6 +52,9 @@ class RecordIndexUpkeep(KeyIndexUpkeep):
     kind = record_index.KIND
     changes_schema = pa.schema([*_FIELDS, *GROUPED])
 
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        return record_index_definition(snapshot.config.version, partitioned=name.partitioned)
+
     def of_action(self, partition: str, action: TableAction) -> Records:
         keys = action.shared(ActionKeys)
         return key_records(keys.changes, action.instant, action.form, partitioned=keys.indexes.partitioned)

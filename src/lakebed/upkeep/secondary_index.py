@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
@@ -38,6 +39,10 @@ from lakebed.upkeep.stored_rows import stored_rows
 class SecondaryIndexUpkeep(KeyIndexUpkeep):
     kind = secondary_index.KIND
     changes_schema = pa.schema([("value", pa.string()), ("record_key", pa.string()), ("added", pa.bool_()), *GROUPED])
+
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        assert name.column is not None
+        return secondary_index_definition(name.partition, name.column, snapshot.config.version)
 
     def of_action(self, partition: str, action: TableAction) -> Records | None:
         keys = action.shared(ActionKeys)

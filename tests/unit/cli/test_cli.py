@@ -262,3 +262,17 @@ def test_changes_are_shown_with_the_rows_before_and_after(capsys: pytest.Capture
     assert '{"id":"a","n":1,"ts":1}' in printed.out
     assert "next --start 000" in printed.err
     assert invoke(["cdc", uri, "--start", "yesterday"]) == lakebed.errors.InvalidOption.exit_code
+
+
+def test_advise_ranks_the_indexes_of_a_table_and_of_a_file(
+    capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path
+):
+    rows = tmp_path / "rows.parquet"
+    pq.write_table(TRIPS, rows)
+    of_table = said(capsys, "advise", uri, "--batch", str(rows))
+    of_file = said(capsys, "advise", str(rows), "--key", "id", "--partition-by", "city", "--batch-rows", "2")
+    for ranking in (of_table, of_file):
+        assert {"bucket", "simple", "record", "global_simple"} <= {one["index"] for one in ranking}
+        assert all(one["seconds"] > 0 and "tagging: " in one["why"] for one in ranking)
+    assert invoke(["advise", uri]) == 0
+    assert capsys.readouterr().out.startswith("take index=")

@@ -39,6 +39,10 @@ class StoredTable:
     def commits(self) -> Sequence[str]:
         return [INSTANT] if self.files else []
 
+    @property
+    def index_settings(self) -> Mapping[str, str]:
+        return self.config.index_settings
+
     def partitions(self) -> tuple[str, ...]:
         return tuple(sorted({f.partition for f in self.files}))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
+from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.index.base import Index
@@ -146,7 +146,7 @@ def test_adopt_checks_every_stored_key(new_table: NewTable) -> None:
     with pytest.raises(InvalidOption, match="takes its number of buckets"):
         adopt(table, "bucket")
     with pytest.raises(InvalidOption, match="cannot be adopted"):
-        adopt(table, "bloom")
+        adopt(table, "hbase")
     assert adopt(table, "simple").settings() == {"type": "simple"}
     assert adopt(table, "global_simple", update_partition_path=False).settings()["update_partition"] == "false"
 
@@ -197,13 +197,19 @@ def test_other_tables_that_hudi_wrote(golden: Golden, name: str) -> None:
     assert index_of(golden(name)).settings() == {"type": "simple"}
 
 
-def test_another_bucket_count_in_each_partition_is_refused_for_writes(golden: Golden) -> None:
+def test_bucket_counts_by_partition_have_to_be_named(golden: Golden) -> None:
     snapshot = golden("v9_cow_bucket_partition_level")
-    with pytest.raises(UnsupportedFeature, match="another bucket count in each partition"):
+    with pytest.raises(InvalidOption, match="another bucket count in each partition") as caught:
         index_of(snapshot)
+    assert "partition_buckets='regex,count;...'" in caught.value.hint
     for asked in (BucketIndex(2, ("id",)), BucketIndex(4, ("id",)), SimpleIndex()):
-        with pytest.raises(UnsupportedFeature, match="another bucket count in each partition"):
+        with pytest.raises(InvalidOption, match="another bucket count in each partition"):
             check_requested(snapshot, asked)
+    named = BucketIndex(4, ("id",), (("eu", 2), ("us", 3)))
+    check_requested(snapshot, named)
+    assert adopt(snapshot, "bucket", buckets=4, partition_buckets="eu,2;us,3").settings() == named.settings()
+    with pytest.raises(IndexInconsistent, match="under 5 buckets hashed on id"):
+        adopt(snapshot, "bucket", buckets=4, partition_buckets="eu,5;us,3")
     assert index_of(snapshot, for_write=False).name == "simple"
 
 

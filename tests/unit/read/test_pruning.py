@@ -10,7 +10,8 @@ import pytest
 
 from lakebed.filters.parse import parse_filter
 from lakebed.format.hashes import bucket_ids
-from lakebed.read.pruning import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
+from lakebed.read.bucket_pruning import BucketLayout, prune_buckets
+from lakebed.read.pruning import PartitionLayout, prune_partitions
 from lakebed.read.table_keys import bucket_layout, partition_layout, rows_may_stay
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.memory import MemoryStorage
@@ -188,7 +189,7 @@ def buckets(key: tuple[str, ...], hashed: tuple[str, ...], count: int = 64) -> B
     }
     found = bucket_layout(empty_table(properties), SCHEMA)
     assert found is not None
-    return found[1]
+    return found
 
 
 def numbers(condition: str, shape: BucketLayout) -> set[int] | None:
@@ -283,7 +284,7 @@ def test_old_complex_keys_of_one_field_are_looked_for_in_both_forms() -> None:
     }
     found = bucket_layout(empty_table(properties), SCHEMA)
     assert found is not None
-    assert numbers("city = 'a'", found[1]) == of(["a", "city:a"], ("city",))
+    assert numbers("city = 'a'", found) == of(["a", "city:a"], ("city",))
 
 
 def test_constants_have_no_part_in_types_that_spark_would_cast() -> None:

@@ -103,6 +103,20 @@ def test_files_are_in_the_order_that_was_asked_for(make: Make, layout: Any) -> N
         assert not stored.equals(stored.sort_by("ts"))
 
 
+def test_sorted_rows_are_spread_evenly_over_the_files_of_a_group(make: Make) -> None:
+    table = make(index="simple", partition_by=None)
+    for n in range(5):
+        table.insert(rows(*((n * 100 + k, "", f"v{k}", k) for k in range(100))), options=SMALL)
+    size = sum(one.size for one in table.files)
+    options = {"hoodie.clustering.plan.strategy.target.file.max.bytes": size * 9 // 10}
+    assert "5 file slices became 2 files" in str(table.cluster(["ts", "id"], options=options))
+    stats = [stat for group in last_commit(lakebed.open(table.uri)).stats.values() for stat in group]
+    assert [stat.num_writes for stat in stats] == [250, 250]
+    found = table.scan(columns=["ts", "id"]).to_arrow().to_pylist()
+    assert len(found) == 500
+    assert table.indexes.verify().ok
+
+
 def test_files_without_an_order_are_copied_as_bytes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(partition_by=None)
     many = [(n, "c", f"v{n % 7}", 1) for n in range(20_000)]

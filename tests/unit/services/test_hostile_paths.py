@@ -89,11 +89,11 @@ def test_a_link_to_a_folder_outside_is_not_followed(places: tuple[str, Path]) ->
     before = sorted(os.listdir(secret))
     for call in (
         lambda: lakebed.open(uri).scan().to_arrow(),
-        lambda: lakebed.open(uri).clean(),
         lambda: lakebed.open(uri).upsert(rows((2, "c9", "b", 1))),
     ):
         with pytest.raises(LakebedError, match="is a link"):
             call()
+    lakebed.open(uri).clean()
     assert sorted(os.listdir(secret)) == before
 
 
@@ -111,6 +111,7 @@ def test_a_link_to_a_folder_outside_is_not_followed(places: tuple[str, Path]) ->
     ids=["subquery", "exists", "a function that reads", "two statements", "file name", "java", "nested"],
 )
 def test_a_condition_reaches_nothing_but_the_columns(text: str, places: tuple[str, Path]) -> None:
+    """Whoever evaluates it, Spark or this process: `parse_filter` is what both begin with."""
     table = lakebed.open(places[0])
     with pytest.raises(LakebedError):
         table.scan(filter=text).to_arrow()

@@ -157,20 +157,3 @@ def test_the_body_is_that_of_real_hudi(name: str, tmp_path: Path) -> None:
         # log files that came since are among ours
         assert set(names) >= set(old.files[partition])
         assert {n for n in names if ".log." not in n} == {n for n in old.files[partition] if ".log." not in n}
-
-
-def test_file_groups_whose_replacement_is_archived_do_not_stand_in_the_way(make: Make) -> None:
-    table = made(make, index="bucket", partition_by="city")
-    keep = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4}
-    quiet = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
-    table.upsert(rows((1, "c0", "a", 1), (2, "c1", "a", 1)), options=quiet)
-    over = table.insert_overwrite(rows((3, "c1", "b", 2)), options=quiet)
-    for n in range(3, 7):
-        table.upsert(rows((1, "c0", "c", n)), options=quiet)
-    table.clean(options={**keep, **quiet})
-    archived = table.archive(options={**keep, **quiet}).instants
-    assert over.instant in [one.time for one in archived]
-    saved = table.savepoint()
-    table.upsert(rows((1, "c0", "late", 9)), options=quiet)
-    table.restore(saved.instant)
-    assert content(table) == [(1, "c0", "c", 6), (3, "c1", "b", 2)]

@@ -262,7 +262,7 @@ def test_an_unknown_table_version_is_refused(make: Make, uri: str, version: int)
         ({"partition_by": "nope"}, SchemaConflict, "nope"),
         ({"ordering": "nope"}, SchemaConflict, "nope"),
         ({"index": "nope"}, InvalidOption, "nope"),
-        ({"index": "bloom"}, UnsupportedFeature, "bloom"),
+        ({"index": "hbase"}, UnsupportedFeature, "hbase"),
         ({"index": "bucket", "buckets": 0}, InvalidOption, "0"),
         ({"index": "bucket", "buckets": "8"}, InvalidOption, "'8'"),
         ({"index": "bucket", "hash_fields": "v"}, InvalidOption, "v"),

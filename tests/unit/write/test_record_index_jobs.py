@@ -12,6 +12,7 @@ from lakebed.engine.local import LocalEngine
 from lakebed.errors import CorruptFile, IndexInconsistent
 from lakebed.services import index_jobs
 from lakebed.services import indexing as index_building
+from lakebed.services.index_building import run as beside_writers
 from lakebed.table import Table
 from lakebed.upkeep import metadata_upkeep as table_metadata
 from write_tables import rows
@@ -26,6 +27,7 @@ def by_jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ran: list[int] = []
     monkeypatch.setattr(table_metadata, "is_large", lambda *_: True)
     monkeypatch.setattr(index_building, "is_large", lambda *_: True)
+    monkeypatch.setattr(beside_writers, "is_large", lambda *_: True)
     run = table_metadata.KeyJobs.run
 
     def counted(self: Any, *given: Any) -> Any:
@@ -112,3 +114,36 @@ def test_each_runs_a_function_over_things_in_order() -> None:
     with pytest.raises(CorruptFile, match="file 2") as error:
         each(LocalEngine(), fails, [0, 1, 2, 3])
     assert (error.value.hint, error.value.context) == ("Restore it.", {"number": 2})
+
+
+@pytest.mark.parametrize(
+    ("index", "name", "how"),
+    [
+        ("global_simple", "record_index", {"groups": 3}),
+        ("simple", "record_index", {"partitioned": True}),
+        ("record", "v", {"groups": 2}),
+    ],
+)
+def test_indexes_are_built_by_jobs_beside_writers(
+    make: Make, by_jobs: list[int], monkeypatch: pytest.MonkeyPatch, index: str, name: str, how: dict[str, Any]
+) -> None:
+    table = make(index=index)
+    table.upsert(rows(*FIRST))
+    table.indexes.create(name, wait=False, **how)
+    write, wrote = beside_writers.written_by_job, list[int]()
+
+    def beside(*given: Any) -> Any:
+        table.upsert(rows((1, "c1", "changed", 11), (90, "c1", "new", 1), (91, "new", "new", 1)))
+        written = write(*given)
+        table.delete([0, 90])
+        wrote.append(len(written))
+        return written
+
+    monkeypatch.setattr(beside_writers, "written_by_job", beside)
+    assert table.indexes.build().runs
+    assert wrote
+    table.upsert(rows((2, "c2", "last", 12), (92, "c2", "new", 1)))
+    found = table.indexes.verify()
+    assert found.ok, found
+    assert table.get([92]).num_rows == 1
+    assert table.get([0, 90]).num_rows == 0

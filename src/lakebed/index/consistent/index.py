@@ -16,7 +16,7 @@ from lakebed.engine.groups import distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.expressions.base import Constant
 from lakebed.format.file_names import new_file_id
-from lakebed.index.base import Index, IndexOptions, KeyPlaces, Resizes, Tagged
+from lakebed.index.base import Index, IndexOptions, KeyPlaces, Resizes, Resizing, Tagged
 from lakebed.index.bucket import BucketIndex, split_fields
 from lakebed.index.bucket_keys import first_keys
 from lakebed.index.consistent.placement import ChildFileId, RingFileId
@@ -57,6 +57,7 @@ class ConsistentIndex(Index):
     places_by_key = True
     can_index_log_files = True
     table_types = ("mor",)
+    rows_can_move = False
     # what real Hudi takes where a job names the bucket index without a count
     HUDI_SETTINGS: ClassVar[Mapping[str, str]] = BucketIndex.HUDI_SETTINGS
 
@@ -73,6 +74,7 @@ class ConsistentIndex(Index):
     @classmethod
     def from_options(cls, options: IndexOptions) -> ConsistentIndex:
         """The index that a caller names."""
+        options.refuse_all_but("buckets", "fields")
         like = BucketIndex.from_options(options)
         return cls(like.buckets, like.fields)
 
@@ -81,6 +83,14 @@ class ConsistentIndex(Index):
 
     def resolved(self, key_fields: Sequence[str]) -> ConsistentIndex:
         return replace(self, fields=BucketIndex(self.buckets, self.fields).resolved(key_fields).fields)
+
+    def resized(self, wanted: Resizing, snapshot: Snapshot) -> ConsistentIndex:
+        raise InvalidOption(
+            f"the index {self.name!r} is not rescaled: clusterings split and merge its buckets",
+            hint="Run t.cluster(), with hoodie.bucket.index.max.num.buckets and hoodie.bucket.index.min.num.buckets for"
+            " how many there may be.",
+            context={"index": self.name},
+        )
 
     def anew(self, instant: str) -> ConsistentIndex:
         return replace(self, renewed_by=instant)
@@ -150,7 +160,7 @@ class ConsistentIndex(Index):
                         yield instant.time, operation, children
 
     def key_places(self, snapshot: Snapshot) -> KeyPlaces:
-        return RingPlaces(self, snapshot)
+        return RingPlaces(self.fields, self.buckets, snapshot)
 
     # -- clustering: buckets split and merge
 
@@ -232,24 +242,21 @@ class ConsistentIndex(Index):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RingPlaces(KeyPlaces):
     """Which file slices can hold keys, by the rings as a snapshot shows them."""
 
-    index: ConsistentIndex
+    fields: tuple[str, ...]
+    buckets: int
     snapshot: Snapshot
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return self.index.fields
 
     def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
         """The place (int32) of each stored key text on the ring."""
-        return pa.array(ring_hashes(keys, self.index.fields))
+        return pa.array(ring_hashes(keys, self.fields))
 
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
         found = list(slices)
-        rings = RingFiles(self.snapshot, self.index.buckets).rings({one.partition for one in found})
+        rings = RingFiles(self.snapshot, self.buckets).rings({one.partition for one in found})
         hashes = pa.array(sorted(numbers), pa.int32()).to_numpy()
         met = {path: set(ring.file_ids.take(pa.array(ring.places(hashes))).to_pylist()) for path, ring in rings.items()}
         known = {path: set(ring.file_ids.to_pylist()) for path, ring in rings.items()}

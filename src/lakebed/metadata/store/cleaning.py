@@ -71,7 +71,7 @@ def _plan(store: MetadataStore, retention: Retention) -> CleanPlan:
 
 def _groups(store: MetadataStore) -> Iterator[GroupSlices]:
     """The file groups as the folders have them, with what failed writes left."""
-    for partition in store.partitions:
+    for partition in store.data_config.metadata_partitions:
         files = store.listed_files(partition)
         yield from all_slices(
             [file for file in files if isinstance(file, BaseFile)],

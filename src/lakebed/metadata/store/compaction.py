@@ -55,7 +55,9 @@ def run_compaction(store: MetadataStore) -> list[str]:
     if not is_compaction_due(store) or is_held_up(store):
         return []
     instant = store.service_time(Suffix.COMPACTION)
-    slices = [found for partition in store.partitions for found in store.slices.file_slices(partition)]
+    # what is being built has only logs yet, behind which its base files come
+    kept = store.data_config.metadata_partitions
+    slices = [found for partition in kept for found in store.slices.file_slices(partition)]
     plan = plan_compaction(slices)
     if instant is None or not plan.slices:
         return []

@@ -22,6 +22,7 @@ from lakebed.metadata.kinds.registry import is_known, kind_of
 from lakebed.metadata.layout import (
     FILES,
     INITIAL_INSTANT,
+    LOGGED_SINCE,
     METADATA_FOLDER,
     group_number,
     metadata_properties,
@@ -83,6 +84,16 @@ def begin_partition(store: MetadataStore, partition: str, counts: int | Mapping[
     if next(store.storage.list(partition), None) is not None:
         store.storage.delete_folder(partition)
         store.changed()
+    new = new_partition(store, partition, counts)
+    store.transitions.request(Action.DELTACOMMIT, new.instant)
+    store.transitions.inflight(Action.DELTACOMMIT, new.instant)
+    make_groups(store, new)
+    return new
+
+
+def new_partition(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
+    """A partition with so many file groups (for each partition path of the data, where it is a partitioned record
+    index), of which nothing is there yet."""
     instant = _initial_instant(store)
     requested: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
     ids = [
@@ -92,13 +103,17 @@ def begin_partition(store: MetadataStore, partition: str, counts: int | Mapping[
         for number in range(count)
     ]
     groups = tuple(FileGroup(store.version, partition, id_, instant) for id_ in sorted(ids))
-    store.transitions.request(Action.DELTACOMMIT, instant)
-    store.transitions.inflight(Action.DELTACOMMIT, instant)
-    body = dump_properties(partition_metadata(instant), "partition metadata", datetime.now(UTC))
-    store.storage.put_if_absent(f"{partition}/{_PARTITION_METADATA}", body)
-    store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), groups)
-    store.changed()
     return NewPartition(partition, instant, groups)
+
+
+def make_groups(store: MetadataStore, new: NewPartition, *, logged_since: str | None = None) -> None:
+    """Make the folder of a new partition with its file groups, each with the log that creates it. `logged_since` is the
+    time from which on writers log to it, where that is before it is complete."""
+    known = {**partition_metadata(new.instant), **({LOGGED_SINCE: logged_since} if logged_since else {})}
+    body = dump_properties(known, "partition metadata", datetime.now(UTC))
+    store.storage.put_if_absent(f"{new.partition}/{_PARTITION_METADATA}", body)
+    store.parallel_map(lambda group: write_creation_log(store.data_storage, group, new.instant), new.groups)
+    store.changed()
 
 
 def complete_partition(
@@ -107,11 +122,16 @@ def complete_partition(
     """Complete the building of a partition with these base files (none for groups without records): from now on readers
     use it. Gives the data table's new settings."""
     store.complete(Action.DELTACOMMIT, new.instant, _OPERATION, [base.stat() for base in written])
+    return show_complete(store, new.partition, definition)
+
+
+def show_complete(store: MetadataStore, partition: str, definition: IndexDefinition | None = None) -> TableConfig:
+    """Tell readers in the table's properties that a partition is complete; gives the new settings."""
     changes: dict[str, str | None] = {}
     if definition is not None:
         changes |= define(store, [definition])
-    complete = {*store.data_config.metadata_partitions, new.partition}
-    inflight = {*store.data_config.metadata_partitions_inflight} - {new.partition}
+    complete = {*store.data_config.metadata_partitions, partition}
+    inflight = {*store.data_config.metadata_partitions_inflight} - {partition}
     changes |= {PARTITIONS: ",".join(sorted(complete)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))}
     return _update(store, changes)
 
@@ -220,6 +240,9 @@ def _builds_partition(store: MetadataStore, instant: Instant) -> bool:
 def _initial_instant(store: MetadataStore) -> str:
     """The instant at which the next partition is built: none that was used before."""
     used = {instant.time for instant in store.timeline.instants}
+    # what is built beside writers is on the timeline only when it is done
+    building = store.data_config.metadata_partitions_inflight
+    used |= {file.instant for partition in building for file in store.listed_files(partition)}
     if store.version >= 8:
         if not any(time.startswith(INITIAL_INSTANT) for time in used):
             used |= {instant.time for instant in store.timeline.archived().instants}

@@ -119,6 +119,8 @@ def _missing_groups(store: MetadataStore, partition: str, records: Records) -> l
 def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Sequence[FileGroup]) -> list[_Log]:
     known = {group.file_id: group for group in file_groups(store, partition)}
     known |= {group.file_id: group for group in new_groups if group.partition == partition}
+    if not known and partition in store.data_config.metadata_partitions_inflight:
+        return []  # whoever builds it has made no file groups yet, and looks at the table when it has
     groups = [known[file_id] for file_id in sorted(known)]
     definition = store.slices.definitions.get(partition) if kind_of(partition).shard_by_version else None
     version = index_version(definition, store.version)

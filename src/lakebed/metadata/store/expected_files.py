@@ -14,7 +14,7 @@ from lakebed.format.log_file import BlockType
 from lakebed.format.log_scan import BlockHead
 from lakebed.format.properties import parse_properties
 from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.layout import INITIAL_INSTANT, group_number, parse_files
+from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number, parse_files
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
 from lakebed.storage.base import Storage
@@ -106,7 +106,8 @@ class ExpectedFiles:
     def _check_gone(self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Extent]]) -> None:
         """Files may be gone for a reason: the partition was dropped and built again since they were written, or their
         instant was taken back since the timeline was loaded."""
-        built = max(self.built.get(partition, ""), _built_at(timeline, partition))
+        since = _logged_since(timeline, partition)
+        built = since or max(self.built.get(partition, ""), _built_at(timeline, partition))
         before = _based_before(built, [extent for _, extent in gone]) if timeline.config.version < 8 else frozenset()
         left = [
             (name, extent.instant)
@@ -238,13 +239,21 @@ def _is_block_of(head: BlockHead, instant: str) -> bool:
     return head.type is not BlockType.CORRUPT and (head.type is BlockType.COMMAND or head.instant == instant)
 
 
+def _properties_of(timeline: Timeline, partition: str) -> Mapping[str, str]:
+    try:
+        return parse_properties(timeline.storage.read(f"{partition}/{_PARTITION_METADATA}"))
+    except FileNotFoundError:
+        return {}
+
+
+def _logged_since(timeline: Timeline, partition: str) -> str:
+    """From when on a partition that is, or was, built beside writers has log files; empty for others."""
+    return _properties_of(timeline, partition).get(LOGGED_SINCE, "")
+
+
 def _built_at(timeline: Timeline, partition: str) -> str:
     """When the partition whose folder is there now was built, by the file that says so; empty where it does not."""
-    try:
-        body = timeline.storage.read(f"{partition}/{_PARTITION_METADATA}")
-    except FileNotFoundError:
-        return ""
-    time = parse_properties(body).get("commitTime", "")
+    time = _properties_of(timeline, partition).get("commitTime", "")
     return next((completed_at(i) for i in timeline.completed if i.time == time), "")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
-from lakebed.metadata.store import creation, deltacommit, resharding, rollback
+from lakebed.metadata.store import building, creation, deltacommit, resharding, rollback
 from lakebed.metadata.store.creation import GroupRecords, NewPartition
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog
 from lakebed.metadata.store.services import finish_services, run_services
@@ -74,6 +74,22 @@ class MetadataWriter:
     ) -> TableConfig:
         """Complete what `begin_partition` began with the base files of the groups that have records."""
         return creation.complete_partition(self._store, new, written, definition)
+
+    def begin_building(
+        self, partition: str, counts: int | Mapping[str, int], definition: IndexDefinition | None, since: str
+    ) -> NewPartition | None:
+        """Begin to build a partition beside writers, which log to it from now on: what completes after the instant
+        `since`. None where it is complete. What another builder began that died is taken up."""
+        return building.begin(self._store, partition, counts, definition, since)
+
+    def groups_now(self, new: NewPartition) -> NewPartition:
+        """What is being built beside writers with the file groups that there are now."""
+        return building.groups_now(self._store, new)
+
+    def complete_building(self, new: NewPartition, written: Sequence[WrittenBase]) -> TableConfig:
+        """Complete what `begin_building` began with the base files of the groups that have records. Raises
+        `CommitConflict` where others changed or dropped it meanwhile."""
+        return building.complete(self._store, new, written)
 
     def drop(self, partitions: Sequence[str]) -> TableConfig:
         """Take partitions off, their definitions too; with `files` the whole metadata table."""

@@ -20,6 +20,9 @@ from lakebed.services.cleaning_plan import find_cleanable
 from lakebed.services.clustering import cluster, clustering_verdict, pending_clusterings
 from lakebed.services.compaction import compact, pending_plans
 from lakebed.services.compaction_plan import trigger_of
+from lakebed.services.file_sizing import can_merge, merge_small_files, partitions_with_small_files
+from lakebed.services.index_building.plan import pending_indexings
+from lakebed.services.index_building.run import IndexingResult, build_planned
 from lakebed.services.log_compaction import compact_logs, is_log_compaction_due
 from lakebed.services.partition_ttl import expire_partitions, expired_partitions, never_expires
 from lakebed.services.service_transaction import ServiceTransaction, can_be_run
@@ -70,6 +73,16 @@ def _settle(context: WriteContext, _: Options) -> Settled:
     return Settled(tuple(tx.rolled_back), tuple(sorted({*tx.config.metadata_partitions} - before)))
 
 
+def _build_indexes(context: WriteContext, settings: Options) -> IndexingResult:
+    """Build what waits beside writers, then what the settings ask for and is missing, under the lock."""
+    done = IndexingResult()
+    if pending_indexings(context.opened.timeline):
+        done = build_planned(context.storage, context.settings, context.engine)
+    settled = _settle(context, settings)
+    notes = (str(settled),) if settled.built or settled.rolled_back else ()
+    return IndexingResult(done.runs, (*done.notes, *notes), settled.built)
+
+
 def _rollback_is_due(context: WriteContext, _: Options) -> str | None:
     dead = dead_writes(context.storage, context.opened.timeline)
     return f"the writers of {', '.join(i.time for i in dead)} are dead" if dead else None
@@ -77,6 +90,8 @@ def _rollback_is_due(context: WriteContext, _: Options) -> str | None:
 
 def _indexing_is_due(context: WriteContext, _: Options) -> str | None:
     timeline = context.opened.timeline
+    if why := _waiting(context, pending_indexings(timeline)):
+        return why
     if not timeline.commits:
         return None
     upkeep = MetadataUpkeep(context.storage, context.config, timeline, context.settings, context.engine)
@@ -139,6 +154,14 @@ def _clustering_is_due(context: WriteContext, settings: Options) -> str | None:
     return f"{clustering.due_after} commits or more since the last clustering"
 
 
+def _file_sizing_is_due(context: WriteContext, settings: Options) -> str | None:
+    least = settings.file_sizing.files
+    if least < 1 or not can_merge(context):
+        return None
+    found = partitions_with_small_files(context, max(2, least))
+    return f"{sum(found.values())} small files lie in {len(found)} partition paths" if found else None
+
+
 def _clusters(settings: Options) -> bool:
     clustering = settings.clustering
     return clustering.inline or clustering.schedule_inline or clustering.by_services
@@ -168,7 +191,7 @@ def _has_runs(done: Any) -> bool:
 # In the order in which real Hudi runs them after a write.
 SERVICES = (
     TableService("rollback", _rollback_is_due, _settle, lambda done: bool(done.rolled_back)),
-    TableService("indexing", _indexing_is_due, _settle, lambda done: bool(done.built)),
+    TableService("indexing", _indexing_is_due, _build_indexes, lambda done: bool(done.built), clusters=True),
     TableService("clean", _clean_is_due, lambda context, _: clean(context, when_due=True), _has_runs),
     TableService("archive", _archival_is_due, lambda context, _: archive(context), lambda done: bool(done.instants)),
     TableService(
@@ -185,6 +208,13 @@ SERVICES = (
         "cluster",
         _clustering_is_due,
         lambda context, settings: cluster(context, when_due=True, pending_only=not _clusters(settings)),
+        _has_runs,
+        clusters=True,
+    ),
+    TableService(
+        "merge_small_files",
+        _file_sizing_is_due,
+        lambda context, settings: merge_small_files(context, least=max(2, settings.file_sizing.files)),
         _has_runs,
         clusters=True,
     ),

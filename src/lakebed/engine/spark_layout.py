@@ -1,0 +1,213 @@
+"""DataFrames whose rows are known to Spark's planner to lie in buckets, made through the session's JVM gateway.
+
+A `LogicalRDD` is a leaf of a plan that says how its rows are spread over partitions and in which order they come. One
+whose partition n holds bucket n says `ShufflePartitionIdPassThrough`: the number of a row's partition is in a column.
+Spark takes two of these for co-partitioned, and nothing else with one, so no other plan is mistaken for it; what is
+grouped by or joined on the column (and more) needs no exchange.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebed.engine.spark_files import parquet_options, read_parquet
+from lakebed.engine.spark_session import gateway
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BUCKET = "_bucket"
+"""The column with the number of a row's partition."""
+
+
+FAMILY, KEY = "lakebed.buckets", "lakebed.key"
+"""What the column's metadata tell: how buckets are made, and of which columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A Parquet file that is read whole."""
+
+    url: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Partition n of `count` holds the rows whose bucket is n; `order` are the columns by which its rows are sorted."""
+
+    count: int
+    order: tuple[str, ...] = ()
+    about: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Metadata of the bucket column: `FAMILY` and `KEY`."""
+
+
+def can_lay_out(spark: SparkSession) -> bool:
+    """Whether the session has what this takes: a JVM gateway, and Spark's classes as they are known here."""
+    jvm: Any = gateway(spark)
+    if jvm is None:
+        return False
+    try:
+        Scala(spark).of_layout(Layout(1), {BUCKET: Scala(spark).attributes("_bucket int").apply(0)})
+    except Exception:  # another Spark, or a platform that lets nobody through
+        return False
+    return True
+
+
+def bucketed_files(
+    spark: SparkSession, partitions: Sequence[Sequence[File]], ddl: str, where: str | None, *, page_checksums: bool
+) -> tuple[Any, str]:
+    """An RDD of the files' rows with the bucket column behind their own, and their schema as JSON. Each partition is
+    read, file after file, by Spark's vectorised reader, without what the condition and statistics rule out."""
+    scala = Scala(spark)
+    jvm, session = scala.jvm, scala.session
+    options = scala.map(parquet_options(page_checksums=page_checksums) | {"returning_batch": "false"})
+    stored, bucket = scala.struct(ddl), scala.struct(f"{BUCKET} int")
+    configuration = session.sessionState().newHadoopConfWithOptions(options)
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    first = next(file for files in partitions for file in files)
+    pushed = _pushed_filters(spark, first, ddl, where, scala)
+    read = sources.parquet.ParquetFileFormat().buildReaderWithPartitionValues(
+        session, stored, bucket, stored, pushed, options, configuration
+    )
+    nowhere, nothing = scala.array(jvm.java.lang.String, []), scala.map({})
+    row_of, path_of = jvm.org.apache.spark.sql.catalyst.InternalRow.fromSeq, jvm.org.apache.spark.paths.SparkPath
+    listed: list[Any] = []
+    for number, files in enumerate(partitions):
+        values = row_of(scala.seq([number]))
+        parts = [
+            sources.PartitionedFile(values, path_of.fromUrlString(f.url), 0, f.size, nowhere, 0, f.size, nothing)
+            for f in files
+        ]
+        listed.append(sources.FilePartition(number, scala.array(sources.PartitionedFile, parts)))
+    whole = scala.struct(f"{ddl}, {BUCKET} int" if ddl else f"{BUCKET} int")
+    checks = jvm.org.apache.spark.sql.catalyst.FileSourceOptions(options)
+    rows = sources.FileScanRDD(session, read, scala.seq(listed), whole, scala.seq([]), nothing, checks)
+    return rows, whole.json()
+
+
+def laid_out(spark: SparkSession, rdd: Any, schema_json: str, layout: Layout | None) -> DataFrame:
+    """A DataFrame over rows of an RDD of Spark's own rows; `layout` is what the planner may count on."""
+    from pyspark.sql import DataFrame
+
+    scala = Scala(spark)
+    jvm = scala.jvm
+    schema = scala.struct_of_json(_described(schema_json, layout))
+    attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(schema)
+    named = {attributes.apply(n).name(): attributes.apply(n) for n in range(attributes.size())}
+    placed = scala.of_layout(layout, named) if layout else scala.unknown()
+    order = scala.seq([scala.ascending(named[name]) for name in (layout.order if layout else ())])
+    none = scala.none
+    plan = jvm.org.apache.spark.sql.execution.LogicalRDD(
+        attributes, rdd, placed, order, False, none, scala.session, none, none
+    )
+    return DataFrame(scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, plan), spark)
+
+
+def _described(schema_json: str, layout: Layout | None) -> str:
+    schema = json.loads(schema_json)
+    for one in schema["fields"]:
+        if one["name"] == BUCKET and layout is not None:
+            one["metadata"] = dict(layout.about)
+    return json.dumps(schema)
+
+
+def rows_of(frame: DataFrame) -> Any:
+    """The RDD of a DataFrame's rows, in the partitions of its plan."""
+    return java_frame(frame).queryExecution().toRdd()
+
+
+def side_by_side(spark: SparkSession, rdds: Sequence[Any], count: int) -> Any:
+    """One RDD: partition n has the rows of partition n of each."""
+    if len(rdds) == 1:
+        return rdds[0]
+    scala = Scala(spark)
+    jvm = scala.jvm
+    tag = scala.object("scala.reflect.ClassTag").apply(
+        scala.jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
+    )
+    return jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD(
+        scala.session.sparkContext(), scala.seq(rdds), count, tag
+    )
+
+
+def _pushed_filters(spark: SparkSession, file: File, ddl: str, where: str | None, scala: Scala) -> Any:
+    """What Spark hands a Parquet reader of a condition: told by the plan of a scan of one file."""
+    if where is None:
+        return scala.seq([])
+    leaves = (
+        java_frame(read_parquet(spark, [file.url], ddl).filter(where)).queryExecution().executedPlan().collectLeaves()
+    )
+    leaf = leaves.apply(0)
+    return leaf.pushedDownFilters() if hasattr(leaf, "pushedDownFilters") else scala.seq([])
+
+
+def java_frame(frame: DataFrame) -> Any:
+    """The session's own object of a DataFrame."""
+    return frame._jdf  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+
+
+class Scala:
+    """Scala's collections and objects by the gateway of a session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        session: Any = spark
+        self.jvm: Any = gateway(spark)
+        self.session = session._jsparkSession
+        self._gateway = session.sparkContext._gateway
+
+    def seq(self, items: Sequence[Any]) -> Any:
+        held = self.jvm.java.util.ArrayList()
+        for item in items:
+            held.add(item)
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(held)
+
+    def map(self, items: Mapping[str, str]) -> Any:
+        held = self.jvm.java.util.HashMap()
+        for key, value in items.items():
+            held.put(key, value)
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(held)
+
+    def array(self, kind: Any, items: Sequence[Any]) -> Any:
+        held = self._gateway.new_array(kind, len(items))
+        for at, item in enumerate(items):
+            held[at] = item
+        return held
+
+    def object(self, name: str) -> Any:
+        package, _, last = name.rpartition(".")
+        place = self.jvm
+        for part in package.split("."):
+            place = getattr(place, part)
+        return getattr(getattr(place, f"{last}$"), "MODULE$")
+
+    @property
+    def none(self) -> Any:
+        return self.object("scala.None")
+
+    def struct(self, ddl: str) -> Any:
+        return self.jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)
+
+    def struct_of_json(self, text: str) -> Any:
+        return self.jvm.org.apache.spark.sql.types.DataType.fromJson(text)
+
+    def attributes(self, ddl: str) -> Any:
+        return self.jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self.struct(ddl))
+
+    def unknown(self) -> Any:
+        return self.jvm.org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning(0)
+
+    def ascending(self, attribute: Any) -> Any:
+        expressions = "org.apache.spark.sql.catalyst.expressions"
+        return self.jvm.org.apache.spark.sql.catalyst.expressions.SortOrder(
+            attribute, self.object(f"{expressions}.Ascending"), self.object(f"{expressions}.NullsFirst"), self.seq([])
+        )
+
+    def of_layout(self, layout: Layout, named: Mapping[str, Any]) -> Any:
+        # exactly this: joins look for no other, nor for one of several
+        physical = self.jvm.org.apache.spark.sql.catalyst.plans.physical
+        number = self.jvm.org.apache.spark.sql.catalyst.expressions.DirectShufflePartitionID(named[BUCKET])
+        return physical.ShufflePartitionIdPassThrough(number, layout.count)

@@ -1,0 +1,189 @@
+"""Queries over bucketed DataFrames as they were written, by keys alone, made ones that go by the buckets, too.
+
+A row's bucket follows from its key. So where a query compares the keys of two sides it may compare their buckets as
+well, and where it groups by a key it may group by the bucket as well: the answer is the same, and now Spark's planner
+sees that the rows lie together. The analysed plan is changed, before Spark optimises it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.engine.spark_layout import BUCKET, FAMILY, KEY, Scala, java_frame
+from lakebed.engine.spark_session import gateway
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+# What gives rows as they are, or makes one of some: a column still follows from those that it followed from.
+_PLAIN = frozenset(
+    ("Project", "Filter", "SubqueryAlias", "Join", "Aggregate", "Window", "Sort", "GlobalLimit", "LocalLimit")
+) | {"Distinct", "Deduplicate", "ResolvedHint", "Repartition", "RepartitionByExpression", "View"}
+# Sides of a join whose rows may be missing: nulls stand for them, in the key as in the bucket.
+_NO_NULLS = {"LEFT OUTER": (True, False), "RIGHT OUTER": (False, True), "FULL OUTER": (False, False)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A bucket column of a plan's output, the key columns (by id) that it follows from, and how it does."""
+
+    bucket: Any
+    keys: tuple[int, ...]
+    family: str
+
+
+def by_buckets(frame: DataFrame) -> DataFrame:
+    """The same rows by a plan that goes by the buckets: where a query over `t.scan().to_spark(bucketed=True)` joins on
+    the key, groups by it or has windows over it, Spark then needs no exchange. The DataFrame as it is on Spark Connect.
+    """
+    if gateway(frame.sparkSession) is None:
+        return frame
+    from pyspark.sql import DataFrame as Frame
+
+    scala = Scala(frame.sparkSession)
+    plan = java_frame(frame).queryExecution().analyzed()
+    rewriting = _Rewriting(scala)
+    changed = rewriting.as_before(rewriting.of(plan)[0], plan)
+    made = scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, changed)
+    return Frame(made, frame.sparkSession)
+
+
+class _Rewriting:
+    def __init__(self, scala: Scala) -> None:
+        self._scala = scala
+        self._logical = scala.jvm.org.apache.spark.sql.catalyst.plans.logical
+
+    def of(self, plan: Any) -> tuple[Any, list[_Known]]:
+        """The changed plan, and what is known of its output."""
+        children = _items(plan.children())
+        if not children:
+            return plan, _told(plan)
+        kind = plan.getClass().getSimpleName()
+        made = [self.of(child) for child in children]
+        known = [k for _, some in made for k in some] if kind in _PLAIN else []
+        if not any(some for _, some in made):
+            return plan, []
+        if kind not in _PLAIN or kind == "View":  # they count their columns
+            made = [(self.as_before(new, old), some) for (new, some), old in zip(made, children, strict=True)]
+        plan = plan.withNewChildren(self._scala.seq([child for child, _ in made]))
+        if kind == "Project":
+            plan, known = self._project(plan, known)
+        elif kind == "Join":
+            plan = self._join(plan, made[0][1], made[1][1])
+            sides = _NO_NULLS.get(str(plan.joinType().sql()), (True, True))
+            known = [k for (_, some), whole in zip(made, sides, strict=True) for k in some if whole]
+        elif kind == "Aggregate":
+            plan = self._aggregate(plan, known)
+        elif kind == "Window":
+            plan = self._window(plan, known)
+        there = {_id(a) for a in _items(plan.output())}
+        return plan, [k for k in known if there.issuperset((*k.keys, _id(k.bucket)))]
+
+    def as_before(self, plan: Any, old: Any) -> Any:
+        """The plan with the columns that it had before it was changed."""
+        if [_id(a) for a in _items(plan.output())] == [_id(a) for a in _items(old.output())]:
+            return plan
+        return self._logical.Project(old.output(), plan)
+
+    def _project(self, plan: Any, known: Sequence[_Known]) -> tuple[Any, list[_Known]]:
+        """With the buckets whose keys it keeps; a key that it only names anew is still one."""
+        listed = _items(plan.projectList())
+        now: dict[int, int] = {}
+        for one in listed:
+            source = one.child() if _is(one, "Alias") else one
+            if _is(source, "AttributeReference"):
+                now.setdefault(_id(source), _id(one))
+        kept: list[_Known] = []
+        added: list[Any] = []
+        for k in known:
+            if any(key not in now for key in k.keys):
+                continue
+            if _id(k.bucket) not in {_id(one) for one in (*listed, *added)}:
+                added.append(k.bucket)
+            kept.append(_Known(k.bucket, tuple(now[key] for key in k.keys), k.family))
+        if added:
+            plan = self._logical.Project(self._scala.seq([*listed, *added]), plan.child())
+        return plan, kept
+
+    def _join(self, plan: Any, left: Sequence[_Known], right: Sequence[_Known]) -> Any:
+        if plan.condition().isEmpty():
+            return plan
+        condition = plan.condition().get()
+        equal = set(_equalities(condition))
+        for one in left:
+            for other in right:
+                pairs = list(zip(one.keys, other.keys, strict=False))
+                matched = one.family == other.family and all(p in equal or p[::-1] in equal for p in pairs)
+                buckets = _id(one.bucket), _id(other.bucket)
+                if matched and buckets not in equal and buckets[::-1] not in equal:
+                    expressions = self._scala.jvm.org.apache.spark.sql.catalyst.expressions
+                    both = expressions.And(condition, expressions.EqualTo(one.bucket, other.bucket))
+                    some = self._scala.jvm.scala.Some(both)
+                    return self._logical.Join(plan.left(), plan.right(), plan.joinType(), some, plan.hint())
+        return plan
+
+    def _aggregate(self, plan: Any, known: Sequence[_Known]) -> Any:
+        groups, given = _items(plan.groupingExpressions()), _items(plan.aggregateExpressions())
+        added = _missing(groups, known)
+        if not added:
+            return plan
+        shown = [a for a in added if _id(a) not in {_id(one) for one in given}]
+        seq = self._scala.seq
+        return plan.copy(seq([*groups, *added]), seq([*given, *shown]), plan.child(), plan.hint())
+
+    def _window(self, plan: Any, known: Sequence[_Known]) -> Any:
+        parts = _items(plan.partitionSpec())
+        added = _missing(parts, known)
+        if not added:
+            return plan
+        spec = self._scala.seq([*parts, *added])
+        return plan.copy(plan.windowExpressions(), spec, plan.orderSpec(), plan.child(), plan.hint())
+
+
+def _told(plan: Any) -> list[_Known]:
+    """What a leaf's bucket column says of itself."""
+    output = _items(plan.output())
+    named: Mapping[str, int] = {a.name(): _id(a) for a in output}
+    found: list[_Known] = []
+    for attribute in output:
+        about = attribute.metadata()
+        if attribute.name() != BUCKET or not about.contains(FAMILY):
+            continue
+        keys = [str(name) for name in about.getStringArray(KEY)]
+        if all(key in named for key in keys):
+            found.append(_Known(attribute, tuple(named[key] for key in keys), str(about.getString(FAMILY))))
+    return found
+
+
+def _missing(groups: Sequence[Any], known: Sequence[_Known]) -> list[Any]:
+    """One bucket whose keys are all among the columns and which is not, if there is one."""
+    there = {_id(one) for one in groups if _is(one, "AttributeReference")}
+    if any(there.issuperset((*k.keys, _id(k.bucket))) for k in known):
+        return []
+    return [k.bucket for k in known if there.issuperset(k.keys)][:1]
+
+
+def _equalities(condition: Any) -> list[tuple[int, int]]:
+    """Columns that a condition wants to be equal, by id."""
+    if _is(condition, "And"):
+        return [*_equalities(condition.left()), *_equalities(condition.right())]
+    sides = [condition.left(), condition.right()] if _is(condition, "EqualTo") else []
+    if len(sides) == 2 and all(_is(side, "AttributeReference") for side in sides):
+        return [(_id(sides[0]), _id(sides[1]))]
+    return []
+
+
+def _is(node: Any, name: str) -> bool:
+    return node.getClass().getSimpleName() == name
+
+
+def _id(named: Any) -> int:
+    """The id of a named expression; other expressions have none."""
+    return int(named.exprId().id()) if hasattr(named, "exprId") else -1
+
+
+def _items(seq: Any) -> list[Any]:
+    return [seq.apply(n) for n in range(seq.size())]

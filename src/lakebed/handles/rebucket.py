@@ -1,0 +1,204 @@
+"""The rebucket handle: the rows of some file slices go to new file groups, one a bucket. They keep their first four
+meta columns."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import Task
+from lakebed.engine.groups import GROUP
+from lakebed.engine.spill import Spill
+from lakebed.errors import IndexInconsistent, LakebedError
+from lakebed.format.file_names import new_file_id
+from lakebed.handles.file_writer import FileFormat, FileWriter
+from lakebed.handles.key_ordered import decoded, sorted_as_a_whole
+from lakebed.handles.stitch import put_file
+from lakebed.index.base import KeyHash
+from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.slices.reader import SliceReader
+from lakebed.upkeep.write_status import WriteStatus, to_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The rows of these file slices of a partition path go to file groups with these numbers."""
+
+    partition: str
+    sources: tuple[FileSlice, ...]
+    targets: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes that are read."""
+        return sum(one.size for one in self.sources)
+
+
+@dataclass(frozen=True)
+class BucketMover:
+    """Sent to the tasks. An error of the rows comes back in the status."""
+
+    reader: SliceReader
+    instant: str
+    format: FileFormat
+    key_hash: KeyHash
+    moves: tuple[Move, ...] = ()
+
+    def __call__(self, number: int, task: Task) -> Iterator[pa.RecordBatch]:
+        """Run one of the moves: each slice is read once, and all its targets are written beside one another."""
+        move = self.moves[number]
+        try:
+            yield to_batch(self.move(move, task))
+        except LakebedError as error:
+            yield to_batch([WriteStatus(move.partition, error=error.to_json())])
+
+    def move(self, move: Move, task: Task) -> list[WriteStatus]:
+        """See `Move`; a number without rows gets no file."""
+        with _Targets(self, move.partition, task, len(move.targets)).closing() as targets:
+            only = move.targets[0] if len(move.targets) == 1 and not self.format.sort else None
+            for one in move.sources:
+                if only is not None and not self.reader.is_merged(one):
+                    put_file(targets.writer(only), self.reader, self.format, one)
+                    continue
+                for batch in self.reader.merged(one, self.format.schema).batches():
+                    targets.put(_of_move(move, batch, self._numbers(move.partition, batch)))
+        return targets.done
+
+    def _numbers(self, partition: str, batch: pa.RecordBatch) -> pa.Array:
+        return self.key_hash.in_partition(partition).groups_of(batch.column(batch.schema.get_field_index(RECORD_KEY)))
+
+
+@dataclass(frozen=True)
+class SliceNumberer:
+    """Sent to the tasks. Reads one of the slices: its rows with the number of their file group."""
+
+    mover: BucketMover
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """That of the rows."""
+        return pa.schema([pa.field(GROUP, pa.int32()), *self.mover.format.schema])
+
+    def __call__(self, number: int, task: Task) -> Iterator[pa.RecordBatch]:
+        one = self.slices[number]
+        for batch in self.mover.reader.merged(one, self.mover.format.schema).batches():
+            rows = decoded(batch)
+            # rows may name no partition path of their own
+            path = pa.repeat(pa.scalar(one.partition, pa.string()), rows.num_rows)
+            numbers = self.mover._numbers(one.partition, rows)  # pyright: ignore[reportPrivateUsage]
+            columns = [path if f.name == PARTITION_PATH else rows.column(f.name) for f in self.mover.format.schema]
+            yield pa.RecordBatch.from_arrays([numbers, *columns], schema=self.schema)
+
+
+@dataclass(frozen=True)
+class BucketWriter:
+    """Sent to the tasks. Writes the rows of one file group, which a shuffle has brought together."""
+
+    mover: BucketMover
+
+    def __call__(
+        self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            with _Targets(self.mover, partition, task, 1).closing() as targets:
+                for batch in batches:
+                    targets.put([(number, _as_stored(batch, self.mover.format.schema))])
+            yield to_batch(targets.done)
+        except LakebedError as error:
+            yield to_batch([WriteStatus(partition, error=error.to_json())])
+
+
+class _Targets:
+    """The files of some file groups of one partition path, open beside one another."""
+
+    def __init__(self, mover: BucketMover, partition: str, task: Task, count: int) -> None:
+        self._mover, self._partition, self._task = mover, partition, task
+        self._memory = max(1 << 20, mover.format.settings.memory // max(1, count))
+        self._open: dict[int, FileWriter] = {}
+        self._held: dict[int, Spill] = {}
+        self._spills = ExitStack()
+        self.done: list[WriteStatus] = []
+
+    def writer(self, number: int) -> FileWriter:
+        """The file of a file group."""
+        if number not in self._open:
+            mover, place = self._mover, (self._partition, number)
+            self._open[number] = FileWriter(
+                mover.reader.storage,
+                mover.format,
+                mover.instant,
+                self._partition,
+                new_file_id(mover.instant, *place, bucket=number),
+                self._task,
+                "CREATE",
+                mover.format.bloom(),
+                copies=not mover.format.sort,
+            )
+        return self._open[number]
+
+    def put(self, rows: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        """Write rows to the file groups of these numbers, or hold them until all are there to be sorted."""
+        for number, batch in rows:
+            if not self._mover.format.sort:
+                self.writer(number).write(batch, new_keys=None)
+                continue
+            if number not in self._held:
+                self._held[number] = self._spills.enter_context(Spill(self._memory))
+            self._held[number].append(decoded(batch))
+
+    @contextmanager
+    def closing(self) -> Generator[_Targets]:
+        """Close all files at the end of the block; after an error there are none."""
+        with self._spills:
+            try:
+                yield self
+                for number, spill in sorted(self._held.items()):
+                    for batch, _ in sorted_as_a_whole(iter(()), spill):
+                        self.writer(number).write(batch, new_keys=None)
+                for number in sorted(self._open):
+                    self._finish(self._open[number])
+            except BaseException:
+                for writer in self._open.values():
+                    writer.abort()
+                raise
+
+    def _finish(self, writer: FileWriter) -> None:
+        if writer.rows:
+            self.done.append(replace(writer.finish(writer.rows), rows_in=writer.rows))
+        else:
+            writer.abort()
+
+
+def _of_move(move: Move, batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of a batch by their number."""
+    found = numbers.to_numpy(zero_copy_only=False)
+    present = np.unique(found)
+    strange = np.setdiff1d(present, np.array(move.targets, np.int32))
+    if len(strange):
+        key = batch.column(batch.schema.get_field_index(RECORD_KEY))[
+            int(np.flatnonzero(found == strange[0])[0])
+        ].as_py()
+        raise IndexInconsistent(
+            f"record key {key!r} in partition {move.partition!r} lies in a bucket that it does not hash to",
+            hint="A writer with another bucket count has written it. t.indexes.use('simple') looks keys up; then"
+            " t.indexes.use('bucket', buckets=...) puts every row into its bucket.",
+            context={"record_key": key, "partition": move.partition, "files": [one.label for one in move.sources]},
+        )
+    if len(present) == 1:
+        yield int(present[0]), batch
+        return
+    for number in present:
+        yield int(number), batch.filter(pc.equal(numbers, pa.scalar(int(number), pa.int32())))
+
+
+def _as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of the file, in its types: an engine may have carried them in others."""
+    columns: Sequence[pa.Array] = [batch.column(f.name) for f in schema]
+    cast = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)

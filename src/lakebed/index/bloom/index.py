@@ -1,0 +1,135 @@
+"""The bloom indexes: files whose key range or bloom filter rules a key out are not looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from lakebed.config.settings import IndexSettings
+from lakebed.engine.base import Engine, Rows
+from lakebed.expressions.base import Column
+from lakebed.index.base import Index, IndexOptions, Tagged
+from lakebed.index.bloom.options import SearchOptions
+from lakebed.index.bloom.places import PlaceSearch
+from lakebed.index.known_places import at_places, moved_from_places
+from lakebed.index.locations import NO_LOCATION, BooleanLiteral
+from lakebed.index.pair_moves import OLD_PARTITION
+from lakebed.index.simple import columns_of_names, positions_of, require_stored_keys
+from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.slices.snapshot import Snapshot
+
+
+class _ByFilters(Index):
+    """What both bloom indexes share."""
+
+    def __init__(self, options: SearchOptions = SearchOptions()) -> None:  # noqa: B008 (frozen)
+        self.options = options
+
+    @property
+    def needs_bloom_filters(self) -> bool:
+        return True
+
+    def told(self, settings: IndexSettings) -> Self:
+        made = self._copy()
+        made.options = SearchOptions.of(settings)
+        return made
+
+    def _copy(self) -> Self:
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
+        """In all partition paths."""
+        require_stored_keys(snapshot)
+        found = self._search(snapshot, engine, in_path=False).run(keys)
+        place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT, *positions_of(snapshot))}
+        return engine.derive(found.rows, place, keep=[RECORD_KEY])
+
+    def _search(self, snapshot: Snapshot, engine: Engine, *, in_path: bool) -> PlaceSearch:
+        return PlaceSearch(snapshot, engine, self.options, in_path, numbered=bool(positions_of(snapshot)))
+
+
+class BloomIndex(_ByFilters):
+    """Looks a key up in the files of its own partition path whose key range and bloom filter do not rule it out; a key
+    may exist once in every partition.
+
+    Costs the footers of these files, and the key column of those that may hold a key. A slice with log files is asked
+    for every key of its range: its log files may hold keys that no filter knows.
+    """
+
+    name: ClassVar[str] = "bloom"
+    is_global = False
+
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """By ranges and filters. The rows are evaluated several times."""
+        require_stored_keys(snapshot)
+        if not snapshot.commits:
+            return Tagged(engine.derive(rows, NO_LOCATION))
+        found = self._search(snapshot, engine, in_path=True).run(rows)
+        place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT, *positions_of(snapshot))}
+        places = engine.derive(found.rows, place, keep=[RECORD_KEY])
+        joined = engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left", small=found.small)
+        return Tagged(joined, held=found.held, lookup=found.lookup)
+
+    def explain(self) -> str:
+        return "bloom: key ranges and bloom filters of the files in the rows' partitions, then the keys of what is left"
+
+
+class GlobalBloomIndex(_ByFilters):
+    """Looks a key up in all files whose key range and bloom filter do not rule it out, so that a key exists once.
+
+    A row that names another partition path than its key is stored in moves there, as under `GlobalSimpleIndex`, or is
+    written where the key is (`update_partition_path=False`).
+    """
+
+    name: ClassVar[str] = "global_bloom"
+    is_global = True
+
+    def __init__(
+        self,
+        update_partition_path: bool = True,
+        options: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
+    ) -> None:
+        super().__init__(options)
+        self.update_partition_path = update_partition_path
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> GlobalBloomIndex:
+        """The index that `settings()` describes."""
+        return cls(settings.get("update_partition", "true").strip().lower() != "false")
+
+    @classmethod
+    def from_options(cls, options: IndexOptions) -> GlobalBloomIndex:
+        """The index that a caller names."""
+        options.refuse_all_but("update_partition_path")
+        return cls(True if options.update_partition_path is None else options.update_partition_path)
+
+    def without_moves(self) -> GlobalBloomIndex:
+        return GlobalBloomIndex(False, self.options)
+
+    def settings(self) -> Mapping[str, str]:
+        return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
+
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """By ranges and filters; `DELETE` is there if rows may move."""
+        require_stored_keys(snapshot)
+        moving = self.update_partition_path and bool(snapshot.config.partition_fields)
+        own = [n for n in engine.schema(rows).names if n != PARTITION_PATH]
+        if not snapshot.commits:
+            flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
+            return Tagged(engine.derive(rows, {**NO_LOCATION, **flag}))
+        position = positions_of(snapshot)
+        found = self._search(snapshot, engine, in_path=False).run(rows)
+        columns = columns_of_names(OLD_PARTITION, FILE_ID, INSTANT, *position)
+        places = engine.derive(found.rows, columns, keep=[RECORD_KEY])
+        joined = engine.join(rows, places, [RECORD_KEY], "left", small=found.small)
+        if moving:
+            return Tagged(
+                moved_from_places(joined, own, snapshot, engine, position), held=found.held, lookup=found.lookup
+            )
+        return Tagged(at_places(joined, own, engine, position), held=found.held, lookup=found.lookup)
+
+    def explain(self) -> str:
+        where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"
+        return f"global_bloom: key ranges and bloom filters of all files, then the keys of what is left; {where}"

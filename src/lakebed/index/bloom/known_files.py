@@ -1,0 +1,179 @@
+"""What is known of file slices without a look at their keys: ranges and bloom filters, from the metadata table where it
+has them, else from the footers of base files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import Engine, Task
+from lakebed.format.bloom import BloomFilter
+from lakebed.format.footer_cache import FOOTERS
+from lakebed.format.key_range import orders_agree
+from lakebed.index.bloom.options import SearchOptions
+from lakebed.index.bloom.sent import sent_slices, slices_in
+from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.read.sent import to_be_sent
+from lakebed.model import RECORD_KEY, BaseFile, FileGroupId, FileSlice
+from lakebed.slices.metadata_view import naming_metadata
+from lakebed.slices.reader import SliceReader
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.storage.parallel import parallel_map
+
+Range = tuple[str, str]
+
+# Footers of so few files are read faster than the metadata table is asked.
+_FEW_FILES = 16
+# Up to so many footers are read in this process, whatever the engine.
+_FOOTERS_HERE = 200
+_SLICES_A_TASK = 64
+# Up to so many partition paths are asked for one by one.
+_FEW_PARTITIONS = 32
+_RANGES = pa.schema([("number", pa.int32()), ("low", pa.string()), ("high", pa.string())])
+
+
+def metadata_for(snapshot: Snapshot, files: int, partition: str, options: SearchOptions) -> MetadataTable | None:
+    """The metadata table where it answers for this view and is to be asked about so many files."""
+    if options.use_metadata is False or (options.use_metadata is None and files <= _FEW_FILES):
+        return None
+    metadata = snapshot.metadata
+    return metadata if metadata is not None and metadata.has(partition) else None
+
+
+def ranges_of(
+    snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, options: SearchOptions
+) -> list[Range | None]:
+    """The range of keys of each file slice, in the order of Java strings; None where that cannot be told."""
+    if not options.prune_by_ranges:
+        return [None] * len(slices)
+    metadata = metadata_for(snapshot, len(slices), COLUMN_STATS, options)
+    known: Mapping[str, Range] = {}
+    if metadata is not None:
+        with naming_metadata(snapshot.storage):
+            known = _ranges_by_file(metadata, slices)
+    found = [
+        _range_of_slice(one, known) if snapshot.reader.is_merged(one) else _known_base(one, known) for one in slices
+    ]
+    unknown = [n for n, one in enumerate(slices) if found[n] is None and not snapshot.reader.is_merged(one)]
+    for number, held in zip(unknown, _from_footers([slices[n] for n in unknown], snapshot, engine), strict=True):
+        found[number] = held
+    return found
+
+
+def _ranges_by_file(metadata: MetadataTable, slices: Sequence[FileSlice]) -> dict[str, Range]:
+    """Ranges by file name, of files that the statistics speak of."""
+    partitions = {one.partition for one in slices}
+    few = partitions if len(partitions) <= _FEW_PARTITIONS else None
+    stats = metadata.column_stats([RECORD_KEY], few, {RECORD_KEY: pa.string()}).get(RECORD_KEY)
+    if stats is None:
+        return {}
+    stats = stats.filter(pc.and_(stats["min"].is_valid(), stats["max"].is_valid()))
+    rows = zip(*(stats[name].cast(pa.string()).to_pylist() for name in ("file_name", "min", "max")), strict=True)
+    # one a file; statistics are in the order of bytes, those of log files in Java's
+    return {name: (low, high) for name, low, high in rows if orders_agree(low) and orders_agree(high)}
+
+
+def _known_base(one: FileSlice, known: Mapping[str, Range]) -> Range | None:
+    return known.get(one.base_file.name) if one.base_file is not None else None
+
+
+def _range_of_slice(one: FileSlice, known: Mapping[str, Range]) -> Range | None:
+    """Of a slice with log files: these hold keys that the base file has not."""
+    files = [file.name for file in (one.base_file, *one.log_files) if file is not None]
+    held = [known[name] for name in files if name in known]
+    if len(held) < len(files):
+        return None
+    return min(low for low, _ in held), max(high for _, high in held)
+
+
+def _from_footers(slices: Sequence[FileSlice], snapshot: Snapshot, engine: Engine) -> list[Range | None]:
+    """By the footers of base files: in this process, or in tasks where there are many."""
+    reader = snapshot.reader
+    if not engine.is_distributed or len(slices) <= _FOOTERS_HERE:
+        return parallel_map(lambda one: _footer_range(reader.storage, one.base_file), slices)
+    rows = engine.from_arrow(sent_slices(slices, _SLICES_A_TASK))
+    tasks = -(-len(slices) // _SLICES_A_TASK)
+    mapped = engine.group_map(rows, _FooterRanges(reader), _RANGES, groups=tasks, one_group_per_task=False)
+    found: list[Range | None] = [None] * len(slices)
+    for row in engine.collect(mapped).to_pylist():  # one a file
+        found[row["number"]] = None if row["low"] is None else (row["low"], row["high"])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _FooterRanges:
+    """Sent to the tasks: reads the footers of some base files."""
+
+    reader: SliceReader
+
+    def __call__(
+        self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers, slices = slices_in(batch)
+            held = parallel_map(lambda one: _footer_range(self.reader.storage, one.base_file), slices)
+            low, high = ([None if one is None else one[side] for one in held] for side in (0, 1))
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(numbers, pa.int32()), pa.array(low, pa.string()), pa.array(high, pa.string())], schema=_RANGES
+            )
+
+
+def _footer_range(storage: Storage, base: BaseFile | None) -> Range | None:
+    if base is None:
+        return None
+    footer = FOOTERS.read(storage, base.path, base.size)
+    if footer.footer.key_range is not None:
+        return footer.footer.key_range
+    groups = [held for held in footer.ranges if held is not None and all(map(orders_agree, held))]
+    if not groups or len(groups) < len(footer.ranges):
+        return None
+    return min(low for low, _ in groups), max(high for _, high in groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The bloom filters of base files. It can be sent to tasks."""
+
+    storage: Storage
+    metadata: MetadataTable | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, files: int, options: SearchOptions) -> Filters:
+        """From the metadata table, where it is to be asked about so many files."""
+        return cls(snapshot.storage, metadata_for(snapshot, files, BLOOM_FILTERS, options))
+
+    def to_be_sent(self) -> Filters:
+        """The same for tasks."""
+        return self if self.metadata is None else Filters(self.storage, to_be_sent(self.metadata, BLOOM_FILTERS))
+
+    def of_slices(self, slices: Sequence[FileSlice], reader: SliceReader) -> dict[FileGroupId, BloomFilter | None]:
+        """The filter of each slice by its file group; None where it has none, or one that says yes to nearly
+        everything, and where log files may hold other keys."""
+        files = [s.base_file for s in slices if s.base_file is not None and not reader.is_merged(s)]
+        found = {(f.partition, f.file_id): held for f, held in zip(files, self._read(files), strict=True)}
+        return {(s.partition, s.file_id): found.get((s.partition, s.file_id)) for s in slices}
+
+    def _read(self, files: Sequence[BaseFile]) -> list[BloomFilter | None]:
+        known: dict[tuple[str, str], BloomFilter] = {}
+        if self.metadata is not None and files:
+            with naming_metadata(self.storage):
+                rows = self.metadata.bloom_filters([(file.partition, file.name) for file in files])
+            for row in rows.select(["partition", "file_name", "type", "bloom"]).to_pylist():  # one a file
+                name = row["partition"], row["file_name"]
+                known[name] = BloomFilter.from_text(row["bloom"], row["type"], path="/".join(name))
+        return parallel_map(
+            lambda file: _useful(known.get((file.partition, file.name)) or self._of_footer(file)), files
+        )
+
+    def _of_footer(self, file: BaseFile) -> BloomFilter | None:
+        return FOOTERS.read(self.storage, file.path, file.size).bloom
+
+
+def _useful(found: BloomFilter | None) -> BloomFilter | None:
+    """Not one that holds every key by design, nor one that took many more keys than it has room for."""
+    return found if found is not None and found.rate < 0.5 else None

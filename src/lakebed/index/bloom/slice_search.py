@@ -1,0 +1,119 @@
+"""Which of some keys one file slice holds: the bloom filter first, then the key column of the row groups whose range
+has keys that are left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakebed.format.base_file import check_rows, naming_damage
+from lakebed.format.bloom import BloomFilter
+from lakebed.format.footer_cache import FOOTERS
+from lakebed.format.hashes import plain_strings
+from lakebed.format.key_range import KeyRanges
+from lakebed.format.murmur2 import ChainedHashes
+from lakebed.model import RECORD_KEY, BaseFile, FileSlice
+from lakebed.slices.key_rows import rows_of_keys
+from lakebed.slices.reader import SliceReader
+
+Int64s = npt.NDArray[np.int64]
+# Rows of the key column that are decoded at a time: files of other writers may be one row group.
+_BATCH_ROWS = 1 << 20
+_KEY = pa.schema([(RECORD_KEY, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedSlice:
+    """The keys that a slice holds (one of them as often as it stands there), and the number of each in the base file
+    (null for one of a log file). So many `keys` were looked for; the filter was `asked` about so many, and `passed`
+    those that it did not rule out. `reads` says whether stored keys were read."""
+
+    found: pa.Array
+    positions: pa.Array
+    keys: int
+    asked: int = 0
+    passed: int = 0
+    reads: bool = True
+
+    @property
+    def absent(self) -> int:
+        """Of the keys that the filter was asked about: those that are not there."""
+        return max(0, self.asked - len(self.found)) if self.asked else 0
+
+    @property
+    def false_positives(self) -> int:
+        """Keys that the filter let through and that are not there."""
+        return max(0, self.passed - len(self.found)) if self.asked else 0
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSearch:
+    """Looks for keys in file slices. It can be sent to tasks. With `numbered` it tells rows' numbers in base files."""
+
+    reader: SliceReader
+    numbered: bool = False
+
+    def run(self, one: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None) -> SearchedSlice:
+        """Those of the keys in these rows, all of them different, that the slice holds."""
+        if self.reader.is_merged(one):
+            return self._in_merged(one, hashes.keys.take(pa.array(rows)))
+        base = one.base_file
+        if base is None:
+            return SearchedSlice(pa.array([], pa.string()), pa.array([], pa.int64()), len(rows), reads=False)
+        left, asked = rows, 0
+        if bloom is not None:
+            left, asked = rows[bloom.holds(hashes, rows)], len(rows)
+        found, positions = self._in_base(base, hashes.keys.take(pa.array(left)))
+        return SearchedSlice(found, positions, len(rows), asked, len(left) if asked else 0, reads=len(left) > 0)
+
+    def _in_base(self, base: BaseFile, keys: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """The keys that stand in the base file, and where."""
+        found: list[pa.Array] = [pa.array([], pa.string())]
+        positions: list[Int64s] = [np.empty(0, np.int64)]
+        footer = FOOTERS.read(self.reader.storage, base.path, base.size) if len(keys) else None
+        spans = KeyRanges(footer.ranges, java_order=False).spans(keys) if footer is not None else None
+        if footer is None or spans is None or not spans.counts.any():
+            return found[0], pa.array(positions[0])
+        starts = np.cumsum([0, *(footer.metadata.row_group(n).num_rows for n in range(len(footer.ranges)))])
+        with naming_damage(base.path), self.reader.storage.open_input(base.path, base.size) as source:
+            file = pq.ParquetFile(source, **_options(source, footer.metadata))
+            for group in np.flatnonzero(spans.counts).tolist():
+                wanted = keys.take(pa.array(np.sort(spans.of(group))))
+                first = int(starts[group])
+                for batch in file.iter_batches(
+                    _BATCH_ROWS, row_groups=[group], columns=[RECORD_KEY], use_threads=False
+                ):
+                    stored = plain_strings(batch.column(0))
+                    hits = np.flatnonzero(pc.is_in(stored, value_set=wanted).to_numpy(zero_copy_only=False))
+                    if len(hits):
+                        found.append(stored.take(pa.array(hits)).cast(pa.string()))
+                        positions.append(hits + first)
+                    first += len(stored)
+                check_rows(base.path, first - int(starts[group]), footer.metadata.row_group(group).num_rows)
+        return pa.concat_arrays(found), pa.array(np.concatenate(positions))
+
+    def _in_merged(self, one: FileSlice, keys: pa.Array) -> SearchedSlice:
+        """Log files add keys and take keys away: the rows of these keys are merged."""
+        ordered = keys.take(pc.sort_indices(keys))
+        rows = rows_of_keys(self.reader, one, ordered, [], schema=_KEY)
+        found = pa.concat_arrays([pa.array([], pa.string()), *(plain_strings(b.column(RECORD_KEY)) for b in rows)])
+        positions: Any = pa.nulls(len(found), pa.int64())
+        if self.numbered and one.base_file is not None and len(found):
+            stored, numbers = self._in_base(one.base_file, pc.unique(found))
+            positions = numbers.take(pc.index_in(found, value_set=stored))
+        return SearchedSlice(found, positions, len(keys))
+
+
+def _options(source: Any, metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": metadata,
+        "page_checksum_verification": True,
+        # a remote file's pages in one request
+        "pre_buffer": isinstance(source, pa.PythonFile),
+    }

@@ -1,0 +1,348 @@
+"""All indexes in the order of what a workload costs under each: a small model whose every figure says how it came."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, exp
+
+import pyarrow as pa
+
+from lakebed.index.costs import Batch, record_cost, simple_cost
+
+MIB = 1 << 20
+# A base file is filled to about this size.
+_FULL = 120 * MIB
+# A partition's buckets start out at a quarter of the gigabyte they may grow to.
+_BUCKET = 256 * MIB
+_MOST_BUCKETS = 4096
+# CPU seconds, in one process; bench/advisor.py measures what the model is worth.
+_COMMIT = 0.06
+_GROUP = 7.0e-3
+_ROW = 1.1e-6
+_NEW_ROW = 1.5e-6
+_HASHED_KEY = 2.0e-7
+_INDEX_COMMIT = 0.05
+_INDEXED_KEY = 3.0e-6
+# A key looked for in a file by its filter, opening one with its footer, and a key looked for in rows of a file.
+_PROBE = 2.0e-7
+_FILTER = 2.5e-3
+_FILTER_BUILT = 6.0e-7
+_FALSE = 1.0e-3
+_STORED_KEY = 8.5e-7
+_REMOTE_KEY = 3.0e-5
+_REMOTE = 0.1
+_SEARCHED_FILE = 3.0e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a table holds and what is written to it at a time.
+
+    `touched` are the partition paths that a batch falls into, `touched_rows` the rows stored there; `known` is the
+    share of a batch's keys that the table holds. `grows`: new keys are greater than old ones. `largest` is the largest
+    partition's share of the rows. `unique`: a key exists once in the whole table. `deletes`: the batch is of keys
+    alone, whose partition paths nobody knows. `served`: an HBase server is at hand. `told` says where a figure is from.
+    """
+
+    rows: int
+    row_bytes: float
+    partitions: int
+    batch: int
+    touched: int
+    touched_rows: int
+    known: float
+    grows: bool = False
+    largest: float = 1.0
+    unique: bool = False
+    deletes: bool = False
+    mor: bool = False
+    served: bool = False
+    told: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> float:
+        """Bytes of the table."""
+        return self.rows * self.row_bytes
+
+    @property
+    def files(self) -> int:
+        """Base files that these rows fill."""
+        return max(self.partitions, ceil(self.size / _FULL))
+
+    @property
+    def touched_files(self) -> int:
+        return max(self.touched, ceil(self.touched_rows * self.row_bytes / _FULL))
+
+    @property
+    def updates(self) -> int:
+        return round(self.batch * self.known)
+
+    @property
+    def inserts(self) -> int:
+        return 0 if self.deletes else self.batch - self.updates
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What an index costs: CPU seconds to find the keys of a batch and to write it, bytes written for a byte given,
+    and file groups that a lookup of one key opens. `words` explain each."""
+
+    index: str
+    tagging: float
+    writing: float
+    write_amplification: float
+    read_amplification: float
+    words: tuple[str, ...]
+    settings: Mapping[str, int] = field(default_factory=dict[str, int])
+    fits: bool = True
+    """Whether the table's keys are as the index wants them."""
+
+    @property
+    def seconds(self) -> float:
+        """Tagging and writing."""
+        return self.tagging + self.writing
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Indexes, the cheapest first. Prints as a table with a reason for each figure."""
+
+    workload: Workload
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: index, settings, seconds, tagging, writing, write_amplification, read_amplification, fits, why."""
+        rows = [
+            {
+                "index": c.index,
+                "settings": ", ".join(f"{k}={v}" for k, v in c.settings.items()),
+                "seconds": round(c.seconds, 4),
+                "tagging": round(c.tagging, 4),
+                "writing": round(c.writing, 4),
+                "write_amplification": round(c.write_amplification, 1),
+                "read_amplification": round(c.read_amplification, 1),
+                "fits": c.fits,
+                "why": "; ".join(c.words),
+            }
+            for c in self.candidates
+        ]
+        return pa.Table.from_pylist(rows)
+
+    def __str__(self) -> str:
+        w = self.workload
+        lines = [
+            f"{w.rows:,} rows of {w.row_bytes:.0f} bytes in {max(1, w.partitions):,} partitions; a batch of"
+            f" {w.batch:,} rows touches {w.touched:,} of them, {w.known:.0%} of its keys are known",
+            *(f"  {told}" for told in w.told),
+            f"{'index':20} {'CPU-s':>8} {'tagging':>8} {'writing':>8} {'write amp.':>10} {'read amp.':>10}",
+        ]
+        for c in self.candidates:
+            name = c.index + "".join(f" ({k} {v})" for k, v in c.settings.items())
+            lines.append(
+                f"{name:20} {c.seconds:8.3f} {c.tagging:8.3f} {c.writing:8.3f} {c.write_amplification:10.1f}"
+                f" {c.read_amplification:10.1f}{'' if c.fits else '  (does not fit)'}"
+            )
+            lines += [f"    {word}" for word in c.words]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        names = ("index", "CPU-s", "tagging", "writing", "write amplification", "read amplification", "why")
+        head = "".join(f"<th>{name}</th>" for name in names)
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f"<td>{html.escape(str(value))}</td>"
+                for value in (
+                    c.index + "".join(f" ({k} {v})" for k, v in c.settings.items()),
+                    f"{c.seconds:.3f}",
+                    f"{c.tagging:.3f}",
+                    f"{c.writing:.3f}",
+                    f"{c.write_amplification:.1f}",
+                    f"{c.read_amplification:.1f}",
+                    "; ".join(c.words),
+                )
+            )
+            + "</tr>"
+            for c in self.candidates
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def rank(workload: Workload, names: Sequence[str]) -> Ranking:
+    """The named indexes in the order of their costs, those that do not fit the keys at the end.
+
+    >>> little = Workload(rows=1000, row_bytes=50, partitions=0, batch=10, touched=1, touched_rows=1000, known=1.0)
+    >>> rank(little, ["bucket", "hbase", "simple"]).candidates[-1].index
+    'hbase'
+    """
+    made = [_COSTS[name](workload) for name in names if name in _COSTS]
+    return Ranking(workload, tuple(sorted(made, key=lambda c: (not c.fits, c.seconds, names.index(c.index)))))
+
+
+def bucket_count(partition_bytes: float) -> int:
+    """Buckets for a partition of this size: a power of two, at most 256 MB in each to begin with.
+
+    >>> bucket_count(10 * MIB), bucket_count(3000 * MIB)
+    (1, 16)
+    """
+    buckets = 1
+    while buckets * _BUCKET < partition_bytes and buckets < _MOST_BUCKETS:
+        buckets *= 2
+    return buckets
+
+
+def _hit(groups: float, keys: float) -> float:
+    """How many of so many groups some keys that lie anywhere fall into."""
+    return groups * (1 - exp(-keys / groups)) if groups else 0.0
+
+
+def _written(w: Workload, groups: float, rows: float, indexed: float = 0.0) -> tuple[float, float, str]:
+    """Seconds, amplification and words of writing a batch that rewrites `groups` with `rows` in all."""
+    given = max(1.0, w.batch * w.row_bytes)
+    if w.mor:
+        seconds = _COMMIT + groups * _GROUP + w.batch * _NEW_ROW + indexed
+        return seconds, 1.0, f"writing: {groups:.0f} log files of the batch's own rows"
+    seconds = _COMMIT + groups * _GROUP + rows * _ROW + w.inserts * _NEW_ROW + indexed
+    bytes_ = rows * w.row_bytes + w.inserts * w.row_bytes
+    words = f"writing: {groups:.0f} file groups of {rows:,.0f} rows are written anew"
+    return seconds, bytes_ / given, words
+
+
+def _of_files(w: Workload) -> tuple[float, float]:
+    """File groups that a batch rewrites where rows go to files as they come, and the rows in them: those with known
+    keys, and for new rows a small file a partition path."""
+    if w.deletes:
+        groups = _hit(w.files, w.updates)
+        return groups, groups * w.rows / max(1, w.files)
+    groups = max(_hit(w.touched_files, w.updates), min(w.touched, w.inserts))
+    return groups, min(w.touched_rows, groups * w.touched_rows / max(1, w.touched_files))
+
+
+def _bucket(w: Workload) -> Candidate:
+    partitions = max(1, w.partitions)
+    buckets = bucket_count(w.size / partitions)
+    groups = _hit(w.touched * buckets, w.batch) if not w.deletes else _hit(partitions * buckets, w.updates)
+    stored = w.rows if w.deletes else w.touched_rows
+    rows = groups * stored / max(1, (partitions if w.deletes else w.touched) * buckets)
+    tagging, words = w.batch * _HASHED_KEY, "tagging: a hash of the key, no file is read"
+    if w.deletes:
+        searched = partitions * min(buckets, w.batch)
+        tagging += searched * _SEARCHED_FILE
+        words = f"tagging: keys without partition paths are looked for in their buckets of {partitions:,} partitions"
+    seconds, amplification, written = _written(w, groups, rows)
+    reads = 1 if not w.deletes else partitions
+    skew = ""
+    if w.partitions > 1 and w.largest * partitions > 4 and w.size * w.largest > 1024 * MIB * buckets:
+        skew = (
+            f"the largest partition has {w.largest:.0%} of the rows, so its buckets hold"
+            f" {w.size * w.largest / buckets / MIB:,.0f} MB each"
+        )
+    told = ("reading: a key lies in one file of its partition; joins and group-bys by key need no shuffle",)
+    return Candidate(
+        "bucket",
+        tagging,
+        seconds,
+        amplification,
+        reads,
+        (words, written, *told, *((skew,) if skew else ())),
+        {"buckets": buckets},
+    )
+
+
+def _simple(w: Workload, *, everywhere: bool = False) -> Candidate:
+    everywhere = everywhere or w.deletes
+    files, rows = (w.files, w.rows) if everywhere else (w.touched_files, w.touched_rows)
+    tagging = simple_cost(Batch(w.batch, files, rows))
+    where = "of the whole table" if everywhere else f"of the {w.touched:,} partitions touched"
+    seconds, amplification, written = _written(w, *_of_files(w))
+    words = (
+        f"tagging: the keys of {files:,} files {where} are read, {rows:,} rows",
+        written,
+        "reading: a key may lie in any file that statistics do not rule out",
+    )
+    return Candidate("simple", tagging, seconds, amplification, max(1, w.touched_files / max(1, w.touched)), words)
+
+
+def _global_simple(w: Workload) -> Candidate:
+    found = _simple(w, everywhere=True)
+    return Candidate(
+        "global_simple", found.tagging, found.writing, found.write_amplification, w.files, found.words, fits=w.unique
+    )
+
+
+def _record(w: Workload) -> Candidate:
+    tagging = record_cost(Batch(w.batch, w.files, w.rows))
+    changed = w.updates if w.deletes else w.inserts
+    upkeep = _INDEX_COMMIT + changed * _INDEXED_KEY
+    seconds, amplification, written = _written(w, *_of_files(w), upkeep)
+    words = (
+        f"tagging: {w.batch:,} keys are looked up in an index of {w.rows:,} entries",
+        f"{written}; {changed:,} entries of the index change",
+        "reading: one lookup in the index names the file of a key",
+    )
+    return Candidate("record", tagging, seconds, amplification, 1, words, fits=w.unique)
+
+
+def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
+    everywhere = everywhere or w.deletes
+    files, rows = (w.files, w.rows) if everywhere else (w.touched_files, w.touched_rows)
+    # keys that grow lie in few files' ranges, others in all
+    ranges = max(1.0, files * 0.1) if w.grows else float(files)
+    probes = w.batch * ranges / max(1, max(1, w.partitions if everywhere else w.touched))
+    hit = _hit(ranges, w.updates + probes * _FALSE)
+    tagging = files * _FILTER + probes * _PROBE + hit * rows / max(1, files) * _STORED_KEY + 0.02
+    groups, rewritten = _of_files(w)
+    filters = rewritten * _FILTER_BUILT if not w.mor else 0.0
+    seconds, amplification, written = _written(w, groups, rewritten, filters + w.inserts * _FILTER_BUILT)
+    words = (
+        f"tagging: key ranges leave {ranges:.0f} of {files:,} files, {probes:,.0f} probes of filters leave"
+        f" {hit:.0f} whose keys are read",
+        f"{written}, each with a filter",
+        "reading: ranges and filters rule out most files for a key",
+    )
+    name = "global_bloom" if everywhere and not w.deletes else "bloom"
+    return Candidate(name, tagging, seconds, amplification, max(1.0, ranges / max(1, w.touched)), words)
+
+
+def _global_bloom(w: Workload) -> Candidate:
+    found = _bloom(w, everywhere=True)
+    figures = found.tagging, found.writing, found.write_amplification, found.read_amplification
+    return Candidate("global_bloom", *figures, found.words, fits=w.unique)
+
+
+def _consistent(w: Workload) -> Candidate:
+    found = _bucket(w)
+    words = (*found.words, "single buckets are split and merged as they grow, on merge-on-read tables alone")
+    figures = found.tagging + w.touched * 1e-3, found.writing, found.write_amplification, found.read_amplification
+    return Candidate("consistent", *figures, words, found.settings, fits=w.mor)
+
+
+def _hbase(w: Workload) -> Candidate:
+    tagging = _REMOTE + w.batch * _REMOTE_KEY
+    seconds, amplification, written = _written(w, *_of_files(w), _REMOTE + w.inserts * _REMOTE_KEY)
+    words = (
+        f"tagging: {w.batch:,} keys are asked of a server, which has to run and be reached",
+        written,
+        "reading: a lookup asks the server, too",
+    )
+    return Candidate("hbase", tagging, seconds, amplification, 1, words, fits=w.unique and w.served)
+
+
+_COSTS: dict[str, Callable[[Workload], Candidate]] = {
+    "bucket": _bucket,
+    "simple": _simple,
+    "global_simple": _global_simple,
+    "record": _record,
+    "bloom": _bloom,
+    "global_bloom": _global_bloom,
+    "consistent": _consistent,
+    "hbase": _hbase,
+}

@@ -1,0 +1,248 @@
+"""Which index fits: the facts of rows that are to become a table, or of a table and a batch, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import Engine
+from lakebed.errors import InvalidOption
+from lakebed.index.ranking import Candidate, Ranking, Workload, rank
+from lakebed.index.registry import built_in
+from lakebed.read.lookup import KeyText, exists
+from lakebed.read.table_keys import key_generator_of
+from lakebed.slices.row_size import from_types, of_stored
+from lakebed.slices.snapshot import Snapshot
+
+# Rows of a DataFrame on Spark that are looked at; rows of a batch whose keys are looked for.
+_SAMPLE = 200_000
+_LOOKED_FOR = 2_000
+# Of the rows as they come, so many in a row have to have growing keys.
+_GROWING = 0.9
+_PAST = 10
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The index to take, with what every index would cost; prints as a table that explains each figure."""
+
+    ranking_: Ranking
+
+    @property
+    def index(self) -> str:
+        """The name for `lakebed.create(index=...)`."""
+        return self.ranking_.best.index
+
+    @property
+    def settings(self) -> Mapping[str, int]:
+        """What else `create` takes for it, such as `buckets`."""
+        return self.ranking_.best.settings
+
+    @property
+    def ranking(self) -> tuple[Candidate, ...]:
+        """All indexes, the cheapest first; those that the keys do not fit come last."""
+        return self.ranking_.candidates
+
+    @property
+    def workload(self) -> Workload:
+        """The figures that the costs are made of."""
+        return self.ranking_.workload
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each index."""
+        return self.ranking_.to_arrow()
+
+    def __str__(self) -> str:
+        return f"take index={self.index!r}\n{self.ranking_}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<p>take <code>index={self.index!r}</code></p>{self.ranking_._repr_html_()}"  # pyright: ignore[reportPrivateUsage]
+
+
+def advise_for_data(
+    engine: Engine,
+    data: Any,
+    *,
+    key: Sequence[str],
+    partition_by: Sequence[str] = (),
+    batch: Any = None,
+    expected_rows: int | None = None,
+    unique_keys: bool | None = None,
+    deletes: bool = False,
+    table_type: str = "cow",
+) -> Advice:
+    """The ranking for a table that is to hold these rows and to take batches like `batch` (rows, or their number)."""
+    rows, count, told = _looked_at(engine, data)
+    _check_columns(rows.schema, [*key, *partition_by])
+    scale = (expected_rows or count) / max(1, rows.num_rows)
+    keys = _texts(rows, key)
+    paths = _texts(rows, partition_by) if partition_by else None
+    parts = _sizes(paths)
+    unique = _is_unique(keys) if unique_keys is None else unique_keys
+    grows = _grows(keys)
+    told.append(f"keys {'grow' if grows else 'come in any order'}, {'unique in the table' if unique else 'repeated'}")
+    coming, size = _batch(engine, batch, max(1, count // 100))
+    touched, touched_rows, known = 1, float(rows.num_rows), 1.0
+    if coming is not None:
+        known = _known(_texts(coming, key), keys)
+        if partition_by and set(partition_by) <= set(coming.schema.names):
+            touched, touched_rows = _touched(_texts(coming, partition_by), paths, parts)
+    elif partition_by:
+        touched = len(parts) if not grows else min(len(parts), 2)
+        touched_rows = rows.num_rows * touched / max(1, len(parts))
+    workload = Workload(
+        rows=round(rows.num_rows * scale),
+        row_bytes=from_types(rows.schema),
+        partitions=len(parts) if partition_by else 0,
+        batch=size,
+        touched=max(1, touched),
+        touched_rows=round(touched_rows * scale),
+        known=known,
+        grows=grows,
+        largest=max(parts.values(), default=rows.num_rows) / max(1, rows.num_rows),
+        unique=unique,
+        deletes=deletes,
+        mor=table_type == "mor",
+        told=tuple(told),
+    )
+    return Advice(rank(workload, built_in()))
+
+
+def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes: bool = False) -> Advice:
+    """The ranking for a table as it is and a batch (rows, or None: one as the past commits were)."""
+    config = snapshot.config
+    if not config.key_fields:
+        raise InvalidOption("the table's keys are generated, so no write looks one up", hint="any index will do")
+    files, row_bytes = snapshot.base_files(), of_stored(snapshot)
+    sizes: dict[str, int] = {}
+    for file in files:
+        sizes[file.partition] = sizes.get(file.partition, 0) + file.size
+    total = sum(sizes.values())
+    past = _past(snapshot)
+    told = [f"{len(files):,} files in {max(1, len(sizes)):,} partitions hold {total / (1 << 20):.1f} MiB"]
+    if past is not None:
+        told.append(f"the last {past.commits} commits: {past.known:.0%} of their rows had known keys")
+    coming, size = _batch(engine, batch, past.rows if past else 1000)
+    keys = key_generator_of(config)
+    touched, known, grows = set(sizes), past.known if past else 1.0, False
+    if coming is not None:
+        texts = keys.key_text_of(coming)
+        some = texts.slice(0, _LOOKED_FOR)
+        known = float(pc.mean(exists(snapshot, KeyText(some)).cast(pa.float64())).as_py() or 0.0) if len(some) else 0.0
+        told.append(f"of {len(some):,} keys of the batch the table holds {known:.0%}")
+        if config.partition_fields and set(config.partition_fields) <= set(coming.schema.names) and not deletes:
+            paths = [keys.partition_path.arrow(b) for b in coming.combine_chunks().to_batches()]
+            touched = set(pc.unique(pa.chunked_array(paths)).to_pylist())
+        grows = _grows(pa.chunked_array([texts]))
+    there = sum(sizes.get(path, 0) for path in touched)
+    workload = Workload(
+        rows=round(total / row_bytes),
+        row_bytes=row_bytes,
+        partitions=len(sizes) if config.partition_fields else 0,
+        batch=size,
+        touched=max(1, len(touched)),
+        touched_rows=round(there / row_bytes),
+        known=known,
+        grows=grows,
+        largest=max(sizes.values(), default=0) / max(1, total),
+        unique=not config.partition_fields or config.index_settings.get("type") in ("record", "global_simple"),
+        deletes=deletes,
+        mor=config.table_type == "mor",
+        told=tuple(told),
+    )
+    return Advice(rank(workload, built_in()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    commits: int
+    rows: int
+    known: float
+
+
+def _past(snapshot: Snapshot) -> _Past | None:
+    """What the last commits were like; None before the first."""
+    written: list[tuple[int, int]] = []
+    for instant in list(reversed(snapshot.commits))[:_PAST]:
+        stats = [s for group in snapshot.timeline.commit_metadata(instant).stats.values() for s in group]
+        inserts, updates = sum(s.num_inserts for s in stats), sum(s.num_updates for s in stats)
+        if inserts + updates:
+            written.append((inserts, updates))
+    if not written:
+        return None
+    rows = sum(i + u for i, u in written)
+    return _Past(len(written), max(1, rows // len(written)), sum(u for _, u in written) / rows)
+
+
+def _looked_at(engine: Engine, data: Any) -> tuple[pa.Table, int, list[str]]:
+    """Rows to look at, how many there are, and words where these are not all."""
+    rows = engine.rows(data)
+    if not engine.is_distributed:
+        table = engine.collect(rows)
+        return table, table.num_rows, [f"all {table.num_rows:,} rows were looked at"]
+    schema = engine.schema(rows)
+    some = engine.collect(engine.head(rows, _SAMPLE))
+    count = engine.estimated_rows(rows, from_types(schema)) if some.num_rows == _SAMPLE else some.num_rows
+    count = max(some.num_rows, count or some.num_rows)
+    return some, count, [f"{some.num_rows:,} of about {count:,} rows were looked at"]
+
+
+def _batch(engine: Engine, batch: Any, usual: int) -> tuple[pa.Table | None, int]:
+    if batch is None:
+        return None, usual
+    if isinstance(batch, int):
+        return None, batch
+    table, count, _ = _looked_at(engine, batch)
+    return table, count
+
+
+def _check_columns(schema: pa.Schema, names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise InvalidOption(
+            f"the data has no column {missing[0]!r}",
+            hint=f"it has {', '.join(schema.names)}",
+            context={"column": missing[0]},
+        )
+
+
+def _texts(rows: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
+    columns = [rows.column(name) for name in names]
+    if len(columns) == 1:
+        return columns[0]
+    return pc.binary_join_element_wise(*[pc.fill_null(c.cast(pa.string()), "") for c in columns], "\0")
+
+
+def _sizes(paths: pa.ChunkedArray | None) -> dict[Any, int]:
+    if paths is None:
+        return {}
+    return {row["values"]: row["counts"] for row in pc.value_counts(paths).to_pylist()}
+
+
+def _touched(coming: pa.ChunkedArray, paths: pa.ChunkedArray | None, parts: Mapping[Any, int]) -> tuple[int, float]:
+    found = pc.unique(coming).to_pylist()
+    return len(found), float(sum(parts.get(path, 0) for path in found)) if paths is not None else 0.0
+
+
+def _known(coming: pa.ChunkedArray, keys: pa.ChunkedArray) -> float:
+    return float(pc.mean(pc.is_in(coming, keys.combine_chunks()).cast(pa.float64())).as_py() or 0.0)
+
+
+def _is_unique(keys: pa.ChunkedArray) -> bool:
+    return pc.count_distinct(keys, mode="all").as_py() == len(keys)
+
+
+def _grows(keys: pa.ChunkedArray) -> bool:
+    """Whether nearly each key is greater than the one before it, as rows come."""
+    some = keys.slice(0, _SAMPLE).combine_chunks()
+    if len(some) < 2:
+        return False
+    later = pc.greater(some.slice(1), some.slice(0, len(some) - 1)).to_numpy(zero_copy_only=False)
+    return bool(np.mean(later.astype(float)) >= _GROWING)

@@ -1,0 +1,291 @@
+"""A join of two tables bucket by bucket: rows that match lie in the same bucket of both, so it holds one at a time."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.filters.columns import resolve_column
+from lakebed.filters.parse import parse_filter
+from lakebed.filters.predicates import Node, Opaque, Predicate, columns_of, conjuncts, walk
+from lakebed.model import FileSlice
+from lakebed.read.arrow_scan import RowReader, in_order, row_readers
+from lakebed.read.buckets import Buckets, buckets_of, common_count
+from lakebed.read.results import Results
+from lakebed.read.scan import Scan
+from lakebed.slices.reader import SliceReader
+from lakebed.storage.once import once
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+On = str | Sequence[str] | Mapping[str, str] | None
+# Arrow's words for a join, and which sides' rows are left as they are when a condition on the result is put before it.
+_ARROW: dict[str, tuple[str, bool, bool]] = {
+    "inner": ("inner", True, True),
+    "left": ("left outer", True, False),
+    "right": ("right outer", False, True),
+    "full": ("full outer", False, False),
+    "semi": ("left semi", True, False),
+    "anti": ("left anti", True, False),
+}
+_OUT_ROWS = 1 << 16
+_THREADS = 4
+_LEFT, _RIGHT = "\0left", "\0right"
+
+
+@dataclass(frozen=True, slots=True)
+class SideRows:
+    """One side's file slices by bucket, each with its reader. It pickles."""
+
+    reader: SliceReader
+    slices: tuple[tuple[tuple[FileSlice, RowReader], ...], ...]
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, scan: Scan, buckets: Buckets, count: int) -> SideRows:
+        plan = scan.plan
+        condition = plan.predicate.to_arrow() if plan.predicate is not None else None
+        placed: list[list[tuple[FileSlice, RowReader]]] = [[] for _ in range(count)]
+        for file_slice, reader in row_readers(plan, condition):
+            placed[buckets.number(file_slice) % count].append((file_slice, reader))
+        return cls(scan.reader, tuple(tuple(some) for some in placed), plan.schema)
+
+    def table(self, bucket: int) -> pa.Table:
+        """The rows of a bucket."""
+        jobs = [partial(reader.read, self.reader, one) for one, reader in self.slices[bucket]]
+        return pa.Table.from_batches(in_order(jobs, _THREADS), self.schema).combine_chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTask:
+    """What joins one bucket. `columns` say for each of the result's where it is from: of the left side, of the right,
+    or (both names) of whichever has the row."""
+
+    left: SideRows
+    right: SideRows
+    on: tuple[tuple[str, str], ...]
+    how: How
+    schema: pa.Schema
+    columns: tuple[tuple[str | None, str | None], ...]
+    condition: pc.Expression | None
+    given: tuple[str, ...]
+
+    def __call__(self, bucket: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the result that come from a bucket."""
+        if not self._may_match(bucket):
+            return
+        left, right = self.left.table(bucket), self.right.table(bucket)
+        at_left, at_right = self._matches(left, right)
+        for start in range(0, max(len(at_left), len(at_right)), _OUT_ROWS):
+            rows = self._rows(left, right, at_left[start : start + _OUT_ROWS], at_right[start : start + _OUT_ROWS])
+            if self.condition is not None:
+                rows = rows.filter(self.condition)
+            yield from rows.select(list(self.given)).to_batches()
+
+    def _may_match(self, bucket: int) -> bool:
+        left, right = bool(self.left.slices[bucket]), bool(self.right.slices[bucket])
+        needed = {"inner": left and right, "semi": left and right, "right": right, "full": left or right}
+        return needed.get(self.how, left)
+
+    def _matches(self, left: pa.Table, right: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+        """Row numbers of both sides that make a row of the result, null where a side has none."""
+        names = [f"{n}" for n in range(len(self.on))]
+        ours = left.select([a for a, _ in self.on]).rename_columns(names)
+        theirs = right.select([b for _, b in self.on]).rename_columns(names)
+        ours = ours.append_column(_LEFT, pa.array(np.arange(left.num_rows)))
+        theirs = theirs.append_column(_RIGHT, pa.array(np.arange(right.num_rows)))
+        found = ours.join(theirs, names, join_type=_ARROW[self.how][0])
+        numbers = [name for name in (_LEFT, _RIGHT) if name in found.column_names]
+        found = found.select(numbers).sort_by([(name, "ascending") for name in numbers])
+        nulls = pa.chunked_array([pa.nulls(0, pa.int64())])
+        return tuple(found.column(n) if n in numbers else nulls for n in (_LEFT, _RIGHT))  # pyright: ignore[reportReturnType]
+
+    def _rows(self, left: pa.Table, right: pa.Table, at_left: Any, at_right: Any) -> pa.Table:
+        arrays: list[Any] = []
+        for mine, theirs in self.columns:
+            values = left.column(mine).take(at_left) if mine is not None else None
+            if theirs is not None:
+                others = right.column(theirs).take(at_right)
+                values = others if values is None else pc.coalesce(values, others)
+            arrays.append(values)
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+class BucketJoin(Results):
+    """The join of two scans on the key of their buckets, lazily: `to_arrow`, `to_batches`, `to_pandas`, `to_spark`...
+
+    Each bucket is read, joined and given on its own; a scan's conditions and those of `filter` that speak of one side
+    rule out its files first.
+    """
+
+    def __init__(
+        self,
+        left: Scan,
+        right: Scan,
+        *,
+        on: On = None,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,
+        suffix: str = "_right",
+        spark: SparkSession | None = None,
+    ) -> None:
+        super().__init__(spark)
+        if how not in _ARROW:
+            raise InvalidOption(f"there is no join {how!r}", hint=f"take one of {', '.join(_ARROW)}")
+        self._how: How = how
+        self._left, self._right = left, right
+        self._places = buckets_of(left.snapshot), buckets_of(right.snapshot)
+        self.buckets = common_count(*self._places)
+        """How many buckets are joined, one after another."""
+        self._on = _pairs(on, left.available, right.available, self._places)
+        self._columns = _result_columns(left, right, self._on, self._how, suffix)
+        self._whole = pa.schema([f for f, _, _ in self._columns])
+        self._predicate = None if filter is None else parse_filter(filter, self._whole, zone=left.zone())
+        wanted = self._whole.names if columns is None else [resolve_column(c, self._whole).name for c in columns]
+        self._wanted = tuple(dict.fromkeys(wanted))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the result."""
+        return pa.schema([self._whole.field(name) for name in self._wanted])
+
+    @once
+    def _task(self) -> JoinTask:
+        before_left, before_right, after = self._split()
+        needed = {*self._wanted, *(after.columns if after else ())}
+        chosen = [c for c in self._columns if c[0].name in needed]
+        mine = [a for _, a, _ in chosen if a is not None] + [a for a, _ in self._on]
+        theirs = [b for _, _, b in chosen if b is not None] + [b for _, b in self._on]
+        left = self._left.narrowed(before_left).of_columns(mine)
+        right = self._right.narrowed(before_right).of_columns(theirs)
+        return JoinTask(
+            SideRows.of(left, self._places[0], self.buckets),
+            SideRows.of(right, self._places[1], self.buckets),
+            self._on,
+            self._how,
+            pa.schema([f for f, _, _ in chosen]),
+            tuple((a, b) for _, a, b in chosen),
+            after.to_arrow() if after else None,
+            self._wanted,
+        )
+
+    def _split(self) -> tuple[list[Node], list[Node], Predicate | None]:
+        """Conditions on the left rows, on the right rows, and on the joined ones."""
+        if self._predicate is None:
+            return [], [], None
+        _, left_first, right_first = _ARROW[self._how]
+        of_left = {f.name for f, a, _ in self._columns if a == f.name and left_first}
+        of_right = {f.name for f, _, b in self._columns if b == f.name and right_first}
+        if self._how == "inner":
+            of_right |= {a for a, b in self._on if a == b}
+        before: tuple[list[Node], list[Node]] = [], []
+        rest: list[Node] = []
+        for part in conjuncts(self._predicate.root):
+            used = set(columns_of(part))
+            sides = [used <= of_left, used <= of_right]
+            if not used or not any(sides) or any(isinstance(n, Opaque) for n in walk(part)):
+                rest.append(part)
+                continue
+            for conditions, fits in zip(before, sides, strict=True):
+                if fits:
+                    conditions.append(part)
+        if not rest:
+            return *before, None
+        return *before, self._predicate
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, bucket after bucket."""
+        task = self._task
+        return chain.from_iterable(task(bucket) for bucket in range(self.buckets))
+
+    def count(self) -> int:
+        """The number of rows."""
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def to_spark(self) -> DataFrame:
+        """A lazy DataFrame whose tasks join a bucket each, in Python, with no shuffle; on Spark Connect as well."""
+        from lakebed.read.spark_scan import frame_of_parts
+
+        return frame_of_parts(self._session(), self._task, self.buckets, self.schema)
+
+    def explain(self) -> str:
+        """The plan as text: how many buckets, and what is read of both sides."""
+        on = ", ".join(a if a == b else f"{a} = {b}" for a, b in self._on)
+        task = self._task
+        lines = [f"{self._how} join on {on}, {self.buckets} buckets one after another, no shuffle"]
+        for name, side in (("left", task.left), ("right", task.right)):
+            found = [len(some) for some in side.slices]
+            lines.append(f"  {name:6} {sum(found)} file slices, at most {max(found, default=0)} a bucket")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.explain()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.explain())}</pre>"
+
+
+def _pairs(on: On, left: pa.Schema, right: pa.Schema, places: tuple[Buckets, Buckets]) -> tuple[tuple[str, str], ...]:
+    """The pairs of columns that must be equal; those of the buckets are among them."""
+    decided = list(zip(places[0].columns, places[1].columns, strict=True))
+    if on is None:
+        pairs = decided
+    elif isinstance(on, Mapping):
+        pairs = [(resolve_column(a, left).name, resolve_column(b, right).name) for a, b in on.items()]
+    else:
+        names = [on] if isinstance(on, str) else list(on)
+        pairs = [(resolve_column(n, left).name, resolve_column(n, right).name) for n in names]
+    missing = [pair for pair in decided if pair not in pairs]
+    if missing:
+        raise InvalidOption(
+            f"the join does not compare {missing[0][0]!r} with {missing[0][1]!r}, by which both tables are bucketed",
+            hint="rows of other keys lie in any bucket; join on the bucket key (and more, if you like), or join"
+            " t.scan().to_spark() or to_arrow() of both",
+            context={"on": [list(pair) for pair in pairs]},
+        )
+    for a, b in pairs:
+        if left.field(a).type != right.field(b).type:
+            raise SchemaConflict(
+                f"column {a!r} is {left.field(a).type}, {b!r} is {right.field(b).type}",
+                hint="columns that a join compares need one type",
+                context={"left": a, "right": b},
+            )
+    return tuple(pairs)
+
+
+def _result_columns(
+    left: Scan, right: Scan, on: Sequence[tuple[str, str]], how: How, suffix: str
+) -> list[tuple[pa.Field, str | None, str | None]]:
+    """The result's columns: those of the left side, then those of the right one that are not compared under the same
+    name; a name that the left side has gets the suffix."""
+    partner = dict(on)
+    mine = [f for f in left.available if f.name in left.given]
+    outer = how in ("right", "full")
+    found: list[tuple[pa.Field, str | None, str | None]] = []
+    for field in mine:
+        shared = partner.get(field.name) if partner.get(field.name) == field.name and outer else None
+        found.append((pa.field(field.name, field.type), field.name, shared))
+    if how in ("semi", "anti"):
+        return found
+    taken = {f.name for f in mine}
+    for field in right.available:
+        if field.name not in right.given or (field.name, field.name) in on:
+            continue
+        name = field.name
+        while name in taken:
+            name += suffix or "_right"
+        taken.add(name)
+        found.append((pa.field(name, field.type), None, field.name))
+    return found

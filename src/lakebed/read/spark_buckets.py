@@ -1,0 +1,253 @@
+"""A scan as a DataFrame of which Spark's planner knows the buckets: joins and group-bys by key without an exchange."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.engine.spark_hash import hash_column
+from lakebed.engine.spark_layout import (
+    BUCKET,
+    File,
+    Layout,
+    bucketed_files,
+    can_lay_out,
+    laid_out,
+    rows_of,
+    side_by_side,
+)
+from lakebed.engine.spark_session import require_spark, session_of
+from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.expressions.bucket import Bucket
+from lakebed.expressions.record_keys import SingleKey
+from lakebed.filters.spark_text import quote_name
+from lakebed.format.footer_cache import FOOTERS
+from lakebed.format.key_order import SORTED_BY, key_order
+from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.read.arrow_scan import RowReader, row_readers
+from lakebed.read.buckets import Buckets, buckets_of, common_count
+from lakebed.read.plan import ScanPlan, SliceSet, table_columns
+from lakebed.read.scan import Scan
+from lakebed.read.spark_scan import chosen_slices, frame_of_parts, narrowed_plan, scan_frame, shaped, through_storage
+from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
+from lakebed.slices.reader import SliceReader
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_warned: set[str] = set()
+
+
+def bucketed_frame(scan: Scan, spark: SparkSession, asked: bool | int | Scan) -> DataFrame:
+    """The scan's rows with the column `_bucket`, each bucket in a Spark partition of its own."""
+    require_spark()
+    places = buckets_of(scan.snapshot)
+    count = _count(places, asked)
+    if not can_lay_out(spark):
+        _warn_of_fall_back()
+        return _numbered(scan, spark, places, count)
+    return _Frame(scan.plan, scan.reader, scan.snapshot, spark, places, count).made()
+
+
+def bucketed_data(
+    snapshot: Snapshot, data: DataFrame, on: str | Sequence[str] | None, asked: bool | int | Scan
+) -> DataFrame:
+    """Rows of any DataFrame with the column `_bucket`, brought to the partitions of the buckets by one shuffle."""
+    require_spark()
+    from pyspark.sql import functions as F
+
+    if session_of(data) is None:
+        raise InvalidOption(
+            f"bucketed() takes a Spark DataFrame, not {type(data).__name__}",
+            hint="in one process t.join(other) joins tables bucket by bucket",
+        )
+    spark, places = data.sparkSession, buckets_of(snapshot)
+    count = _count(places, asked)
+    named = places.columns if on is None else (on,) if isinstance(on, str) else tuple(on)
+    keys = _key_schema(snapshot, places, spark_json_to_arrow(data.schema.json()), named)
+    whole = F.struct(*[F.col(quote_name(name)) for name in data.columns]).alias("rows")
+    given = dict(zip(places.columns, named, strict=True))
+    # key columns that do not decide the bucket may hold anything
+    parts = [
+        F.col(quote_name(given[f.name])).alias(f.name)
+        if f.name in given
+        else F.expr(f"CAST('0' AS {arrow_to_spark_ddl(pa.schema([pa.field('c', f.type)])).split(' ', 1)[1]})").alias(
+            f.name
+        )
+        for f in keys
+    ]
+    hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), keys)
+    hashed = hashed.alias(BUCKET, metadata=places.about(count, named))
+    return data.select(whole, *parts).select("rows.*", hashed).repartitionById(count, F.col(BUCKET))
+
+
+def _count(places: Buckets, asked: bool | int | Scan) -> int:
+    if isinstance(asked, Scan):
+        return common_count(places, buckets_of(asked.snapshot))
+    if asked is True:
+        return places.count
+    if asked < 1 or places.count % asked:
+        raise InvalidOption(
+            f"the {places.count} buckets of table {places.table!r} cannot be put together to {asked}",
+            hint="give a number that divides theirs, such as that of the table to join with",
+            context={"buckets": places.count, "asked": asked},
+        )
+    return int(asked)
+
+
+def _key_schema(snapshot: Snapshot, places: Buckets, given: pa.Schema, named: Sequence[str]) -> pa.Schema:
+    """The key columns in the table's types; SchemaConflict where the DataFrame's are others."""
+    stored = table_columns(snapshot)
+    if len(named) != len(places.columns):
+        raise InvalidOption(
+            f"{len(named)} columns for the {len(places.columns)} that decide the bucket: {', '.join(places.columns)}",
+            hint="name the DataFrame's column for each of them, in their order: on=[...]",
+            context={"on": list(named), "columns": list(places.columns)},
+        )
+    for ours, theirs in zip(places.columns, named, strict=True):
+        if theirs not in given.names:
+            raise InvalidOption(
+                f"the DataFrame has no column {theirs!r}", hint=f"it has {', '.join(given.names)}; name its keys by on="
+            )
+        if given.field(theirs).type != stored.field(ours).type:
+            raise SchemaConflict(
+                f"column {theirs!r} is {given.field(theirs).type}, the key {ours!r} of {places.table!r} is"
+                f" {stored.field(ours).type}",
+                hint="cast the DataFrame's column first: keys of other types hash otherwise",
+                context={"column": theirs, "key": ours},
+            )
+    return pa.schema([stored.field(name) for name in places.keys.key_fields])
+
+
+def _numbered(scan: Scan, spark: SparkSession, places: Buckets, count: int) -> DataFrame:
+    """An ordinary DataFrame of the scan that has the column, so that the same queries run on it."""
+    wanted = [name for name in scan.given if name != BUCKET]
+    wide = scan.of_columns([*wanted, *places.keys.key_fields])
+    frame = scan_frame(wide.plan, spark, wide.reader)
+    hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), wide.plan.schema).alias(BUCKET)
+    return frame.select(*[quote_name(name) for name in wanted], hashed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    plan: ScanPlan
+    slices: SliceReader
+    snapshot: Snapshot
+    spark: SparkSession
+    places: Buckets
+    count: int
+
+    def made(self) -> DataFrame:
+        if BUCKET in self.plan.columns:
+            raise InvalidOption(
+                f"table {self.places.table!r} has a column {BUCKET!r} of its own",
+                hint="leave it out of the scan's columns, or read without bucketed=",
+            )
+        order = self._order()
+        layout = Layout(self.count, (*order, BUCKET) if order else (BUCKET,), self.places.about(self.count))
+        through = through_storage(self.plan, self.spark, self.slices)
+        native = [] if through else chosen_slices(self.plan.sets, log_files=False)
+        merged = list(self.plan.sets) if through else chosen_slices(self.plan.sets, log_files=True)
+        if not merged and len(native) == 1 and native[0].native:
+            return self._native(native[0], layout)
+        parts = [self._native(alike, None) for alike in native]
+        if merged or not parts:
+            parts.append(self._through_python(merged, order))
+        rows = side_by_side(self.spark, [rows_of(part) for part in parts], self.count)
+        return laid_out(self.spark, rows, parts[0].schema.json(), layout)
+
+    def _order(self) -> tuple[str, ...]:
+        """The column by which the rows of each partition are sorted: the key where its text is itself, where every
+        partition has one file slice and every file says that it is sorted."""
+        if not self.snapshot.config.sorts_by_key:
+            return ()
+        key = self.places.keys.record_key
+        if isinstance(key, SingleKey) and key.text.is_free_text(table_columns(self.snapshot)):
+            column = key.text.column
+        else:
+            column = RECORD_KEY
+        numbers = [self.places.number(one) % self.count for one in self.plan.slices]
+        if column not in self.plan.columns or len(numbers) != len(set(numbers)):
+            return ()
+        return (column,) if all(parallel_map(self._is_sorted, self.plan.slices, 16)) else ()
+
+    def _is_sorted(self, file_slice: FileSlice) -> bool:
+        base = file_slice.base_file
+        if file_slice.log_files or base is None:  # sorted as it is merged
+            return True
+        footer = FOOTERS.read(self.snapshot.storage, base.path, base.size).footer
+        return footer.key_values.get(SORTED_BY) == RECORD_KEY
+
+    def _native(self, alike: SliceSet, layout: Layout | None) -> DataFrame:
+        """Slices without log files, by Spark's own reader."""
+        plan, storage = self.plan, self.snapshot.storage
+        extra = [PARTITION_PATH] if any(s.from_path for s in alike.sources) else []
+        types = {f.name: f.type for f in alike.stored} | dict.fromkeys(extra, pa.string())
+        ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
+        where = plan.predicate.to_spark_sql() if plan.predicate is not None and alike.native else None
+        placed: list[list[File]] = [[] for _ in range(self.count)]
+        for one in alike.slices:
+            if one.base_file is not None:
+                file = File(storage.url(one.base_file.path), one.base_file.size)
+                placed[self.places.number(one) % self.count].append(file)
+        rows, schema = bucketed_files(self.spark, placed, ddl, where, page_checksums=plan.page_checksums)
+        frame = laid_out(self.spark, rows, schema, layout)
+        return shaped(plan, alike, frame, extra, keep=(BUCKET,))
+
+    def _through_python(self, sets: Sequence[SliceSet], order: Sequence[str]) -> DataFrame:
+        """Slices whose log files are merged, or that Spark cannot open."""
+        plan = self.plan
+        by_sql = plan.predicate is not None and bool(plan.predicate.text)
+        condition = plan.predicate.to_arrow() if plan.predicate is not None and not by_sql else None
+        wide = narrowed_plan(plan, sets, by_sql=by_sql)
+        placed: list[list[tuple[FileSlice, RowReader]]] = [[] for _ in range(self.count)]
+        for one, reader in row_readers(wide, condition):
+            placed[self.places.number(one) % self.count].append((one, reader))
+        schema = wide.schema.append(pa.field(BUCKET, pa.int32()))
+        part = _PythonPart(self.slices, tuple(tuple(some) for some in placed), tuple(order), schema)
+        frame = frame_of_parts(self.spark, part, self.count, schema)
+        if by_sql and plan.predicate is not None:
+            frame = frame.filter(plan.predicate.to_spark_sql())
+        return frame.select(*[quote_name(c) for c in (*plan.columns, BUCKET)])
+
+
+@dataclass(frozen=True, slots=True)
+class _PythonPart:
+    """Reads the rows of a bucket in a Spark task."""
+
+    reader: SliceReader
+    slices: tuple[tuple[tuple[FileSlice, RowReader], ...], ...]
+    order: tuple[str, ...]
+    schema: pa.Schema
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        batches = (b for one, reader in self.slices[number] for b in reader.read(self.reader, one))
+        if self.order:
+            batches = self._sorted(list(batches))
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)], schema=self.schema
+            )
+
+    def _sorted(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not batches:
+            return
+        rows = pa.Table.from_batches(batches).combine_chunks()
+        order = key_order(rows.column(self.order[0]).combine_chunks())
+        yield from (rows if order is None else rows.take(pa.array(order))).to_batches(max_chunksize=1 << 16)
+
+
+def _warn_of_fall_back() -> None:
+    if "gateway" not in _warned:
+        _warned.add("gateway")
+        warnings.warn(
+            "this session (Spark Connect, or a Spark whose planner cannot be told) does not let lakebed say how rows"
+            " are bucketed: the DataFrame is right, but joins of it shuffle. t.join(other).to_spark() joins without",
+            stacklevel=4,
+        )

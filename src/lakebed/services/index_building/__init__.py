@@ -1,0 +1,1 @@
+"""Indexes of the metadata table that are built beside writers."""

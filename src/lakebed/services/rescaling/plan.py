@@ -1,0 +1,189 @@
+"""What a change of the index takes: pure decisions over two hashes and the file slices that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.handles.rebucket import Move
+from lakebed.index.base import KeyHash
+from lakebed.model import FileSlice
+from lakebed.operations.result import size_text
+
+Way = Literal["nothing", "split", "merge", "split and merge", "overwrite"]
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMoves:
+    """One partition path: the slices that stay, and either moves that each read few slices and write few files, or a
+    shuffle of all its rows."""
+
+    path: str
+    moves: tuple[Move, ...] = ()
+    shuffled: tuple[FileSlice, ...] = ()
+    kept: int = 0
+    why: str = ""
+
+    @property
+    def way(self) -> Way:
+        """What happens to its rows."""
+        if self.shuffled:
+            return "overwrite"
+        splits = any(len(move.targets) > 1 for move in self.moves)
+        merges = any(len(move.sources) > 1 or len(move.targets) == 1 for move in self.moves)
+        if splits and merges:
+            return "split and merge"
+        return "split" if splits else "merge" if merges else "nothing"
+
+    @property
+    def sources(self) -> tuple[FileSlice, ...]:
+        """The slices that are read and replaced."""
+        return (*(one for move in self.moves for one in move.sources), *self.shuffled)
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.size for one in self.sources)
+
+
+@dataclass(frozen=True)
+class RescalePlan:
+    """What a rescale or a change of the index does: `before` and `after` say what the index is, `partitions` how the
+    rows of each partition path get to their places, `rows` how many are written anew. `builds` are the indexes of the
+    metadata table that are built for it, `notes` what else there is to know."""
+
+    before: str
+    after: str
+    partitions: tuple[PartitionMoves, ...] = ()
+    rows: int = 0
+    builds: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def way(self) -> Way:
+        """The costliest of what happens in the partition paths."""
+        ways = {one.way for one in self.partitions}
+        if "overwrite" in ways:
+            return "overwrite"
+        if "split and merge" in ways or {"split", "merge"} <= ways:
+            return "split and merge"
+        return "split" if "split" in ways else "merge" if "merge" in ways else "nothing"
+
+    @property
+    def slices(self) -> int:
+        """File slices that are read and replaced."""
+        return sum(len(one.sources) for one in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of them."""
+        return sum(one.bytes for one in self.partitions)
+
+    @property
+    def shuffle_bytes(self) -> int:
+        """Bytes of those whose rows are shuffled."""
+        return sum(one.size for part in self.partitions for one in part.shuffled)
+
+    @property
+    def why(self) -> str:
+        """Why it is done in this way."""
+        return {
+            "nothing": "every row lies where the new index looks for it",
+            "split": "multiple rehash: each bucket splits into whole new ones, so a task reads one file slice and"
+            " writes its parts; no shuffle",
+            "merge": "multiple rehash: whole buckets become one, so a task reads those slices and writes one file; no"
+            " shuffle",
+            "split and merge": "multiple rehash: some buckets split and others become one, each in a task of its own;"
+            " no shuffle",
+            "overwrite": next((one.why for one in self.partitions if one.why), "rows have no place yet")
+            + ", so all rows are read, shuffled once by their bucket, and written",
+        }[self.way]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "before": self.before,
+            "after": self.after,
+            "way": self.way,
+            "why": self.why,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "shuffle_bytes": self.shuffle_bytes,
+            "file_slices": self.slices,
+            "builds": list(self.builds),
+            "notes": list(self.notes),
+            "partitions": [
+                {"partition": p.path, "way": p.way, "file_slices": len(p.sources), "kept": p.kept, "bytes": p.bytes}
+                for p in self.partitions
+            ],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"index: {self.before}", f"   to: {self.after}", f"  way: {self.why}"]
+        shuffled = f", {size_text(self.shuffle_bytes)} of them shuffled" if self.shuffle_bytes else ""
+        lines.append(f" work: {self.slices:,} file slices, {self.rows:,} rows, {size_text(self.bytes)}{shuffled}")
+        lines += [f"   build: {name}" for name in self.builds]
+        moving = [one for one in self.partitions if one.sources]
+        for one in moving[:_SHOWN]:
+            where = one.path or "(no partition)"
+            lines.append(f"    {where}: {one.way}, {len(one.sources)} slices read, {one.kept} stay")
+        if len(moving) > _SHOWN:
+            lines.append(f"    ... and {len(moving) - _SHOWN} more")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+
+def plan_moves(
+    slices: Sequence[FileSlice], before: KeyHash | None, after: KeyHash | None
+) -> tuple[PartitionMoves, ...]:
+    """How the rows of these slices get where the hash `after` looks for them; `before` is the one by which they lie.
+    None for an index that looks keys up: it finds them wherever they are."""
+    found: list[PartitionMoves] = []
+    for path, some in groupby(sorted(slices, key=lambda s: (s.partition, s.file_id)), key=lambda s: s.partition):
+        found.append(_of_partition(path, list(some), before, after))
+    return tuple(found)
+
+
+def _of_partition(path: str, slices: list[FileSlice], before: KeyHash | None, after: KeyHash | None) -> PartitionMoves:
+    if after is None:
+        return PartitionMoves(path, kept=len(slices))
+    if before is None:
+        return PartitionMoves(path, shuffled=tuple(slices), why="the index so far has no buckets")
+    old, new = before.in_partition(path), after.in_partition(path)
+    if old == new:
+        return PartitionMoves(path, kept=len(slices))
+    moves, kept = _moves(path, slices, old, new)
+    if moves is None:
+        why = f"neither of {old.groups} and {new.groups} buckets divides the other"
+        if old.fields != new.fields:
+            why = "other key fields are hashed"
+        return PartitionMoves(path, shuffled=tuple(slices), why=why)
+    return PartitionMoves(path, tuple(moves), kept=kept)
+
+
+def _moves(path: str, slices: Iterable[FileSlice], old: KeyHash, new: KeyHash) -> tuple[list[Move] | None, int]:
+    """Moves of one bucket to several, or of several to one; None where some go from several to several."""
+    merges: dict[int, list[FileSlice]] = {}
+    moves: list[Move] = []
+    kept = 0
+    for one in slices:
+        number = bucket_of_file_id(one.file_id)
+        targets = None if number is None else old.spread(number, new)
+        if number is None or not targets:
+            return None, 0
+        backs = [new.spread(target, old) for target in targets]
+        if all(back == (number,) for back in backs):
+            if targets == (number,):
+                kept += 1
+            else:
+                moves.append(Move(path, (one,), targets))
+        elif len(targets) == 1 and all(old.spread(other, new) == targets for other in backs[0] or ()):
+            merges.setdefault(targets[0], []).append(one)
+        else:
+            return None, 0
+    moves += [Move(path, tuple(some), (target,)) for target, some in sorted(merges.items())]
+    return moves, kept

@@ -1,0 +1,179 @@
+"""Which index a table has at a moment, where it was changed: told by the timeline, so that index and files go together.
+
+A change of the index is a replace commit that carries it, as what the index was and what it is. Before it completes
+the change is noted in `hoodie.properties` as well, where it is found when the commit is archived. Neither a note
+without its commit nor a commit whose properties were not written behind it means anything else to anybody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakebed.errors import CorruptFile, LakebedError
+from lakebed.model import Action, CommitMetadata
+from lakebed.timeline.instants import has_completion_times
+from lakebed.timeline.table_config import INDEX_CHANGES, INDEX_PREFIX, INDEX_REASON, TableConfig
+from lakebed.timeline.timeline import Timeline
+
+COMMITTED_CHANGE = "lakebed.index.change"
+"""The key in a commit's extra metadata."""
+
+Settings = Mapping[str, str]
+"""What a table remembers of its index: properties without the prefix `lakebed.index.`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """The index was one until an instant, and is another since then. `settled`: the instant is archived."""
+
+    instant: str
+    before: Settings
+    after: Settings
+    settled: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As the properties have it."""
+        known = {"instant": self.instant, "before": dict(self.before), "after": dict(self.after)}
+        return known | ({"settled": True} if self.settled else {})
+
+    def committed(self) -> str:
+        """As a commit carries it."""
+        return json.dumps({"before": dict(self.before), "after": dict(self.after)}, sort_keys=True)
+
+
+def settings_at(timeline: Timeline, config: TableConfig, as_of: str | None = None) -> dict[str, str]:
+    """What the table remembered of its index as of an instant (None: now)."""
+    changes = changes_of(timeline, config)
+    if not changes:
+        return config.index_settings
+    settings = changes[0].before
+    for change in changes:
+        if (as_of is None or change.instant <= as_of) and has_happened(timeline, change):
+            settings = change.after
+    return dict(settings)
+
+
+def changes_of(timeline: Timeline, config: TableConfig) -> list[IndexChange]:
+    """The changes that properties and commits tell of, in their order. Properties that were read before the timeline
+    may lack the last ones."""
+    noted = noted_changes(config)
+    known = {change.instant for change in noted}
+    replaces = [i for i in timeline.commits if i.action is Action.REPLACECOMMIT and i.time not in known]
+    for instant, body in zip(replaces, timeline.commits_metadata(replaces), strict=True):
+        found = _committed(instant.time, body)
+        if found is not None:
+            noted.append(found)
+    return sorted(noted, key=lambda change: change.instant)
+
+
+def noted_changes(config: TableConfig) -> list[IndexChange]:
+    """The changes that the properties tell of."""
+    text = config.properties.get(INDEX_CHANGES)
+    if not text:
+        return []
+    try:
+        return [
+            IndexChange(one["instant"], one["before"], one["after"], bool(one.get("settled")))
+            for one in json.loads(text)
+        ]
+    except (ValueError, KeyError, TypeError) as cause:
+        raise CorruptFile(
+            f"{INDEX_CHANGES} of table {config.name!r} cannot be read: {cause}",
+            hint="Restore .hoodie/hoodie.properties from a copy.",
+            context={"property": INDEX_CHANGES},
+        ) from cause
+
+
+def has_happened(timeline: Timeline, change: IndexChange) -> bool:
+    """Whether the change's instant is completed, or was when it was archived."""
+    if change.settled or timeline.is_completed(change.instant):
+        return True
+    if timeline.start is None or change.instant > timeline.start or change.instant in timeline.pending_writes:
+        return False
+    archived = timeline.archived()
+    if has_completion_times(timeline.config.version):
+        return archived.completion_time(change.instant) is not None
+    try:
+        archived.commit_metadata(change.instant)
+    except (LakebedError, KeyError, FileNotFoundError):
+        return False
+    return True
+
+
+def noting(config: TableConfig, timeline: Timeline, change: IndexChange) -> dict[str, str | None]:
+    """Changes to the properties that note one which is about to be committed."""
+    return {INDEX_CHANGES: _text([*changes_of(timeline, config), change])}
+
+
+def forgotten_changes(config: TableConfig, timeline: Timeline) -> list[IndexChange]:
+    """Changes that were noted, and whose instants are no more."""
+    pending = timeline.pending_writes
+    return [c for c in noted_changes(config) if c.instant not in pending and not has_happened(timeline, c)]
+
+
+def settling(config: TableConfig, timeline: Timeline) -> dict[str, str | None]:
+    """Changes to the properties, read under the lock, that make them tell the index which the table has: what was cut
+    off is finished, or forgotten. Empty where there is nothing to do."""
+    changes = changes_of(timeline, config)
+    if not changes:
+        return {}
+    kept: list[IndexChange] = []
+    for change in changes:
+        if has_happened(timeline, change):
+            is_archived = not timeline.is_completed(change.instant)
+            kept.append(replace(change, settled=change.settled or is_archived))
+        elif change.instant in timeline.pending_writes:
+            kept.append(change)
+    kept = _without_archived(kept)
+    wanted = index_properties(config, settings_at(timeline, config)) | {INDEX_CHANGES: _text(kept) if kept else None}
+    return {key: value for key, value in wanted.items() if config.properties.get(key) != value}
+
+
+def _without_archived(changes: list[IndexChange]) -> list[IndexChange]:
+    """Of changes that are archived the last one is enough; what the index was before them all is forgotten, and views
+    of those times then go without."""
+    settled = [at for at, change in enumerate(changes) if change.settled]
+    if not settled or settled[-1] == 0:
+        return changes
+    last = changes[settled[-1]]
+    return [replace(last, before={}), *changes[settled[-1] + 1 :]]
+
+
+def index_properties(config: TableConfig, settings: Settings) -> dict[str, str | None]:
+    """Changes to the properties that make the table remember this index, and forget what another one left there."""
+    if dict(settings) == config.index_settings:
+        return {}
+    now = {INDEX_PREFIX + key: value for key, value in settings.items()}
+    gone: dict[str, str | None] = {INDEX_PREFIX + key: None for key in config.index_settings}
+    if INDEX_REASON in config.properties:
+        gone[INDEX_REASON] = None
+    return gone | now
+
+
+def told_anew(config: TableConfig, timeline: Timeline, settings: Settings) -> dict[str, str | None]:
+    """Changes to the properties for an index that somebody tells the table it has had, without an instant of its
+    own."""
+    changes: Sequence[IndexChange] = changes_of(timeline, config)
+    told = index_properties(config, settings)
+    last = timeline.last_completed
+    if not changes or last is None:
+        return told
+    others = [change for change in changes if change.instant != last.time]
+    return told | {
+        INDEX_CHANGES: _text([*others, IndexChange(last.time, settings_at(timeline, config), settings, settled=True)])
+    }
+
+
+def _committed(instant: str, body: CommitMetadata) -> IndexChange | None:
+    text = body.extra.get(COMMITTED_CHANGE)
+    if not text:
+        return None
+    found = json.loads(text)
+    return IndexChange(instant, found["before"], found["after"])
+
+
+def _text(changes: Iterable[IndexChange]) -> str:
+    return json.dumps([change.to_json() for change in changes], sort_keys=True)

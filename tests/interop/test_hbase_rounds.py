@@ -1,0 +1,107 @@
+"""Real Hudi 1.0.2, of the last releases with an HBase index, and lakebed write one table by the same rows in HBase."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from interop.hudi_jobs import hudi_job
+from lakebed.index.hbase.index import HBaseIndex
+from lakebed.table import Table
+from oracle.client import HudiOracle
+from same_rows import assert_same_rows
+from services.hbase_admin import Admin
+from services.hbase_server import HBase
+from services.service import ServiceError
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
+CITIES = ("oslo", "rome", "bonn")
+
+
+@pytest.fixture(scope="module")
+def hbase() -> Iterator[HBase]:
+    service = HBase()
+    try:
+        service.start()
+    except ServiceError as error:
+        pytest.skip(str(error))
+    yield service
+    service.stop()
+
+
+def data(rows: dict[str, tuple[str, int]]) -> pa.Table:
+    listed = [{"id": i, "city": city, "v": v, "ts": v} for i, (city, v) in rows.items()]
+    return pa.Table.from_pylist(listed, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("older_oracle", ["1.0.2"], indirect=True)
+@pytest.mark.parametrize("buckets", [None, 8], ids=["plain", "rebalanced"])
+def test_each_finds_and_keeps_what_the_other_put(
+    older_oracle: HudiOracle, hbase: HBase, buckets: int | None, tmp_path: Path
+) -> None:
+    """Keys move to other partition paths, are deleted and come back; in turns, each on what the other left."""
+    admin = Admin(hbase.info)
+    name = f"keys{uuid.uuid4().hex[:8]}"
+    admin.create(name)
+    hbase_table = admin.table(name, buckets=buckets)
+    table = lakebed.create(
+        str(tmp_path / "t"),
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        table_version=8,
+        index=HBaseIndex(hbase_table, update_partition_path=True),
+    )
+    options = {**hudi_job(table), **job(hbase, name, buckets)}
+    model: dict[str, tuple[str, int]] = {}
+    for turn in range(6):
+        # half of the keys are those of the turn before, in another city
+        rows = {f"key-{(turn * 5 + n) % 23}": (CITIES[(turn + n) % 3], turn * 100 + n) for n in range(10)}
+        if turn % 2:
+            lakebed.open(table.uri).upsert(data(rows))
+        else:
+            older_oracle.write(table.uri, data(rows), operation="upsert", options=options)
+        model |= rows
+        gone = list(rows)[:2]
+        if turn % 2:
+            assert lakebed.open(table.uri).delete(gone).deleted == 2
+        else:
+            older_oracle.write(table.uri, data({i: rows[i] for i in gone}), operation="delete", options=options)
+        for key in gone:
+            del model[key]
+        check(older_oracle, table, model)
+    admin.close()
+
+
+def job(hbase: HBase, name: str, buckets: int | None) -> dict[str, str]:
+    kind = {"hoodie.index.type": "HBASE"}
+    if buckets is not None:
+        kind["hoodie.index.class"] = "org.apache.hudi.index.hbase.RebalancedSparkHoodieHBaseIndex"
+        kind["hoodie.index.hbase.bucket.number"] = str(buckets)
+    return {
+        **kind,
+        "hoodie.index.hbase.zkquorum": hbase.info["quorum"],
+        "hoodie.index.hbase.zkport": str(hbase.info["port"]),
+        "hoodie.index.hbase.zknode.path": hbase.info["znode"],
+        "hoodie.index.hbase.table": name,
+        "hoodie.hbase.index.update.partition.path": "true",
+    }
+
+
+def check(hudi: HudiOracle, table: Table, model: dict[str, tuple[str, int]]) -> None:
+    ours = lakebed.open(table.uri)
+    expected = data(model)
+    assert_same_rows(ours.scan().to_arrow(), expected)
+    assert_same_rows(hudi.read(table.uri), expected)
+    index: Any = ours.indexes.index
+    index.check(ours._snapshot())  # pyright: ignore[reportPrivateUsage]
+    places = ours.locate(list(model))
+    found = dict(zip(places["key"].to_pylist(), places["partition_path"].to_pylist(), strict=True))
+    assert found == {key: city for key, (city, _) in model.items()}

@@ -1,0 +1,78 @@
+"""lakebed rescales a bucket table between turns of real Hudi, which goes on with the new count: keys stay unique."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakebed
+from interop.hudi_jobs import hudi_job
+from interop.metadata_jobs import keeping_metadata
+from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
+from oracle.client import HudiOracle
+from property.model import DictTable
+from sampling import INTEROP, todays
+
+CASES = (
+    ("cow", Case(9, "bucket", False, ("column_stats", "partition_stats"))),
+    ("mor", Case(9, "bucket", False)),
+    ("mor", Case(8, "bucket", False)),
+    ("cow", Case(6, "bucket", False)),
+)
+QUIET = {**NEVER, "hoodie.compact.inline": "false"}
+RESCALES: tuple[dict[str, Any], ...] = (
+    {"buckets": 6},
+    {"buckets": 3},
+    {"buckets": 4},
+    {"buckets": 8, "partitions": "rome"},
+)
+
+
+@pytest.mark.parametrize(("kind", "case"), todays(CASES, 4, INTEROP), ids=str)
+def test_real_hudi_goes_on_with_the_new_count(kind: Any, case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
+    table = lakebed.create(
+        str(tmp_path / "rescaled"),
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        type=kind,
+        index=case.index,
+        buckets=2,
+        indexes=case.indexes,
+        table_version=case.version,
+        properties={"hoodie.compact.inline": False},
+    )
+    chance = random.Random(str(case))
+    model = DictTable(event_time=False, is_global=False, moves=False)
+    turn = 0
+
+    def write(by_hudi: bool) -> None:
+        nonlocal turn
+        turn += 1
+        # real Hudi notes a range from 0 to 0 of nothing but nulls
+        rows = [row | {"v": row["v"] or 7, "price": row["price"] or "0.01"} for row in batch(chance, turn, new=False)]
+        if by_hudi:
+            theirs(oracle, table, "upsert", rows, [], {**hudi_job(table), **keeping_metadata(table), **QUIET})
+        else:
+            table.upsert(data_of(rows), options={"hoodie.compact.inline": "false"})
+        model.upsert(rows)
+
+    write(False)
+    write(True)
+    for rescale in RESCALES:
+        done = table.rescale(**rescale)
+        assert done.instant is not None, rescale
+        check(oracle, table, case, model, turn)
+        write(True)
+        fresh = lakebed.open(table.uri)
+        fresh.indexes.index.check(fresh._snapshot())  # pyright: ignore[reportPrivateUsage]
+        write(False)
+        check(oracle, table, case, model, turn)
+    # split buckets are for lakebed's writes; real Hudi reads them
+    largest = max(one.size for one in table.files)
+    assert table.rescale(split_over=largest - 1).plan.way == "split"
+    write(False)
+    check(oracle, table, case, model, turn)

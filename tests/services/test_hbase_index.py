@@ -1,0 +1,268 @@
+"""The HBase index against a real HBase, by its own protocol and by the Thrift gateway: verbs, moves, regions that split
+and move, servers that die, and real Hudi 1.0.2 on the same rows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import IndexInconsistent, StorageError
+from lakebed.index.hbase.client import client_of
+from lakebed.index.hbase.index import HBaseIndex
+from lakebed.storage.faulty import Killed, crash_at
+
+from .hbase_admin import Admin
+from .hbase_server import HBase
+from .service import ServiceError
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
+Rows = dict[str, tuple[str, int]]
+
+
+@pytest.fixture(scope="module")
+def hbase() -> Iterator[HBase]:
+    service = HBase(thrift=True, region_servers=2)
+    try:
+        service.start()
+    except ServiceError as error:
+        pytest.skip(str(error))
+    yield service
+    service.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(hbase: HBase) -> Iterator[Admin]:
+    admin = Admin(hbase.info)
+    yield admin
+    admin.close()
+
+
+def data(*rows: tuple[str, str, int]) -> pa.Table:
+    return pa.Table.from_pylist([{"id": i, "city": c, "v": v, "ts": v} for i, c, v in rows], schema=SCHEMA)
+
+
+class Kept:
+    """A table under the index, and the rows that it should hold."""
+
+    def __init__(self, admin: Admin, folder: Path, *, moves: bool = True, splits: Any = (), **settings: Any) -> None:
+        name = f"keys{uuid.uuid4().hex[:8]}"
+        admin.create(name, splits)
+        self.hbase = admin.table(name, **settings)
+        self.uri = str(folder / "t")
+        self.rows: Rows = {}
+        index = HBaseIndex(self.hbase, moves)
+        lakebed.create(self.uri, SCHEMA, key="id", partition_by="city", ordering="ts", index=index)
+
+    @property
+    def table(self) -> lakebed.Table:
+        return lakebed.open(self.uri)
+
+    def upsert(self, *rows: tuple[str, str, int]) -> Any:
+        result = self.table.upsert(data(*rows))
+        self.rows |= {i: (c, v) for i, c, v in rows}
+        return result
+
+    def check(self) -> None:
+        """Rows are those of the model, and HBase has the place of each, and of no other key that was ever written."""
+        table = self.table
+        stored = table.scan().to_arrow().to_pylist()
+        assert sorted((r["id"], r["city"], r["v"]) for r in stored) == sorted((i, *at) for i, at in self.rows.items())
+        table.indexes.index.check(table._snapshot())  # pyright: ignore[reportPrivateUsage]
+        places = table.locate(list(self.rows))
+        where = dict(zip(places["key"].to_pylist(), places["partition_path"].to_pylist(), strict=True))
+        assert where == {i: city for i, (city, _) in self.rows.items()}
+
+    def in_hbase(self) -> dict[str, tuple[str, str]]:
+        """Partition path and note of every row."""
+        rows = [row for part in client_of(self.hbase).scan(0) for row in part.to_pylist()]
+        return {r["row"].decode(): (r["partition"].decode(), (r["note"] or b"").decode()) for r in rows}
+
+
+WAYS = {"native": {}, "thrift": {"transport": "thrift"}, "rebalanced": {"buckets": 12}}
+
+
+@pytest.fixture(params=list(WAYS))
+def kept(request: pytest.FixtureRequest, hbase: HBase, admin: Admin, tmp_path: Path) -> Kept:
+    settings = dict(WAYS[request.param])
+    if settings.get("transport"):
+        settings |= {"thrift_host": hbase.info["quorum"], "thrift_port": hbase.info["thrift_port"]}
+    kept = Kept(admin, tmp_path, **settings)
+    kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3), ("d", "rome", 4))
+    return kept
+
+
+def test_verbs_keep_rows_and_places(kept: Kept) -> None:
+    kept.check()
+    result = kept.upsert(("a", "oslo", 10), ("b", "rome", 11), ("e", "bonn", 5))
+    assert (result.updated, result.inserted, result.deleted) == (1, 2, 1)  # b moves
+    kept.check()
+    assert kept.table.get(["b"])["city"].to_pylist() == ["rome"]
+    assert kept.table.delete(["a", "nobody"]).deleted == 1
+    del kept.rows["a"]
+    kept.check()
+    assert kept.table.locate(["a"]).num_rows == 0
+    assert len(kept.in_hbase()) == len(kept.rows)  # the row of a deleted key is gone
+    kept.upsert(("a", "rome", 20))
+    kept.check()
+    kept.table.insert_overwrite(data(("z", "rome", 7)))
+    kept.rows = {i: at for i, at in kept.rows.items() if at[0] != "rome"} | {"z": ("rome", 7)}
+    kept.check()
+    assert len(kept.in_hbase()) == len(kept.rows)
+    kept.upsert(("c", "oslo", 8))
+    kept.check()
+
+
+def test_the_table_remembers_where_hbase_is(kept: Kept) -> None:
+    settings = kept.table.indexes.index.settings()
+    assert settings["hbase.table"] == kept.hbase.table
+    assert settings["hbase.zkport"] == str(kept.hbase.port)
+    options = {
+        "hoodie.index.type": "HBASE",
+        "hoodie.index.hbase.table": kept.hbase.table,
+        "hoodie.index.hbase.get.batch.size": "2",
+        "hoodie.hbase.index.update.partition.path": "true",
+    }
+    kept.table.upsert(data(("a", "bonn", 9)), options=options)
+    kept.rows["a"] = ("bonn", 9)
+    kept.check()
+
+
+def test_a_write_that_dies_anywhere_leaves_the_old_places(admin: Admin, tmp_path: Path) -> None:
+    """The moved and the deleted keys are where they were, for the next writer and (once it has taken the dead one back)
+    for real Hudi, which does not know the notes."""
+    kept = Kept(admin, tmp_path)
+    kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3))
+    told = 0
+    for at in range(4, 400, 3):
+        with crash_at(at, "kill"):
+            try:
+                kept.table.upsert(data(("a", "rome", 100 + at), ("n", "bonn", at)))
+            except Killed:
+                pass
+            else:
+                break
+        told += kept.in_hbase()["a"][0] == "rome"
+        reader = lakebed.open(kept.uri)
+        if reader.get(["n"]).num_rows:
+            break  # dead behind its completion
+        kept.upsert(("b", "oslo", 100 + at))
+        kept.check()
+        assert kept.in_hbase()["a"] == ("oslo", "")
+    else:
+        pytest.fail("the write never ended")
+    assert told, "no write died with something told to HBase"
+
+
+def test_a_key_whose_deletion_was_not_finished_is_judged_by_its_file(
+    admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(admin, tmp_path)
+    kept.upsert(("a", "oslo", 1), ("b", "oslo", 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(HBaseIndex, "committed", lambda *_: None)
+        kept.table.delete(["a"])
+    del kept.rows["a"]
+    assert kept.in_hbase()["a"][0] == "oslo"
+    kept.check()
+    assert kept.table.locate(["a"]).num_rows == 0
+    assert kept.upsert(("a", "rome", 5)).inserted == 1
+    kept.check()
+
+
+def test_restore_puts_places_back(admin: Admin, tmp_path: Path) -> None:
+    kept = Kept(admin, tmp_path)
+    first = kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3)).instant
+    before = dict(kept.rows)
+    kept.table.savepoint(first)
+    kept.upsert(("a", "rome", 10), ("d", "rome", 4))
+    kept.upsert(("a", "bonn", 11))
+    kept.table.delete(["b"])
+    kept.table.restore(first)
+    kept.rows = before
+    kept.check()
+    assert kept.upsert(("a", "oslo", 20), ("b", "oslo", 21), ("d", "rome", 22)).updated == 2
+    kept.check()
+
+
+def test_rollback_sync_deletes_what_the_write_made(
+    admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(admin, tmp_path, rollback_sync=True)
+    kept.upsert(("a", "oslo", 1))
+    tell = HBaseIndex.update
+
+    def update(self: HBaseIndex, *given: Any) -> None:
+        tell(self, *given)
+        raise StorageError("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HBaseIndex, "update", update)
+        with pytest.raises(StorageError, match="no more"):
+            kept.table.upsert(data(("a", "rome", 2), ("new", "rome", 2)))
+    assert kept.in_hbase() == {"a": ("oslo", "")}
+    kept.check()
+
+
+def test_regions_split_move_and_lose_their_server(admin: Admin, tmp_path: Path) -> None:
+    """Clients that know the old regions find the new ones."""
+    kept = Kept(admin, tmp_path, splits=[b"k5"], get_batch=7, put_batch=7)
+    rows = [(f"k{n}", "oslo", n) for n in range(100)]
+    kept.upsert(*rows)
+    low, high = admin.regions(kept.hbase.table, 2)
+    admin.split(low, kept.hbase.table, b"k3")
+    assert kept.upsert(*[(i, c, v + 1) for i, c, v in rows]).updated == 100
+    assert len(admin.regions(kept.hbase.table, 3)) == 3
+    other = next(s for s in admin.servers if int(s.split(",")[1]) != high.server[1])
+    admin.move(high, other)
+    assert kept.upsert(*[(i, c, v + 2) for i, c, v in rows]).updated == 100
+    admin.stop(other)
+    assert kept.upsert(*[(i, "rome", v + 3) for i, c, v in rows]).deleted == 100
+    kept.check()
+
+
+def test_another_table_is_found_out(kept: Kept, admin: Admin) -> None:
+    empty = f"keys{uuid.uuid4().hex[:8]}"
+    admin.create(empty)
+    with pytest.raises(IndexInconsistent, match="has no place for key"):
+        kept.table.indexes.adopt(HBaseIndex(admin.table(empty)))
+    with pytest.raises(StorageError, match="there is no table 'nobodys'"):
+        kept.table.indexes.adopt(HBaseIndex(admin.table("nobodys")))
+    kept.check()
+
+
+def test_a_server_that_dies_in_the_middle_of_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HBase goes down between tagging and the commit, and comes back with its data."""
+    with HBase(folder=tmp_path / "hbase") as server:
+        admin = Admin(server.info)
+        kept = Kept(admin, tmp_path, retry_ms=1000, connection_ms=1000)
+        kept.upsert(("a", "oslo", 1), ("b", "oslo", 2))
+        tell = HBaseIndex.update
+
+        def update(self: HBaseIndex, *given: Any) -> None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(server.pid_of("hbase"), signal.SIGKILL)
+            tell(self, *given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(HBaseIndex, "update", update)
+            with pytest.raises(StorageError, match="the HBase index does not answer"):
+                kept.table.upsert(data(("a", "rome", 10), ("c", "bonn", 3)))
+        stored = kept.table.scan().to_arrow()
+        assert sorted(stored["id"].to_pylist()) == ["a", "b"]
+        with pytest.raises(StorageError, match="the HBase index does not answer"):
+            kept.table.upsert(data(("b", "oslo", 3)))
+        server.restart()
+        client_of(replace(kept.hbase, retry_ms=60_000)).get(pa.array([b"a"], pa.binary()))  # served again
+        assert kept.upsert(("a", "rome", 10), ("c", "bonn", 3)).deleted == 1
+        kept.check()
+        admin.close()

@@ -1,0 +1,186 @@
+"""Scans whose buckets Spark knows: no exchange in joins, group-bys and windows by key, no sort of sorted files."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+import lakebed.read.spark_buckets as spark_buckets
+from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
+
+HOWS = ("inner", "left", "right", "full", "left_semi", "left_anti")
+
+
+def made(folder: Path, spark: Any, name: str, rows: pa.Table, **given: Any) -> lakebed.Table:
+    uri = str(folder / name)
+    lakebed.create(uri, rows, **{"key": "id", "index": "bucket", "buckets": 4} | given).upsert(rows)
+    return lakebed.open(uri, spark=spark)
+
+
+def trips() -> pa.Table:
+    return pa.table({"id": [f"k{n}" for n in range(60)], "x": list(range(60)), "city": ["Oslo", "Rome", "Bern"] * 20})
+
+
+def fares() -> pa.Table:
+    return pa.table({"id": [f"k{n}" for n in range(30, 90)], "y": [n * 1.5 for n in range(60)]})
+
+
+def plan_of(frame: Any) -> str:
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+def rows_of(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=str)
+
+
+def check(frame: Any, expected: Any, *, sort: bool) -> None:
+    """The rows that the same query has over ordinary DataFrames, with no exchange, and sorted only if need be."""
+    plan = plan_of(frame)
+    assert "Exchange" not in plan, plan
+    assert ("Sort [" in plan) == sort, plan
+    assert rows_of(frame) == rows_of(expected)
+
+
+@pytest.fixture
+def plain(spark: Any) -> Any:
+    """Small tables are not broadcast here: what is asked is what large ones would do."""
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    yield spark
+    spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
+def views(spark: Any, **tables: tuple[Any, Any]) -> None:
+    for name, (bucketed, ordinary) in tables.items():
+        bucketed.createOrReplaceTempView(name)
+        ordinary.createOrReplaceTempView(f"{name}_plain")
+
+
+def test_sorted_tables_join_and_group_without_exchange_and_sort(tmp_path: Path, plain: Any) -> None:
+    a = made(tmp_path, plain, "a", trips(), sort="key")
+    b = made(tmp_path, plain, "b", fares(), sort="key")
+    a_rows, b_rows = a.scan(), b.scan(filter="y > 10")
+    left, right = a_rows.to_spark(bucketed=True), b_rows.to_spark(bucketed=True)
+    assert left.columns == ["id", "x", "city", "_bucket"]
+    views(plain, a=(left, a_rows.to_spark()), b=(right, b_rows.to_spark()))
+    for how in HOWS:
+        join = lambda one, other, how=how: one.join(other, one["id"] == other["id"], how)  # noqa: E731
+        columns = ["x", "city"] if "semi" in how or "anti" in how else ["x", "city", "y"]
+        expected = join(a_rows.to_spark(), b_rows.to_spark()).select(*columns)
+        check(lakebed.by_buckets(join(left, right).select(*columns)), expected, sort=False)
+    for query in (
+        "SELECT a.id, x, y FROM a JOIN b ON a.id = b.id",
+        "SELECT a.id, y FROM a JOIN b ON a.id = b.id AND a.x < b.y WHERE x > 5 AND city <> 'Rome'",
+        "SELECT id, sum(x) FROM a GROUP BY id",
+        "SELECT id, sum(x) FROM (SELECT id, x FROM a WHERE x > 7) GROUP BY id",
+        "SELECT id, max(x) OVER (PARTITION BY id) FROM a",
+        "SELECT a.id, sum(x + y) FROM a JOIN b ON a.id = b.id GROUP BY a.id",
+    ):
+        ordinary = query.replace("FROM a", "FROM a_plain a").replace("JOIN b", "JOIN b_plain b")
+        check(lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary), sort=False)
+
+
+def test_partitions_log_files_and_a_multiple_of_buckets(tmp_path: Path, plain: Any) -> None:
+    """A bucket spans partition paths; slices with log files come through Python, in one partition with the others."""
+    a = made(tmp_path, plain, "a", trips(), partition_by="city", type="mor")
+    b = made(tmp_path, plain, "b", fares(), buckets=8, type="mor", sort="key")
+    lakebed.open(a.uri).upsert(pa.table({"id": ["k0", "k41"], "x": [-1, -41], "city": ["Oslo", "Bern"]}))
+    lakebed.open(b.uri).delete(["k50"])
+    scan = b.scan(["id", "y"], filter="y >= 3")
+    left, right = a.scan().to_spark(bucketed=scan), scan.to_spark(bucketed=4)
+    assert left.rdd.getNumPartitions() == right.rdd.getNumPartitions() == 4
+    for how in HOWS:
+        columns = ["id", "x"] if "semi" in how or "anti" in how else ["id", "x", "y"]
+        joined = left.join(right, ["id", "_bucket"], how).select(*columns)
+        check(joined, a.scan().to_spark().join(scan.to_spark(), "id", how).select(*columns), sort=True)
+    merged = b.scan().to_spark(bucketed=True)
+    counted = lakebed.by_buckets(merged.groupBy("id").count())
+    check(counted, b.scan().to_spark().groupBy("id").count(), sort=False)
+
+
+def test_the_queries_that_are_changed_give_what_they_gave(tmp_path: Path, plain: Any) -> None:
+    a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares())
+    views(
+        plain,
+        a=(a.scan().to_spark(bucketed=True), a.scan().to_spark()),
+        b=(b.scan().to_spark(bucketed=True), b.scan().to_spark()),
+    )
+    for query in (
+        "SELECT b.id, count(*) FROM a LEFT JOIN b ON a.id = b.id GROUP BY b.id",
+        "SELECT id, count(*) FROM (SELECT id FROM a UNION ALL SELECT id FROM b) GROUP BY id",
+        "SELECT id FROM a EXCEPT SELECT id FROM b",
+        "SELECT city, id, sum(x) FROM a GROUP BY ROLLUP (city, id)",
+        "WITH c AS (SELECT id, x FROM a) SELECT c.id, d.x FROM c JOIN c d ON c.id = d.id",
+        "SELECT DISTINCT id FROM a WHERE id IN (SELECT id FROM b)",
+        "SELECT upper(id) AS id, sum(x) FROM a GROUP BY upper(id)",
+        "SELECT id FROM a ORDER BY x DESC LIMIT 3",
+    ):
+        ordinary = query.replace("FROM a", "FROM a_plain a").replace("FROM b", "FROM b_plain b")
+        ordinary = ordinary.replace("JOIN b", "JOIN b_plain b")
+        assert rows_of(lakebed.by_buckets(plain.sql(query))) == rows_of(plain.sql(ordinary)), query
+
+
+def test_any_dataframe_is_brought_to_the_buckets_by_a_shuffle_of_its_own(tmp_path: Path, plain: Any) -> None:
+    a = made(tmp_path, plain, "a", trips(), sort="key")
+    left = a.scan().to_spark(bucketed=True)
+    visits = plain.createDataFrame([(f"k{n % 70}", n) for n in range(100)], "trip string, n int")
+    placed = a.bucketed(visits, on="trip")
+    joined = lakebed.by_buckets(left.join(placed, left["id"] == placed["trip"]))
+    plan = plan_of(joined)
+    assert plan.count("Exchange") == 1
+    assert "Exchange" in plan[plan.index("n#") :]
+    ordinary = a.scan().to_spark()
+    expected = ordinary.join(visits, ordinary["id"] == visits["trip"]).select("id", "x", "n")
+    assert rows_of(joined.select("id", "x", "n")) == rows_of(expected)
+    with pytest.raises(SchemaConflict, match="cast the DataFrame's column"):
+        a.bucketed(visits, on="n")
+    with pytest.raises(InvalidOption, match="has no column 'id'"):
+        a.bucketed(visits)
+
+
+def test_a_plain_dataframe_is_never_taken_for_a_bucketed_one(tmp_path: Path, plain: Any) -> None:
+    """Also one that has the column: both sides are shuffled then."""
+    a = made(tmp_path, plain, "a", trips())
+    left = a.scan().to_spark(bucketed=True)
+    saved = plain.createDataFrame(left.collect(), left.schema)
+    joined = left.join(saved, ["id", "_bucket"])
+    assert plan_of(joined).count("Exchange") == 2
+    assert joined.count() == 60
+
+
+def test_a_join_by_buckets_in_python_tasks(tmp_path: Path, plain: Any) -> None:
+    a, b = made(tmp_path, plain, "a", trips(), partition_by="city"), made(tmp_path, plain, "b", fares(), buckets=2)
+    joined = a.join(b, columns=["id", "x", "y"], filter="y > 5")
+    frame = joined.to_spark()
+    assert "Exchange" not in plan_of(frame)
+    assert rows_of(frame) == sorted((tuple(r.values()) for r in joined.to_arrow().to_pylist()), key=str)
+    assert joined.count() == 26
+
+
+def test_where_the_planner_cannot_be_told_the_answer_is_the_same(
+    tmp_path: Path, plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares(), buckets=8)
+    expected = a.scan().to_spark(bucketed=True).join(b.scan().to_spark(bucketed=4), ["id", "_bucket"])
+    monkeypatch.setattr(spark_buckets, "can_lay_out", lambda _: False)
+    monkeypatch.setattr(spark_buckets, "_warned", set[str]())
+    with pytest.warns(UserWarning, match="joins of it shuffle"):
+        left = a.scan().to_spark(bucketed=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        right = b.scan().to_spark(bucketed=4)
+    assert left.columns == ["id", "x", "city", "_bucket"]
+    assert rows_of(left.join(right, ["id", "_bucket"])) == rows_of(expected)
+
+
+def test_what_has_no_such_buckets_is_refused(tmp_path: Path, plain: Any) -> None:
+    a = made(tmp_path, plain, "a", trips())
+    with pytest.raises(InvalidOption, match="4 buckets of table 'a' cannot be put together to 3"):
+        a.scan().to_spark(bucketed=3)
+    simple = made(tmp_path, plain, "s", trips(), index="simple", buckets=None)
+    with pytest.raises(UnsupportedFeature, match="do not lie in buckets"):
+        simple.scan().to_spark(bucketed=True)

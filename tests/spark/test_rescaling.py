@@ -1,0 +1,102 @@
+"""Rescaling on Spark: what shuffles and what does not, the same rows and files as in this process."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from compaction_tables import bare, context, snapshot
+from lakebed.engine.base import Rows
+from lakebed.engine.spark import SparkEngine
+from lakebed.format.file_names import bucket_of_file_id
+from lakebed.index.base import Resizing
+from lakebed.services.rescaling.rescale import rescale
+from lakebed.services.rescaling.use import IndexChoice, use_index
+from lakebed.table import Table
+from write_tables import SCHEMA, rows
+
+EXCHANGE = re.compile(r"\bExchange\b")
+
+
+class Watched(SparkEngine):
+    """Keeps the plans of what was collected."""
+
+    def __init__(self, spark: Any) -> None:
+        super().__init__(spark)
+        self.plans: list[str] = []
+
+    def collect(self, rows: Rows) -> pa.Table:
+        found = super().collect(rows)
+        self.plans.append(rows._jdf.queryExecution().executedPlan().toString())
+        return found
+
+    @property
+    def exchanges(self) -> int:
+        """How often rows were shuffled."""
+        return sum(len(EXCHANGE.findall(plan)) for plan in self.plans)
+
+
+def made(folder: Path, name: str, **given: Any) -> Table:
+    words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "bucket", "buckets": 2}
+    table = lakebed.create(str(folder / name), SCHEMA, properties={"hoodie.compact.inline": False}, **words | given)
+    table.upsert(rows(*((n, f"c{n % 2}", f"v{n}", 1) for n in range(80))))
+    table.upsert(rows((1, "c1", "newer", 50), (2, "c0", "newer", 50)))
+    return table
+
+
+def placed(table: Table) -> list[tuple[str, int | None, list[dict[str, Any]]]]:
+    """The rows of each bucket."""
+    found = snapshot(table)
+    return [
+        (
+            s.partition,
+            bucket_of_file_id(s.file_id),
+            pa.Table.from_batches(found.reader.read(s, ["id", "v"])).to_pylist(),
+        )
+        for s in found.file_slices()
+    ]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_multiple_needs_no_shuffle_and_any_other_count_one(tmp_path: Path, spark: Any, kind: str) -> None:
+    table, local = made(tmp_path, "spark", type=kind), made(tmp_path, "local", type=kind)
+    before = bare(table.scan(meta=True).to_arrow())
+    for wanted, way, shuffles in (
+        (Resizing(6), "split", 0),
+        (Resizing(3), "merge", 0),
+        (Resizing(4), "overwrite", 1),
+        (Resizing(8, ("c1",)), "split", 0),
+    ):
+        engine = Watched(spark)
+        done = rescale(replace(context(table), engine=engine), wanted)
+        assert (done.plan.way, engine.exchanges) == (way, shuffles), engine.plans
+        table = lakebed.open(table.uri)
+        assert bare(table.scan(meta=True).to_arrow()) == before
+        rescale(context(local), wanted)
+        here = [(p, n, sorted(map(str, held))) for p, n, held in placed(table)]
+        assert here == [(p, n, sorted(map(str, held))) for p, n, held in placed(local)]
+        assert table.indexes.verify().ok
+    # counts by partition path: each row to the bucket that its path has, and found there
+    some = [(n, f"c{n % 3}", "more", 60) for n in range(40, 120)]
+    table.upsert(spark.createDataFrame(rows(*some).to_pandas()), options={"lakebed.local.rows": 0})
+    table.indexes.index.check(snapshot(table))
+    wanted = {row["id"]: row["v"] for row in local.scan().to_arrow().to_pylist()} | {n: v for n, _, v, _ in some}
+    held = table.scan().to_arrow()
+    assert dict(zip(held["id"].to_pylist(), held["v"].to_pylist(), strict=True)).keys() == wanted.keys()
+
+
+def test_rows_of_another_index_are_shuffled_to_their_buckets_once(tmp_path: Path, spark: Any) -> None:
+    table = made(tmp_path, "simple", index="simple", buckets=None)
+    before = bare(table.scan(meta=True).to_arrow())
+    engine = Watched(spark)
+    done = use_index(replace(context(table), engine=engine), IndexChoice("bucket", buckets=5))
+    assert (done.plan.way, done.rows, engine.exchanges) == ("overwrite", 80, 1)
+    table = lakebed.open(table.uri)
+    assert bare(table.scan(meta=True).to_arrow()) == before
+    table.indexes.index.check(snapshot(table))

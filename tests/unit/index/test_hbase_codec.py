@@ -1,0 +1,203 @@
+"""The HBase index without a server: messages, cells, rows, notes and which places count."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from lakebed.config.options import resolve_options
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.index.hbase.client import ROWS, client_of
+from lakebed.index.hbase.connection import Unserved
+from lakebed.index.hbase.native import _regions_of  # pyright: ignore[reportPrivateUsage]
+from lakebed.index.hbase.pace import Pace
+from lakebed.index.hbase.places import DELETED, OLD_PARTITION, notes_of, row_keys, split_notes, visible_places
+from lakebed.index.hbase.settings import HBaseTable
+from lakebed.index.hbase.wire import bytes_field, column_field, data_of, fields, joined, number_field, read_cells
+from lakebed.index.registry import check_same_index, job_index, make_index, recorded_index
+from lakebed.model import FILE_ID
+
+
+def binary(*values: bytes | None) -> pa.BinaryArray:
+    return pa.array(values, pa.binary())
+
+
+def test_columns_of_messages_are_what_each_alone_would_be() -> None:
+    rows = binary(b"", b"k", b"x" * 200, b"\0\xff")
+    column = column_field(3, joined(number_field(6, 300), column_field(1, rows)))
+    assert bytes(data_of(column)) == b"".join(
+        bytes_field(3, number_field(6, 300) + bytes_field(1, row)) for row in rows.to_pylist()
+    )
+    assert bytes(data_of(column.slice(1, 1))) == bytes_field(3, number_field(6, 300) + bytes_field(1, b"k"))
+    (_, first), *_ = fields(memoryview(bytes(data_of(column))))
+    assert isinstance(first, memoryview)
+    assert dict(fields(first)) == {6: 300, 1: b""}
+
+
+def test_a_field_that_is_cut_off_is_refused() -> None:
+    with pytest.raises(ValueError, match="a field of"):
+        list(fields(memoryview(bytes_field(1, b"abc")[:-1])))
+
+
+def cell(row: bytes, qualifier: bytes, time: int, value: bytes) -> bytes:
+    key = struct.pack(">H", len(row)) + row + b"\x02_s" + qualifier + struct.pack(">qB", time, 4)
+    body = struct.pack(">ii", len(key), len(value)) + key + value
+    return struct.pack(">i", len(body)) + body
+
+
+def test_cells_become_rows_with_a_column_for_each_qualifier() -> None:
+    block = cell(b"a", b"x", 1 << 40, b"1") + cell(b"a", b"y", 2, b"") + cell(b"\xff", b"y", 3, b"long" * 50)
+    table = read_cells(memoryview(block)).table({"one": b"x", "two": b"y"})
+    assert table.to_pylist() == [
+        {"row": b"a", "one": b"1", "one.time": 1 << 40, "two": b"", "two.time": 2},
+        {"row": b"\xff", "one": None, "one.time": None, "two": b"long" * 50, "two.time": 3},
+    ]
+    assert read_cells(memoryview(b"")).table({"one": b"x"}).num_rows == 0
+    with pytest.raises((ValueError, struct.error)):
+        read_cells(memoryview(block[:-1]))
+
+
+def test_rows_find_their_regions() -> None:
+    rows = binary(b"z", b"b", b"a", b"", b"m", b"bb")
+    assert _regions_of(rows, [b"", b"b", b"m"]).tolist() == [2, 1, 0, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("key", "buckets", "row"),
+    [
+        ("a", 8, b"1a"),
+        ("a", 12, b"01a"),
+        ("", 8, b"0"),
+        ("polygenelubricants", 8, b"0polygenelubricants"),  # its hash is Java's least number
+        ("polygenelubricants", 10, b"-8polygenelubricants"),
+        ("größe", None, "größe".encode()),
+    ],
+)
+def test_rows_of_spread_keys_are_javas(key: str, buckets: int | None, row: bytes) -> None:
+    assert row_keys(pa.array([key]), buckets).to_pylist() == [row]
+
+
+Row = tuple[str, str | None, str | None, str | None, str | None]
+
+
+def stored(*rows: Row) -> pa.Table:
+    names = ("row", "instant", "file_id", "partition", "note")
+    texts = [{n: None if v is None else v.encode() for n, v in zip(names, row, strict=True)} for row in rows]
+    return pa.Table.from_pylist(texts, schema=ROWS)
+
+
+def places(found: pa.Table, keys: Sequence[str], commits: str) -> list[tuple[str | None, str | None, bool]]:
+    table = visible_places(pa.array(keys), found, None, lambda instant: instant in commits.split())
+    columns = (table[name].to_pylist() for name in (OLD_PARTITION, FILE_ID, DELETED))
+    return list(zip(*columns, strict=True))
+
+
+def test_only_places_of_commits_count() -> None:
+    found = stored(
+        ("known", "2", "f2", "p2", None),
+        ("failed", "9", "f9", "p9", None),
+        ("moved", "9", "f9", "p9", "9\0002\0f2\0p\0q"),
+        ("moved long ago", "3", "f3", "p3", "3\0002\0f2\0p2"),
+        ("hudi moved it since", "9", "f9", "p9", "3\0002\0f2\0p2"),
+        ("deleted", "2", "f2", "p2", "3"),
+        ("not deleted", "2", "f2", "p2", "9"),
+        ("back again", "4", "f4", "p4", "3"),
+    )
+    keys = [*(row.decode() for row in found["row"].to_pylist()), "unknown"]
+    assert places(found, keys, "2 3 4") == [
+        ("p2", "f2", False),
+        (None, None, False),
+        ("p\0q", "f2", False),
+        ("p3", "f3", False),
+        (None, None, False),
+        ("p2", "f2", True),
+        ("p2", "f2", False),
+        ("p4", "f4", False),
+        (None, None, False),
+    ]
+
+
+def test_notes_are_read_as_they_were_written() -> None:
+    known = visible_places(pa.array(["a", "b"]), stored(("a", "2", "f", "p", None)), None, lambda _: True)
+    notes = notes_of("7", known)
+    assert notes.to_pylist() == [b"7\x002\x00f\x00p", b""]
+    parts = split_notes(notes.cast(pa.string()))
+    assert [part.to_pylist() for part in parts] == [["7", None], ["2", None], ["f", None], ["p", None]]
+
+
+def test_settings_go_into_properties_and_back() -> None:
+    options = {
+        "hoodie.index.class": "org.apache.hudi.index.hbase.RebalancedSparkHoodieHBaseIndex",
+        "hoodie.index.hbase.zkquorum": "a,b:99",
+        "hoodie.index.hbase.zkport": 2182,
+        "hoodie.index.hbase.table": "keys",
+        "hoodie.hbase.index.update.partition.path": True,
+    }
+    index = job_index(resolve_options(options).index, ["id"])
+    assert index is not None
+    again = recorded_index(index.settings())
+    assert again is not None
+    assert dict(again.settings()) == {
+        "type": "hbase",
+        "update_partition": "true",
+        "hbase.zkquorum": "a,b:99",
+        "hbase.zkport": "2182",
+        "hbase.table": "keys",
+        "hbase.bucket.number": "8",
+    }
+    faster = job_index(resolve_options({**options, "hoodie.index.hbase.get.batch.size": 7}).index, ["id"])
+    assert faster is not None
+    check_same_index(again, faster)
+    elsewhere = job_index(resolve_options({**options, "hoodie.index.hbase.table": "other"}).index, ["id"])
+    assert elsewhere is not None
+    with pytest.raises(InvalidOption, match="rows of two indexes do not mix"):
+        check_same_index(again, elsewhere)
+
+
+def test_a_quorum_has_the_port_where_it_names_none() -> None:
+    assert HBaseTable("a, b:99", "t", port=2182).hosts == "a:2182,b:99"
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(InvalidOption, match=r"needs hoodie\.index\.hbase\.table, hoodie\.index\.hbase\.zkquorum"):
+        make_index("hbase", key_fields=["id"])
+
+
+def test_kerberos_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeature, match="Kerberos is not spoken"):
+        resolve_options({"hoodie.index.hbase.security.authentication": "kerberos"})
+
+
+@pytest.mark.parametrize(("package", "transport"), [("kazoo", "native"), ("happybase", "thrift")])
+def test_a_missing_package_names_the_extra(package: str, transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UnsupportedFeature, match=rf"needs the package {package}.*lakebed\[hbase\]"):
+        client_of(HBaseTable(f"no {package}", "t", transport=transport, thrift_host="h"))
+
+
+@pytest.mark.parametrize(
+    ("name", "passing"),
+    [
+        ("org.apache.hadoop.hbase.NotServingRegionException", True),
+        ("org.apache.hadoop.hbase.exceptions.RegionMovedException", True),
+        ("org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException", False),
+        ("org.apache.hadoop.hbase.DoNotRetryIOException", False),
+    ],
+)
+def test_what_passes_is_tried_again(name: str, passing: bool) -> None:
+    assert Unserved.of_java(name, f"{name}: so it is\n at x").passing is passing
+
+
+def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("lakebed.index.hbase.pace.time.sleep", slept.append)
+    monkeypatch.setattr("lakebed.index.hbase.pace.time.monotonic", lambda: 100.0)
+    pace = Pace(rows_a_second=100.0)
+    for _ in range(3):
+        pace.take("one", 50)
+    pace.take("other", 50)
+    assert slept == [0.5, 1.0]

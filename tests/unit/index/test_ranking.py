@@ -1,0 +1,100 @@
+"""The ranking of indexes: which comes first for which workload, what does not fit, that every figure is explained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption
+from lakebed.index.ranking import Workload, rank
+
+NAMES = ("bucket", "record", "simple", "global_simple", "bloom", "global_bloom", "consistent", "hbase")
+PLAIN = Workload(
+    rows=500_000_000, row_bytes=100, partitions=1000, batch=1000, touched=500, touched_rows=250_000_000, known=0.5
+)
+
+
+def order(workload: Workload) -> list[str]:
+    return [one.index for one in rank(workload, NAMES).candidates]
+
+
+@pytest.mark.parametrize(
+    ("workload", "first", "last"),
+    [
+        (PLAIN, "bucket", "hbase"),
+        (replace(PLAIN, unique=True, deletes=True, touched=1, batch=20), "record", "consistent"),
+        (replace(PLAIN, mor=True, unique=True), "bucket", "global_simple"),
+    ],
+)
+def test_the_cheapest_comes_first_and_what_does_not_fit_last(workload: Workload, first: str, last: str) -> None:
+    found = rank(workload, NAMES)
+    assert found.best.index == first
+    assert {c.index for c in found.candidates} == set(NAMES)
+    fitting = [c.fits for c in found.candidates]
+    assert fitting == sorted(fitting, reverse=True)
+    assert last in [c.index for c in found.candidates[-4:]]
+
+
+def test_global_indexes_fit_unique_keys_alone() -> None:
+    repeated = {c.index: c.fits for c in rank(PLAIN, NAMES).candidates}
+    assert [name for name in NAMES if not repeated[name]] == [
+        "record",
+        "global_simple",
+        "global_bloom",
+        "consistent",
+        "hbase",
+    ]
+    unique = {c.index: c.fits for c in rank(replace(PLAIN, unique=True, mor=True, served=True), NAMES).candidates}
+    assert all(unique.values())
+
+
+def test_every_figure_has_its_words_and_costs_grow_with_what_they_are_made_of() -> None:
+    for candidate in rank(PLAIN, NAMES).candidates:
+        assert [word.partition(":")[0] for word in candidate.words[:3]] == ["tagging", "writing", "reading"]
+        assert candidate.seconds == candidate.tagging + candidate.writing > 0
+    small = {c.index: c for c in rank(replace(PLAIN, touched=5, touched_rows=2_500_000), NAMES).candidates}
+    large = {c.index: c for c in rank(PLAIN, NAMES).candidates}
+    assert large["simple"].tagging > 50 * small["simple"].tagging
+    assert large["bucket"].tagging == small["bucket"].tagging
+
+
+def data(count: int) -> pa.Table:
+    return pa.table({"id": list(range(count)), "city": [f"c{n % 4}" for n in range(count)], "x": [0] * count})
+
+
+def test_advice_tells_the_facts_of_the_rows() -> None:
+    rows = data(1000)
+    batch = pa.table({"id": [5, 5000], "city": ["c1", "c0"], "x": [1, 1]})
+    workload = lakebed.advise(rows, key="id", partition_by="city", batch=batch).workload
+    assert (workload.rows, workload.partitions, workload.batch, workload.touched) == (1000, 4, 2, 2)
+    assert (workload.touched_rows, workload.known, workload.grows, workload.unique) == (500, 0.5, True, True)
+    assert workload.largest == 0.25
+    again = lakebed.advise(rows, key="x", partition_by="city", batch=7, expected_rows=100_000).workload
+    assert (again.rows, again.batch, again.grows, again.unique) == (100_000, 7, False, False)
+    with pytest.raises(InvalidOption, match="no column 'town'"):
+        lakebed.advise(rows, key="id", partition_by="town")
+
+
+def test_a_table_tells_of_its_files_its_commits_and_the_batchs_keys() -> None:
+    table = lakebed.create("memory://ranking/table", data(1000), key="id", partition_by="city", index="simple")
+    table.upsert(data(1000))
+    table.upsert(data(500))
+    told = table.indexes.advise()
+    assert told.workload.partitions == 4
+    assert told.workload.known == pytest.approx(500 / 1500)
+    assert any("4 files in 4 partitions" in word for word in told.workload.told)
+    batch = pa.table({"id": [0, 4, 4000, 4004], "city": ["c0"] * 4, "x": [1] * 4})
+    of_batch = table.indexes.advise(batch).workload
+    assert (of_batch.batch, of_batch.touched, of_batch.known) == (4, 1, 0.5)
+    assert 200 <= of_batch.touched_rows <= 300
+    assert table.indexes.advise(batch).index in {"bucket", "simple"}
+
+
+def test_advice_prints_and_shows_as_a_table() -> None:
+    advice = lakebed.advise(data(1000), key="id")
+    assert str(advice).startswith(f"take index={advice.index!r}\n1,000 rows")
+    assert all(one.index in advice._repr_html_() for one in advice.ranking)
+    assert advice.to_arrow().column("index").to_pylist() == [one.index for one in advice.ranking]
