@@ -20,7 +20,7 @@ from sampling import CRASH, is_todays
 @pytest.mark.parametrize(("index", "version"), [("cdc-simple", 9), ("cdc-bucket", 6)])
 def test_changes_lead_to_the_rows_wherever_a_writer_dies(index: str, version: int, operation: str, mode: Mode) -> None:
     files, old = prepared(index, version)
-    for at in (n for n in count(1) if is_todays(n, 5, CRASH, index, version, operation, mode)):
+    for at in (n for n in count(1) if is_todays(n, 9, CRASH, index, version, operation, mode)):
         with copied("memory", files) as uri:
             with crash_at(at, mode) as struck:
                 try:

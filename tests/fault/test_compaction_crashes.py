@@ -102,7 +102,7 @@ def test_rows_stay_and_the_next_compaction_leaves_nothing(
 ) -> None:
     struck = CASES[case]
     points = 0
-    parts = 1 if case == "plan" else 7  # a plan has few
+    parts = 1 if case == "plan" else 13  # a plan has few
     for at in (n for n in count(1) if is_todays(n, parts, CRASH, case, mode)):
         if not _crash(struck, index, version, storage, mode, at):
             break

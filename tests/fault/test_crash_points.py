@@ -129,7 +129,7 @@ def test_a_write_is_old_or_new_and_leaves_nothing(
     operation: str, index: str, version: int, storage: str, mode: Mode
 ) -> None:
     points = 0
-    for at in (n for n in count(1) if is_todays(n, 5, CRASH, operation, index, version, mode)):
+    for at in (n for n in count(1) if is_todays(n, 9, CRASH, operation, index, version, mode)):
         if not crash(operation, index, version, storage, mode, at):
             break
         points = at
@@ -171,7 +171,7 @@ def _commit_point(operation: str, index: str, version: int) -> int:
 )
 def test_the_writer_that_rolls_back_is_struck_as_well(index: str, version: int, storage: str, mode: Mode) -> None:
     files, old = prepared(index, version)
-    for at in (n for n in count(1) if is_todays(n, 5, CRASH, index, version, mode)):
+    for at in (n for n in count(1) if is_todays(n, 9, CRASH, index, version, mode)):
         with copied(storage, files) as uri:
             with crash_at(_commits, "kill"):
                 assert run(OPERATIONS["upsert"], uri, old)[0] == old
@@ -198,7 +198,7 @@ def test_the_writer_that_rolls_back_is_struck_as_well(index: str, version: int, 
 def test_a_writer_dies_while_it_undoes_its_own_write(operation: str, index: str, version: int, mode: Mode) -> None:
     files, old = prepared(index, version)
     first = _commit_point(operation, index, version)
-    for at in count(first + 1):
+    for at in (n for n in count(first + 1) if is_todays(n, 3, CRASH, operation, index, mode)):
         with copied("memory", files) as uri:
             with crash_at(_commits, "fail"), crash_at(at, mode) as struck:
                 assert run(OPERATIONS[operation], uri, old)[0] == old

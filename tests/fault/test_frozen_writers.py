@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, Mutation
 from lakebed.table import Table
+from sampling import CRASH, is_todays
 
 OURS = [(0, "c0", "ours", 9), (20, "c0", "ours", 9)]
 THEIRS = [(1, "c1", "theirs", 9), (21, "c1", "theirs", 9)]
@@ -30,9 +32,8 @@ def write(table: Table) -> Any:
 @pytest.mark.parametrize(("index", "version"), KINDS)
 def test_frozen_before_any_change_of_storage(index: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files, old = prepared(index, version)
-    at, ends = 0, set[str]()
-    while True:
-        at += 1
+    ends = set[str]()
+    for at in (n for n in count(1) if is_todays(n, 3, CRASH, index, version)):
         with copied("memory", files) as uri, monkeypatch.context() as patch:
             frozen = FrozenWriter(uri, write, at, patch)
             if not frozen.freeze():

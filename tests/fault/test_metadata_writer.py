@@ -143,7 +143,7 @@ def each_point(strike: Callable[[int], Crash], least: int, *case: object) -> Non
     mutations = strike(0).mutations
     assert len(mutations) >= least
     for at in range(1, len(mutations) + 1):
-        if is_todays(at, 7, CRASH, *case):
+        if is_todays(at, 13, CRASH, *case):
             assert strike(at).fired
 
 

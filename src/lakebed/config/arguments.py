@@ -63,8 +63,8 @@ _SESSION = (_is_session, "a Spark session")
 _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "uri": _PLACE,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "type"), _TEXT),
-    **dict.fromkeys(("instant", "kind", "function", "column"), _TEXT),
-    **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least"), _NUMBER),
+    **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets"), _TEXT),
+    **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
     **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
     **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),

@@ -22,7 +22,7 @@ from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
-from lakebed.timeline.early_conflicts import EarlyConflicts
+from lakebed.timeline.conflicts.early import EarlyConflicts
 from lakebed.upkeep.write_status import WriteStatus, to_batch
 
 

@@ -43,7 +43,7 @@ from lakebed.schema.avro import avro_with_meta
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.early_conflicts import EarlyConflicts
+from lakebed.timeline.conflicts.early import EarlyConflicts
 from lakebed.timeline.instants import has_completion_times
 from lakebed.upkeep.statistics import columns_with_stats
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table

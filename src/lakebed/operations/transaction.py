@@ -30,8 +30,14 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.conflict import COMPACT_OPERATION, StartedAt, TouchedFiles, check_conflicts, commits_since
-from lakebed.timeline.early_conflicts import EarlyConflicts
+from lakebed.timeline.conflicts.commits import (
+    COMPACT_OPERATION,
+    StartedAt,
+    TouchedFiles,
+    check_conflicts,
+    commits_since,
+)
+from lakebed.timeline.conflicts.early import EarlyConflicts
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,

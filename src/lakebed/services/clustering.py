@@ -36,7 +36,7 @@ from lakebed.timeline.clustering_plans import (
     encode_clustering_plan,
     planned_clustering,
 )
-from lakebed.timeline.conflict import CLUSTER_OPERATION
+from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
 from lakebed.timeline.instants import has_completion_times, parse_time
 from lakebed.timeline.service_plans import CompactionOperation
 from lakebed.timeline.timeline import Timeline

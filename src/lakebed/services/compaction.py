@@ -31,7 +31,7 @@ from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.commit_metadata import commit_from_record
-from lakebed.timeline.conflict import COMPACT_OPERATION
+from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
 from lakebed.timeline.service_plans import CompactionOperation, compaction_operations
 from lakebed.upkeep.statistics import columns_with_stats
 

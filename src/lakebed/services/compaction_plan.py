@@ -21,7 +21,7 @@ from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.conflict import COMPACT_OPERATION
+from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
 from lakebed.timeline.instants import has_completion_times, parse_time
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.service_plans import CompactionPlan, encode_compaction_plan

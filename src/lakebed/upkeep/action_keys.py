@@ -9,7 +9,7 @@ from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
-from lakebed.timeline.conflict import CLUSTER_OPERATION
+from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
 from lakebed.upkeep.changed_keys import group_changes, is_reported, removed_changes
 from lakebed.upkeep.kind import StoredTable, TableAction
 from lakebed.upkeep.write_status import WriteStatus, on_slice

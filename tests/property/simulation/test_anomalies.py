@@ -17,8 +17,9 @@ from lakebed.operations.transaction import Transaction
 from lakebed.services import service_transaction
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.storage.base import Storage
-from lakebed.timeline import conflict, transitions
+from lakebed.timeline import transitions
 from lakebed.timeline.clock import InstantClock
+from lakebed.timeline.conflicts import commits as conflict
 from lakebed.timeline.locks.lock import FileLock
 from property.simulation.schedules import TABLES, History, Schedule, Table, tiny_rows
 from property.simulation.tiny import TinyTable

@@ -26,7 +26,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage, _buckets
-from lakebed.timeline.conflict import COMPACT_OPERATION
+from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
 from lakebed.timeline.markers import write_marker
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.service_plans import CompactionPlan, compaction_operations, encode_compaction_plan

@@ -15,7 +15,7 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.actions import RollbackPlan, encode_requested_replace, encode_rollback_plan
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.conflict import StartedAt, TouchedFiles, check_conflicts
+from lakebed.timeline.conflicts.commits import StartedAt, TouchedFiles, check_conflicts
 from lakebed.timeline.new_table import new_table_properties
 from lakebed.timeline.properties_file import create_table
 from lakebed.timeline.table_config import TableConfig

@@ -52,7 +52,14 @@ def created(uri: str, version: int = 9, index: str = "simple") -> Table:
     """Two files in each of two partitions."""
     stats = ["column_stats", "partition_stats"] if version == 8 else None
     table = lakebed.create(
-        uri, SCHEMA, key="id", partition_by="city", index=index, indexes=stats, table_version=version
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index=index,
+        indexes=stats,
+        table_version=version,
+        properties={"lakebed.write.evolution": "widen"},
     )
     table.upsert(rows((1, "a", 1, 1.0), (2, "b", 2, 2.0)), options=NEW_FILES)
     table.upsert(rows((3, "a", 3, 3.0), (4, "b", 4, 4.0)), options=NEW_FILES)

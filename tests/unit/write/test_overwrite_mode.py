@@ -210,5 +210,5 @@ def test_a_fault_at_any_step_leaves_the_old_or_the_new_table(mode: Mode) -> None
     decided = next(n for n, step in enumerate(steps, 1) if step.endswith("ready.json"))
     assert len(steps) - decided > 20
     attempt(decided)
-    for at in todays(range(1, len(steps) + 1), 7, CRASH):
+    for at in todays(range(1, len(steps) + 1), 15, CRASH):
         attempt(at)

@@ -28,7 +28,7 @@ from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.actions import encode_requested_replace
-from lakebed.timeline.conflict import CLUSTER_OPERATION
+from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
