@@ -161,14 +161,13 @@ def check_same_index(recorded: Index, requested: Index) -> None:
     has, asks = dict(recorded.identity()), dict(requested.identity())
     if has == asks:
         return
-    if recorded.name == requested.name and "bucket.count" in has:
-        hint = (
-            "leave the index options out: the table knows its own. t.rescale(buckets=...) gives it another count,"
-            " t.indexes.use('bucket', fields=[...]) other hash fields"
-        )
-    else:
-        name = asks.get("type")
-        hint = f"leave the index options out: the table knows its own. t.indexes.use({name!r}) gives it another"
+    hint = "leave the index options out: the table knows its own"
+    if recorded.rows_can_move and requested.rows_can_move:
+        if recorded.name == requested.name and "bucket.count" in has:
+            hint += ". t.rescale(buckets=...) gives it another count, t.indexes.use('bucket', fields=[...]) other hash"
+            hint += " fields"
+        else:
+            hint += f". t.indexes.use({asks.get('type')!r}) gives it another"
     raise InvalidOption(
         f"the table's index is {_words(has)}, the write asks for {_words(asks)}",
         hint=hint,

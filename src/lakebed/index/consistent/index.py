@@ -84,6 +84,10 @@ class ConsistentIndex(Index):
     def resolved(self, key_fields: Sequence[str]) -> ConsistentIndex:
         return replace(self, fields=BucketIndex(self.buckets, self.fields).resolved(key_fields).fields)
 
+    @property
+    def keeps_places(self) -> bool:
+        return False  # a ring says nothing of single keys
+
     def resized(self, wanted: Resizing, snapshot: Snapshot) -> ConsistentIndex:
         raise InvalidOption(
             f"the index {self.name!r} is not rescaled: clusterings split and merge its buckets",
