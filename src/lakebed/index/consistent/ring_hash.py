@@ -23,6 +23,7 @@ def ring_hashes(keys: Any, fields: Sequence[str]) -> Int32s:
 
     `fields` are the hash fields, a subset of the key fields (empty: all).
 
+    >>> import pyarrow as pa
     >>> ring_hashes(pa.array(["k0", "id:1,ts:2"]), ["id"]).tolist()
     [1521402247, 921487538]
     """
@@ -32,6 +33,7 @@ def ring_hashes(keys: Any, fields: Sequence[str]) -> Int32s:
 def xxh32(strings: Any, seed: int = 0) -> UInt32s:
     """XXH32 of the bytes of every value of a string column; a null counts as empty text.
 
+    >>> import pyarrow as pa
     >>> [f"{h:08x}" for h in xxh32(pa.array(["", "abc"])).tolist()]
     ['02cc5d05', '32d153ff']
     """
