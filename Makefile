@@ -79,8 +79,8 @@ format: $(CHECKS) ## ruff, writing
 types: $(CHECKS) ## pyright, strict
 	$(VENV)/bin/pyright --pythonpath $(PY)
 
-docs: $(INSTALLED) ## the pages that are made from tables in code
-	$(PY) -m lakebed.config.reference docs
+docs: $(INSTALLED) ## the pages that are made from code
+	$(PY) tools/reference_pages.py docs
 
 bench: $(INSTALLED) ## paired runs against real Hudi
 	@tools/find-java

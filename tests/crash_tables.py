@@ -21,12 +21,13 @@ from lakebed.index.consistent.ring import INITIAL
 from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.index.partition_counts import CONFIGS
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.model import Action
+from lakebed.model import Action, Instant
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.instants import parse_instant_file
+from lakebed.timeline.listed import completed_at
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -204,16 +205,33 @@ def _litter_of_metadata(storage: Storage) -> list[str]:
     archived instants wrote is not known here."""
     config = load_table_config(storage)
     timeline = load_timeline(storage, config)
-    named = {s.path for i in timeline.commits for g in timeline.commit_metadata(i).stats.values() for s in g}
+    written = [(i, s.path) for i in timeline.commits for g in timeline.commit_metadata(i).stats.values() for s in g]
+    named = {path for _, path in written}
+    built = _built_anew(written)
     found = [f"pending metadata instant {i.time} {i.action} {i.state.name}" for i in timeline.pending]
     present = {info.path for info in storage.list()}
     cleaned = max((i.time for i in timeline.completed if i.action is Action.CLEAN), default="")
-    found += [f"missing metadata file {path}" for path in sorted(named - present) if _instant(path) > cleaned]
+    found += sorted(
+        f"missing metadata file {path}"
+        for i, path in written
+        if path not in present and _instant(path) > cleaned and completed_at(i) >= built.get(_folder(path), "")
+    )
     return found + sorted(
         f"metadata file {path}"
         for path in present - named
         if not (_may_stay_in_metadata(path, config) or _instant(path) < (timeline.start or ""))
     )
+
+
+def _built_anew(written: list[tuple[Instant, str]]) -> dict[str, str]:
+    """When each partition was built last, as a restore does it: its folder is dropped before, with files that commits
+    of its former life name. Only a build writes base files in a delta commit."""
+    bases = [(i, path) for i, path in written if i.action is Action.DELTACOMMIT and path.endswith(".hfile")]
+    return {_folder(path): completed_at(i) for i, path in sorted(bases, key=lambda base: completed_at(base[0]))}
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _instant(path: str) -> str:

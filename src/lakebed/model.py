@@ -129,6 +129,11 @@ class FileSlice:
         return self.base_file.path if self.base_file else self.file_id
 
     @property
+    def files(self) -> tuple[BaseFile | LogFile, ...]:
+        """All its files, the base file first."""
+        return (*(() if self.base_file is None else (self.base_file,)), *self.log_files)
+
+    @property
     def size(self) -> int:
         """Bytes of all its files."""
         return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)

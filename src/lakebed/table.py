@@ -124,7 +124,7 @@ class Table:
     @property
     def partitions(self) -> Sequence[str]:
         """The partition paths that hold rows, in order; one empty text for a table without partitions."""
-        return self._snapshot().partitions()
+        return tuple(dict.fromkeys(file_slice.partition for file_slice in self._snapshot().file_slices()))
 
     @property
     def features(self) -> tuple[Feature, ...]:

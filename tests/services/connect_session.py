@@ -106,10 +106,29 @@ def job(spark: SparkSession, folder: Path) -> None:
     assert sorted(tuple(r) for r in found) == sorted((model(range(20), "a", 1) | model(range(10, 30), "b", 2)).values())
 
 
+def given(spark: SparkSession, folder: Path) -> None:
+    """Tables made from a DataFrame, or its schema; columns of nothing but null, elements that are never null."""
+    sql = "SELECT 1L AS id, array(1, 2) AS l, map('k', named_struct('x', 3)) AS m, named_struct('x', 4) AS s, 'a' AS v"
+    row = {"id": 1, "l": [1, 2], "m": [("k", {"x": 3})], "s": {"x": 4}, "v": "a"}
+    data = spark.sql(sql)
+    for name, made_from in (("frame", data), ("schema", data.schema)):
+        uri = str(folder / f"given-{name}")
+        table = lakebed.create(uri, made_from, key="id", index="bucket", buckets=1, type="mor", spark=spark)
+        assert table.upsert(data).inserted == 1
+        assert table.upsert(spark.sql("SELECT 1L AS ID, NULL AS l, NULL AS m, NULL AS s, 'b' AS V")).updated == 1
+        assert table.scan().to_arrow().to_pylist() == [dict.fromkeys(row) | {"id": 1, "v": "b"}]
+        table.upsert(data)
+        assert table.scan().to_arrow().to_pylist() == [row]
+        assert table.scan(columns=["l", "v"]).to_spark().toArrow().to_pylist() == [{"l": [1, 2], "v": "a"}]
+        read = spark.read.format("lakebed").load(uri)
+        assert read.select("l", "s.x", "v").toArrow().to_pylist() == [{"l": [1, 2], "x": 4, "v": "a"}]
+    assert lakebed.create(str(folder / "given-auto"), data, key="id").schema.names == list(row)
+
+
 def main(remote: str, folder: Path) -> None:
     spark = SparkSession.builder.remote(remote).getOrCreate()
     before = dict(spark.conf.getAll)
-    for step in (bucket, simple, job):
+    for step in (bucket, simple, job, given):
         step(spark, folder)
     assert dict(spark.conf.getAll) == before, "the session's settings were changed"
     assert SparkContext._gateway is None, "a gateway was started"

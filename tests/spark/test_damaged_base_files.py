@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
+from lakebed.errors import CorruptFile
+from lakebed.format.footer_cache import FOOTERS
 from write_tables import SCHEMA, rows
 
 GIVEN = [(n, "oslo", f"text of row {n}", n) for n in range(400)]
@@ -43,3 +45,28 @@ def test_a_damaged_file_is_no_empty_file(forgiving: Any, tmp_path: Path, missing
     with pytest.raises(Exception, match="parquet") as error:
         frame.toArrow()
     assert path.name in str(error.value) or "checksum" in str(error.value).lower()
+
+
+@pytest.mark.parametrize("damage", ["missing", "replaced"])
+@pytest.mark.parametrize("index", ["simple", "bucket"])
+def test_a_write_on_spark_names_the_file(spark: Any, tmp_path: Path, index: str, damage: str) -> None:
+    """Tagging reads keys by Spark's own reader, merging reads the file in a task."""
+    uri = str(tmp_path / "t")
+    buckets = {"buckets": 1} if index == "bucket" else {}
+    table = lakebed.create(
+        uri, SCHEMA, key="id", partition_by="city", ordering="ts", index=index, spark=spark, **buckets
+    )
+    table.upsert(rows(*GIVEN))
+    (path,) = (path for path in (tmp_path / "t").rglob("*.parquet") if ".hoodie" not in path.parts)
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"PAR1" + b"something else" * 100 + b"PAR1")
+    FOOTERS.clear()
+    frame = spark.createDataFrame(rows(*GIVEN[:3]))
+    with pytest.raises(CorruptFile, match=path.name) as error:
+        lakebed.open(uri, spark=spark).upsert(frame, options={"lakebed.local.rows": 0})
+    assert error.value.hint
+    if damage == "missing":
+        with pytest.raises(CorruptFile, match=path.name):
+            lakebed.open(uri, spark=spark).scan().to_spark()

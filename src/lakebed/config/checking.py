@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from lakebed.config.option_table import canonical, options
 from lakebed.config.options import resolve_options, unknown_option
+from lakebed.config.values import shown
 from lakebed.errors import InvalidOption, LakebedError
 
 Verdict = Literal["implemented", "ignored", "refused", "wrong", "unknown"]
@@ -41,7 +42,7 @@ def check_options(given: Mapping[str, Any]) -> list[OptionVerdict]:
 
 def _verdict(name: str, value: Any, prefix: str) -> OptionVerdict:
     key = canonical(name)
-    text = str(value)
+    text = shown(key or name, str(value))
     if key is None and prefix and name.startswith(prefix):
         return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
     if key is None:

@@ -39,6 +39,7 @@ from lakebed.config.values import (
     asks_for_nothing,
     parse_value,
     refusal,
+    shown,
     simple_name,
 )
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
@@ -294,7 +295,7 @@ def unknown_option(name: str) -> InvalidOption:
 def _log_once(option: Option, text: str) -> None:
     if option.key not in _logged:
         _logged.add(option.key)
-        _log.warning("%s=%s has no effect: %s", option.key, text, option.note)
+        _log.warning("%s=%s has no effect: %s", option.key, shown(option.key, text), option.note)
 
 
 class _Settings:

@@ -12,6 +12,8 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 
+# How the keys of options end whose values are secrets.
+_SECRETS = ("access.key", "secret.key", "session.token", ".token", ".password")
 MERGE_MODES = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time", "CUSTOM": "custom"}
 PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
 STRATEGIES = {EVENT_TIME_STRATEGY: "event_time", COMMIT_TIME_STRATEGY: "commit_time"}
@@ -164,8 +166,18 @@ def asks_for_nothing(option: Option, text: str) -> bool:
     return value.lower() in (word.lower() for word in option.values.split("|"))
 
 
+def shown(key: str, text: str) -> str:
+    """An option's value as messages have it: a secret is not said again.
+
+    >>> shown("hoodie.aws.secret.key", "abc"), shown("hoodie.index.type", "BLOOM")
+    ('***', 'BLOOM')
+    """
+    return "***" if text and key.endswith(_SECRETS) else text
+
+
 def refusal(option: Option, text: str) -> UnsupportedFeature:
     """The error for a value lakebed does not do; says what it does take."""
+    text = shown(option.key, text)
     words = () if option.values == "off" else tuple(w for w in option.values.split("|") if w)
     accepted = {
         "keygen": ", ".join(KEY_GENERATORS),
@@ -173,9 +185,10 @@ def refusal(option: Option, text: str) -> UnsupportedFeature:
         "strategy": "a UUID",
         "version": "6, 8, 9",
     }.get(option.values, ", ".join(words))
-    hint = option.note if not accepted else f"{option.note}; accepted: {accepted}" if option.note else accepted
+    way_out = f"take {accepted}" if accepted else "leave the option out"
+    note = option.note and f"{option.note}{';' if ':' in option.note else ':'} "
     return UnsupportedFeature(
         f"{option.key}={text} is not supported",
-        hint=hint or "leave the option out",
+        hint=f"{note}{way_out}",
         context={"option": option.key, "value": text, "accepted": accepted},
     )

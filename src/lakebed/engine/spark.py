@@ -14,9 +14,10 @@ from lakebed.engine.base import GroupFunction, ItemFunction, MapFunction, SliceR
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_arrow import arrow_text_column
+from lakebed.engine.spark_errors import job_errors
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
-from lakebed.engine.spark_worker import tune_worker
+from lakebed.engine.spark_worker import for_workers, tune_worker, use_own_python
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
@@ -54,6 +55,7 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, *, worker_tuning: bool = True) -> None:
         require_spark()
+        use_own_python(spark)
         self.spark = spark
         self._tuning = worker_tuning
 
@@ -102,17 +104,17 @@ class SparkEngine:
         return rows.filter(predicate.sql(self.schema(rows)))
 
     def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
-        return rows.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(schema))
+        return rows.mapInArrow(for_workers(partial(_run_map, self._tuning, fn)), arrow_to_spark_ddl(schema))
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> DataFrame:
         numbers = self.spark.range(0, count, 1, max(1, count))
-        return numbers.mapInArrow(partial(_run_items, self._tuning, fn), arrow_to_spark_ddl(schema))
+        return numbers.mapInArrow(for_workers(partial(_run_items, self._tuning, fn)), arrow_to_spark_ddl(schema))
 
     def map_by_key(self, rows: DataFrame, key: str, fn: MapFunction) -> DataFrame:
         from pyspark.sql import functions as F
 
         placed = rows.repartition(parallelism(self.spark) * _TASKS_PER_CORE, F.col(quoted(key)))
-        return placed.mapInArrow(partial(_run_map, self._tuning, fn), arrow_to_spark_ddl(self.schema(rows)))
+        return self.map(placed, fn, self.schema(rows))
 
     def head(self, rows: DataFrame, count: int) -> DataFrame:
         return rows.limit(count)
@@ -144,7 +146,9 @@ class SparkEngine:
         placed = sent.repartitionById(tasks, F.pmod(number, F.lit(tasks)).cast("int"))
         if not alone:
             placed = placed.sortWithinPartitions(*place)
-        return placed.mapInArrow(partial(_run_groups, self._tuning, fn, derived), arrow_to_spark_ddl(schema))
+        return placed.mapInArrow(
+            for_workers(partial(_run_groups, self._tuning, fn, derived)), arrow_to_spark_ddl(schema)
+        )
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, slices, columns)
@@ -164,9 +168,8 @@ class SparkEngine:
         if others:
             sent = self.from_arrow(pa.table({"slice": pa.array(map(pickle.dumps, others), pa.binary())}))
             spread = sent.repartition(min(len(others), parallelism(self.spark) * _TASKS_PER_CORE))
-            parts.append(
-                spread.mapInArrow(partial(_run_read, self._tuning, snapshot.reader, list(columns), fields), ddl)
-            )
+            read = partial(_run_read, self._tuning, snapshot.reader, list(columns), fields)
+            parts.append(spread.mapInArrow(for_workers(read), ddl))
         return self.union(parts)
 
     def join(
@@ -216,8 +219,8 @@ class SparkEngine:
         return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")))
 
     def collect(self, rows: DataFrame) -> pa.Table:
-        with self._settings():
-            return rows.toArrow()
+        with self._settings(), job_errors(self.spark):
+            return _loosely_typed(rows).toArrow()
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:
         """All rows, in the types that a table has for the DataFrame's."""
@@ -255,6 +258,31 @@ class SparkEngine:
 def quoted(name: str) -> str:
     """A column name as Spark SQL writes it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def _loosely_typed(rows: DataFrame) -> DataFrame:
+    """The rows with nothing inside their columns declared not null: where a struct is null Spark gives its fields as
+    null, too, and then `toArrow` finds that they must not be."""
+    from pyspark.sql import functions as F
+
+    loose = [_nullable_inside(field.dataType) for field in rows.schema.fields]
+    if all(kind == field.dataType for kind, field in zip(loose, rows.schema.fields, strict=True)):
+        return rows
+    pairs = zip(loose, rows.schema.fields, strict=True)
+    columns = [(F.col(quoted(field.name)), field, kind) for kind, field in pairs]
+    return rows.select(*[c if kind == f.dataType else c.cast(kind).alias(f.name) for c, f, kind in columns])
+
+
+def _nullable_inside(kind: Any) -> Any:
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, _nullable_inside(f.dataType), True, f.metadata) for f in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable_inside(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, _nullable_inside(kind.valueType), True)
+    return kind
 
 
 def _task() -> Task:

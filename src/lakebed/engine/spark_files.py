@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from lakebed.engine.spark_errors import job_errors
 from lakebed.engine.spark_session import gateway
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def read_parquet(spark: SparkSession, urls: Sequence[str], ddl: str, *, page_che
     missing or damaged is an error whatever the session says; checksums of pages are checked where there are some, but
     for callers that do without."""
     reader = spark.read.schema(ddl).options(**parquet_options(page_checksums=page_checksums))
-    return reader.parquet(*[_GLOB.sub(r"\\\1", url) for url in urls])
+    with job_errors(spark):  # a classic session looks at once whether they are there
+        return reader.parquet(*[_GLOB.sub(r"\\\1", url) for url in urls])
 
 
 def numbered(rows: DataFrame, name: str) -> DataFrame:

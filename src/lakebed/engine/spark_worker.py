@@ -1,4 +1,7 @@
-"""Tuning of a Python worker of Spark: work that the worker repeats after every task, for nothing, is left out.
+"""What runs in Spark's Python workers: how functions get there, and which of the worker's own work is left out.
+
+A function of lakebed goes to a worker inside one that needs nothing but Python, so that a worker without lakebed says
+so in one sentence.
 
 Spark reuses its Python workers. Before each task a worker calls `importlib.invalidate_caches()`. Its PySpark lies in a
 zip file, and up to Python 3.12 every finder of a package in that zip (some fifteen) reads and parses the zip's whole
@@ -15,9 +18,54 @@ import gc
 import os
 import sys
 import zipimport
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from lakebed.engine.spark_session import is_in_one_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LACKING = "Spark's workers have no lakebed"
+HOW = (
+    "install lakebed for that Python on every worker, or send an environment that has it along"
+    " (spark-submit --archives env.tar.gz#env with PYSPARK_PYTHON=./env/bin/python)"
+)
+PYTHON = "PYSPARK_PYTHON"
+_CONFIGURED = ("spark.pyspark.python", "spark.executorEnv.PYSPARK_PYTHON")
 _tuned_processes: set[int] = set()
+
+
+def for_workers(fn: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function as one that a worker without lakebed can take and answer with a sentence that says what it lacks."""
+    from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
+
+    sent, lacking, how = cloudpickle.dumps(fn), LACKING, HOW
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        # nested, so that it is pickled by its code and not by the name of a module that the worker may lack
+        import pickle
+        import sys
+
+        try:
+            __import__("lakebed")
+        except ImportError as error:
+            raise ImportError(f"{lacking}: {sys.executable} ({error}). To go on, {how}.") from None
+        yield from pickle.loads(sent)(batches)
+
+    return run
+
+
+def use_own_python(spark: SparkSession) -> None:
+    """Where Spark runs in this process and nobody chose a Python for its workers, let them be this one: "python3" of
+    the path, which Spark takes otherwise, is another one when a program runs in a virtual environment by its path."""
+    if not is_in_one_process(spark) or os.environ.get(PYTHON):
+        return
+    context = spark.sparkContext
+    if any(context.getConf().get(key) for key in _CONFIGURED):
+        return
+    if context.pythonExec == "python3":  # pyright: ignore[reportUnknownMemberType]
+        context.pythonExec = sys.executable
 
 
 def tune_worker() -> None:

@@ -15,6 +15,7 @@ from lakebed.errors import InvalidOption
 from lakebed.format.parquet_encodings import choose_encodings
 from lakebed.model import COMMIT_SEQNO, FILE_NAME
 from lakebed.schema.arrow import leaf_paths
+from lakebed.schema.layouts import fill_hidden_nulls
 
 if TYPE_CHECKING:
     from lakebed.format.column_ranges import ColumnRanges
@@ -338,7 +339,7 @@ def in_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _to_field(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if column.type.equals(field.type):
-        return column
+        return fill_hidden_nulls(column) if pt.is_nested(field.type) else column
     if pt.is_dictionary(field.type) and not pt.is_dictionary(column.type):
         column = column.cast(field.type.value_type).dictionary_encode()
     return column.cast(field.type)

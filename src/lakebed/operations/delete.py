@@ -54,9 +54,15 @@ def _verb(context: WriteContext, what: Any) -> Verb:
             keyed_by_meta(context, "delete")
         verb = DeleteWhere(condition=what)
         # one that means nothing, or nothing here, is refused before the write begins
-        predicate = verb.stored_rows(context, snapshot).parsed_filter()
-        if predicate is not None and not engine.is_distributed:
-            predicate.to_arrow()
+        asked = verb.stored_rows(context, snapshot)
+        predicate = asked.parsed_filter()
+        try:
+            if predicate is not None:
+                predicate.to_arrow()
+        except InvalidOption:
+            if not engine.is_distributed:
+                raise
+            asked.to_spark()  # Spark alone knows whether it means something
         return verb
     keyed_by_meta(context, "delete")
     if is_keys(what):

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+import pyarrow as pa
+from pyarrow.types import is_time
+
 from lakebed.config.options import (
     Options,
     conflicts_with_table,
@@ -17,8 +20,9 @@ from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark_session import is_in_one_process, known_bytes, known_rows, session_of
-from lakebed.errors import InvalidOption, TableExists, TableNotFound
+from lakebed.errors import InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, told_index
+from lakebed.model import RECORD_KEY
 from lakebed.operations.bulk_insert import bulk_insert
 from lakebed.operations.context import WriteContext
 from lakebed.operations.create import create
@@ -30,6 +34,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.retries import run_again
 from lakebed.operations.table_profile import profile_of
 from lakebed.operations.upsert import insert, upsert
+from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -82,9 +87,16 @@ def choose_engine(
             return LocalEngine(tasks, note=note)
     elif not is_condition(data) and getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
         return LocalEngine(tasks)
+    elif _has_times(data):
+        return LocalEngine(tasks, note="there is no way to Spark for columns of Arrow's time: the data is written here")
     from lakebed.engine.spark import SparkEngine
 
     return SparkEngine(session, worker_tuning=worker_tuning)
+
+
+def _has_times(data: Any) -> bool:
+    schema: Any = getattr(data, "schema", None)
+    return isinstance(schema, pa.Schema) and any(is_time(kind) for _, kind in leaf_paths(schema))
 
 
 def _why_collected(data: Any, local_rows: int | None, table_bytes: Callable[[], int]) -> str | None:
@@ -198,6 +210,9 @@ def write(
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
     verb = operation or _default_operation(config)
+    if not operation and not config.key_fields:
+        df = _held(engine, df)
+        _refuse_generated_keys(engine, df, config)
 
     def opened() -> WriteContext:
         return write_context(storage, load_settled(storage), engine, job, defaults=_HUDI_DEFAULTS)
@@ -225,14 +240,32 @@ def save_mode(mode: Any) -> Mode:
 
 def _write_new(storage: Storage, engine: Engine, df: Any, job: Options) -> WriteResult:
     """A table with the columns of the data, and the data in it."""
-    if not engine.is_distributed or session_of(df) is None:
-        df = to_arrow_table(df)  # a stream can be read once, a DataFrame is evaluated once
+    df = _held(engine, df)
     config = _create(storage, engine, df, job)
     return run(write_context(storage, config, engine, job), job.operation or _default_operation(config), df)
 
 
 def _default_operation(config: TableConfig) -> str:
     return "upsert" if config.key_fields else "bulk_insert"
+
+
+def _held(engine: Engine, df: Any) -> Any:
+    """Data that can be looked at twice: a stream can be read once, a DataFrame is evaluated once."""
+    return df if engine.is_distributed and session_of(df) is not None else to_arrow_table(df)
+
+
+def _refuse_generated_keys(engine: Engine, df: Any, config: TableConfig) -> None:
+    """Raise for rows that were read from a table with their generated keys: real Hudi updates by these, and here each
+    would stand in the table a second time."""
+    if RECORD_KEY not in engine.schema(engine.rows(df)).names:
+        return
+    raise UnsupportedFeature(
+        f"the rows bring record keys ({RECORD_KEY}), but table {config.name!r} generates its keys, so that nothing"
+        " updates them",
+        hint="Make the table with a key (hoodie.datasource.write.recordkey.field); to add these rows once more, drop"
+        f" that column or say {OPERATION}=bulk_insert.",
+        context={"column": RECORD_KEY},
+    )
 
 
 def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableConfig:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_worker import for_workers
 from lakebed.read.cdc import ChangeJob
 from lakebed.read.cdc_rows import ChangeReader
-from lakebed.schema.spark import arrow_to_spark_ddl
+from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,12 +24,12 @@ _SOURCES_PER_TASK = 64
 def changes_frame(jobs: Sequence[ChangeJob], reader: ChangeReader, schema: pa.Schema, spark: SparkSession) -> DataFrame:
     """The changes of all sources as a lazy DataFrame."""
     require_spark()
-    ddl = arrow_to_spark_ddl(schema)
+    ddl = arrow_to_spark_ddl(read_by_spark(schema))
     if not jobs:
         return spark.createDataFrame([], schema=ddl)
     tasks = max(1, min(len(jobs), max(parallelism(spark) * _TASKS_PER_CORE, len(jobs) // _SOURCES_PER_TASK)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    return numbers.mapInArrow(partial(_read_sources, reader, list(jobs)), ddl)
+    return numbers.mapInArrow(for_workers(partial(_read_sources, reader, list(jobs))), ddl)
 
 
 def _read_sources(
@@ -36,4 +37,4 @@ def _read_sources(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():  # one a source
-            yield from reader.read(*jobs[number])
+            yield from map(as_spark_reads, reader.read(*jobs[number]))

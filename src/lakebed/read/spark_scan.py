@@ -10,21 +10,26 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyarrow.types import is_time
 
 from lakebed.engine.spark_files import can_open, read_parquet
 from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_worker import for_workers, use_own_python
+from lakebed.errors import UnsupportedFeature
 from lakebed.filters.spark_text import quote_name, spark_literal
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
+from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.evolution import spark_projection
-from lakebed.schema.spark import arrow_to_spark_ddl, spark_type
+from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage, StorageSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TIME_TYPE = "spark.sql.timeType.enabled"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TASKS_PER_CORE = 4
 _FILES_PER_BATCH = 64
@@ -56,6 +61,8 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> Data
     """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python,
     and all of them where Spark cannot read the table."""
     require_spark()
+    use_own_python(spark)
+    _refuse_times(plan, spark)
     plan = _with_a_column(plan)
     if not plan.sets:
         empty = spark.createDataFrame([], schema=arrow_to_spark_ddl(plan.read_schema))
@@ -72,6 +79,17 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> Data
     for part in parts[1:]:
         frame = frame.unionByName(part)
     return frame
+
+
+def _refuse_times(plan: ScanPlan, spark: SparkSession) -> None:
+    """Raise `UnsupportedFeature` for columns of times of a day in a session that has no such type."""
+    times = [field.name for field in plan.read_schema if any(is_time(kind) for _, kind in leaf_paths([field]))]
+    if times and str(spark.conf.get(TIME_TYPE, "false")).lower() != "true":
+        raise UnsupportedFeature(
+            f"column {times[0]} holds times of a day, which this Spark session has no type for",
+            hint=f'set spark.conf.set("{TIME_TYPE}", "true"), leave it out with columns=, or read with to_arrow()',
+            context={"feature": "TIME", "columns": times},
+        )
 
 
 def chosen_slices(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet]:
@@ -179,7 +197,8 @@ def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession,
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    frame = numbers.mapInArrow(partial(_read_slices, slices, _Jobs.of(jobs)), arrow_to_spark_ddl(wide.schema))
+    read = for_workers(partial(_read_slices, slices, _Jobs.of(jobs)))
+    frame = numbers.mapInArrow(read, arrow_to_spark_ddl(read_by_spark(wide.schema)))
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
@@ -191,7 +210,7 @@ def frame_of_parts(
     """Rows that a function makes in Python, each of its parts in the Spark partition of that number."""
     require_spark()
     numbers = spark.range(0, count, 1, count)
-    return numbers.mapInArrow(partial(_read_parts, part), arrow_to_spark_ddl(schema))
+    return numbers.mapInArrow(for_workers(partial(_read_parts, part)), arrow_to_spark_ddl(schema))
 
 
 def _read_parts(
@@ -226,7 +245,7 @@ def _read_slices(slices: SliceReader, jobs: _Jobs, batches: Iterable[pa.RecordBa
     for batch in batches:
         for number in batch.column(0).to_pylist():
             file_slice, at = jobs.slices[number]
-            yield from jobs.readers[at].read(slices, file_slice)
+            yield from map(as_spark_reads, jobs.readers[at].read(slices, file_slice))
 
 
 def _warn(reason: str, spec: StorageSpec) -> None:

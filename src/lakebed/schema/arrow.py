@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -250,7 +250,7 @@ def check_nulls(array: pa.Array, field: pa.Field) -> None:
         )
 
 
-def leaf_paths(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+def leaf_paths(schema: Iterable[pa.Field]) -> Iterator[tuple[str, pa.DataType]]:
     """Parquet path (`a.list.element`, `m.key_value.key`) and type of every leaf column, in file order."""
     for field in schema:
         yield from _leaves(field.name, field.type)

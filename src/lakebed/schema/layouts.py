@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakebed.errors import InvalidRecord
 from lakebed.schema.arrow import is_list
 
 _PLAIN_FORM: dict[pa.DataType, pa.DataType] = {
@@ -37,6 +38,61 @@ def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """One column in a plain layout, chunk by chunk."""
     chunks = [_plain(chunk) for chunk in column.chunks]
     return pa.chunked_array(chunks, chunks[0].type if chunks else _plain(pa.array([], column.type)).type)
+
+
+def fill_hidden_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with a value where a field that must not be null is null inside a struct that is null itself. Nobody
+    sees such fields (Spark hands them over so), and Parquet's writer refuses them all the same. Raises `InvalidRecord`
+    for a null that can be seen."""
+    if not _has_required(column.type):
+        return column
+    return pa.chunked_array([_filled(chunk) for chunk in column.chunks], column.type)
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    """Whether a struct inside has a field that must not be null."""
+    inside = [kind.field(n) for n in range(kind.num_fields)]
+    return any(_has_required(f.type) or (pt.is_struct(kind) and not f.nullable) for f in inside)
+
+
+def _filled(array: Any) -> pa.Array:
+    kind = array.type
+    if not _has_required(kind):
+        return array
+    if pt.is_struct(kind):
+        hidden = np.asarray(array.is_null())
+        fields = [_shown(array.field(n), kind.field(n), hidden) for n in range(kind.num_fields)]
+        return pa.StructArray.from_arrays([_filled(f) for f in fields], fields=list(kind), mask=_nulls(array))
+    if pt.is_map(kind):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        items = _filled(array.items.slice(first, last - first))
+        keys, offsets = array.keys.slice(first, last - first), pc.subtract(array.offsets, first)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_nulls(array))
+    return pa.ListArray.from_arrays(_offsets(array), _filled(array.flatten()), type=kind, mask=_nulls(array))
+
+
+def _shown(values: pa.Array, field: pa.Field, hidden: Any) -> pa.Array:
+    if field.nullable or not values.null_count:
+        return values
+    if np.any(np.asarray(values.is_null()) & ~hidden):
+        raise InvalidRecord(
+            f"field {field.name} of a struct is declared not null and holds null",
+            hint="fill it, or declare the field nullable",
+            context={"column": field.name},
+        )
+    some = pa.array([_some_value(field.type)], field.type)
+    return pa.concat_arrays([values, some]).take(pa.array(np.where(hidden, len(values), np.arange(len(values)))))
+
+
+def _some_value(kind: pa.DataType) -> Any:
+    """A value of the type, as Python has it; it is never seen."""
+    if pt.is_struct(kind):
+        return {f.name: None if f.nullable else _some_value(f.type) for f in kind}
+    if pt.is_nested(kind):
+        return []
+    if pt.is_string(kind) or pt.is_binary(kind):
+        return b""
+    return False if pt.is_boolean(kind) else 0
 
 
 def _is_plain(kind: pa.DataType) -> bool:

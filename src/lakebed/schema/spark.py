@@ -45,6 +45,7 @@ _TO_DDL = {
     pa.date32(): "DATE",
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_TIME = re.compile(r"time\(\d\)")
 _TEXT = re.compile(r"(?:char|varchar)\(\d+\)|string collate \S+")
 
 
@@ -94,6 +95,8 @@ def _simple_type(spark: str, column: str) -> pa.DataType:
         return _FROM_SPARK[spark]
     if _TEXT.fullmatch(spark):
         return pa.string()
+    if _TIME.fullmatch(spark):
+        return pa.time64("us")
     if found := _DECIMAL.fullmatch(spark):
         return pa.decimal128(int(found[1]), int(found[2]))
     raise _refused(spark, column)
@@ -116,6 +119,34 @@ def arrow_to_spark_ddl(schema: pa.Schema) -> str:
     '`a b` INT NOT NULL, `at` TIMESTAMP_NTZ'
     """
     return ", ".join(f"{quoted(f.name)} {spark_type(f.type)}{'' if f.nullable else ' NOT NULL'}" for f in schema)
+
+
+def read_by_spark(schema: pa.Schema) -> pa.Schema:
+    """The Arrow schema that Spark itself has for what `arrow_to_spark_ddl` says of these columns: anything may be null,
+    timestamps are in microseconds, times of a day in nanoseconds. Since 4.3 a data source's rows come in no other.
+
+    >>> read_by_spark(pa.schema([pa.field("l", pa.list_(pa.field("element", pa.int32(), False)), False)])).field("l")
+    pyarrow.Field<l: list<element: int32>>
+    """
+    return pa.schema([pa.field(f.name, _loose(f.type)) for f in schema])
+
+
+def as_spark_reads(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows in the types of `read_by_spark`."""
+    schema = read_by_spark(batch.schema)
+    return batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def _loose(kind: pa.DataType) -> pa.DataType:
+    if pt.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pt.is_time(kind):
+        return pa.time64("ns")
+    if pt.is_struct(kind):
+        return pa.struct([pa.field(f.name, _loose(f.type)) for f in kind])
+    if pt.is_map(kind):
+        return pa.map_(pa.field("key", _loose(kind.key_type), False), pa.field("value", _loose(kind.item_type)))
+    return list_of(_loose(kind.value_type)) if is_list(kind) else kind
 
 
 def quoted(name: str) -> str:

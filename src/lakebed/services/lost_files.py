@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.file_slices import all_slices, latest_slices
 from lakebed.timeline.instants import FIRST_LAYOUT_2_VERSION
-from lakebed.timeline.listed import COMMITS
+from lakebed.timeline.listed import COMMITS, completed_at
 from lakebed.timeline.service_plans import clean_files
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.written_files import is_data_path
@@ -32,9 +32,19 @@ class EarlierState:
         self._there: dict[str, BaseFile | LogFile] = {f.path: f for f in (*listing.base_files, *listing.log_files)}
         self._going, gone = _cleaned(snapshot.timeline)
         self._gone = {path: file for path, file in {**gone, **self._going}.items() if path not in self._there}
+        self._taken = self._gone.keys() | self._going.keys()
 
-    def file_slices(self) -> list[FileSlice]:
+    @cached_property
+    def file_slices(self) -> Sequence[FileSlice]:
         """The latest file slice of each file group, files that are gone among its files."""
+        replaced = self._replaced()
+        found = self._latest(replaced)
+        # the archive is opened only where the active timeline does not tell why files are gone
+        if any(file.path in self._taken for one in found for file in one.files):
+            found = self._latest(replaced | self._replaced_in_archive())
+        return found
+
+    def _latest(self, replaced: set[FileGroupId]) -> list[FileSlice]:
         files = [*self._there.values(), *self._gone.values()]
         timeline = self._timeline
         return list(
@@ -44,7 +54,7 @@ class EarlierState:
                 version=timeline.config.version,
                 is_visible=self._is_visible,
                 completion_time=timeline.completion_time,
-                replaced=self._replaced(),
+                replaced=replaced,
                 pending_compactions={
                     group: i for group, i in timeline.pending_compaction().items() if i.time not in self._without
                 },
@@ -66,7 +76,7 @@ class EarlierState:
     def whole_slices(self) -> list[FileSlice]:
         """The same slices with the log files that later commits added to them, as far as they are there."""
         timeline = self._timeline
-        wanted = {(one.partition, one.file_id): one for one in self.file_slices()}
+        wanted = {(one.partition, one.file_id): one for one in self.file_slices}
         files = [f for f in self._there.values() if (f.partition, f.file_id) in wanted]
         every = all_slices(
             [f for f in files if isinstance(f, BaseFile) and timeline.is_committed(f.instant) and self._is_named(f)],
@@ -86,13 +96,8 @@ class EarlierState:
 
     def lost(self) -> list[str]:
         """What is gone, or is going to be, of the files that this state needs; as paths, or as file groups."""
-        slices = self.file_slices()
-        found = {
-            file.path
-            for one in slices
-            for file in (one.base_file, *one.log_files)
-            if file is not None and (file.path in self._gone or file.path in self._going)
-        }
+        slices = self.file_slices
+        found = {file.path for one in slices for file in one.files if file.path in self._taken}
         known = {(one.partition, one.file_id) for one in slices}
         found |= set(self._lost_before(known))
         return sorted(found)
@@ -129,6 +134,18 @@ class EarlierState:
         kept = [i for i in self._timeline.commits if i.action is Action.REPLACECOMMIT and i.time not in self._without]
         for body in self._timeline.commits_metadata(kept):
             found |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
+        return found
+
+    def _replaced_in_archive(self) -> set[FileGroupId]:
+        """The file groups that archived commits replaced which completed before the last commit that stays: no restore
+        takes an archived commit back."""
+        archived = self._timeline.archived()
+        last = max((completed_at(i) for i in self._timeline.commits if i.time not in self._without), default="")
+        found: set[FileGroupId] = set()
+        for instant in archived.instants:
+            if instant.action is Action.REPLACECOMMIT and instant.is_completed and completed_at(instant) < last:
+                body = archived.commit_metadata(instant.time)
+                found |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
         return found
 
     def _is_named(self, file: BaseFile) -> bool:

@@ -21,7 +21,7 @@ from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.cdc import ChangeJob
 from lakebed.read.cdc_rows import ChangeReader
 from lakebed.read.scan import Scan
-from lakebed.schema.spark import arrow_to_spark_ddl
+from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
 from lakebed.slices.reader import SliceReader
 from lakebed.spark_source.options import SourceOptions, source_options
 from lakebed.spark_source.pushed_filters import split_filters
@@ -73,7 +73,7 @@ class LakebedSource(DataSource):
     def schema(self) -> str:
         options = source_options(self._given)
         asked = options.change_log() if options.query_type == "cdc" else options.scan()
-        return arrow_to_spark_ddl(_nullable(asked.schema))
+        return arrow_to_spark_ddl(read_by_spark(asked.schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = source_options(self._given)
@@ -121,7 +121,7 @@ class TableReader(DataSourceReader):
             readers = [replace(reader, condition=condition) for reader in readers]
         for file_slice, number in partition.slices:
             for batch in readers[number].read(partition.slice_reader, file_slice):
-                yield batch.select(self.columns)
+                yield as_spark_reads(batch.select(self.columns))
 
     def _scan(self, **changes: Any) -> Scan:
         scan = replace(self.options, columns=tuple(self.columns), meta=False, **changes).scan()
@@ -152,7 +152,7 @@ class ChangesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ChangeBatch):
             for job in partition.jobs:
-                yield from partition.reader.read(*job)
+                yield from map(as_spark_reads, partition.reader.read(*job))
 
 
 class PushdownReader(TableReader):
@@ -182,10 +182,6 @@ def _tasks(slices: list[tuple[FileSlice, int]]) -> Iterator[list[tuple[FileSlice
         size += file_slice.size
     if task:
         yield task
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([f.with_nullable(True) for f in schema])
 
 
 def _pushed_filters_stay_apart() -> bool:

@@ -75,9 +75,11 @@ class Timeline:
     def start(self) -> str | None:
         """The first instant that wrote data; what is older and not listed is archived.
 
-        Savepointed commits are left out: archival may have gone past them.
+        Savepointed commits are left out, as archival may have gone past them, unless a restore has left nothing else:
+        then it is the last of those.
         """
-        return next((i.time for i in self.instants if _writes(i) and i.time not in self.listed.savepoints), None)
+        writes = [i.time for i in self.instants if _writes(i)]
+        return next((time for time in writes if time not in self.listed.savepoints), max(writes, default=None))
 
     @property
     def greatest_known(self) -> str:

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from lakebed.config import options as options_module
+from lakebed.config.checking import check_options
 from lakebed.config.option_table import canonical, options
 from lakebed.config.options import WriteSettings, conflicts_with_table, resolve_options
 from lakebed.config.values import asks_for_nothing, parse_value
@@ -15,8 +16,9 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 
 def test_table_holds_every_option_of_hudi_and_each_row_is_whole():
     rows = options()
-    assert len(rows) == 613 + 27 + 43 + 5 + 29, (
-        "Hudi's classes, its HBase index's (up to 1.0), its data source's own options, its AWS module's, lakebed's"
+    modules = 26 + 12 + 13  # AWS, GCP, DataHub
+    assert len(rows) == 613 + 27 + 43 + modules + 29, (
+        "Hudi's classes, its HBase index's (up to 1.0), its data source's own options, its modules', lakebed's"
     )
     for row in rows.values():
         assert row.verdict in ("implemented", "refused", "ignored")
@@ -136,6 +138,36 @@ def test_what_lakebed_does_not_do_is_refused_by_name(given: dict[str, str]):
 
 def test_a_refused_option_that_asks_for_nothing_passes():
     resolve_options({"hoodie.clustering.inline": "false", "hoodie.base.file.format": "parquet"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"hoodie.gcp.bigquery.sync.project_id": "p", "hoodie.gcp.bigquery.sync.use_bq_manifest_file": "true"},
+        {"hoodie.meta.sync.datahub.emitter.server": "http://datahub:8080"},
+        {"hoodie.datasource.meta.sync.glue.skip_table_archive": "false", "hoodie.aws.glue.region": "eu-west-1"},
+        {"hoodie.write.lock.dynamodb.read_capacity": "5"},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_options_of_hudis_cloud_modules_are_known(given: dict[str, str]):
+    resolve_options(given)
+
+
+@pytest.mark.parametrize("key", ["hoodie.aws.access.key", "hoodie.aws.secret.key", "hoodie.aws.session.token"])
+def test_credentials_are_refused_with_their_place_and_never_said_again(key: str):
+    with pytest.raises(UnsupportedFeature, match="storage_options") as error:
+        resolve_options({key: "s3cret-value"})
+    assert "s3cret-value" not in f"{error.value} {error.value.context}"
+
+
+def test_a_secret_without_effect_is_not_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(options_module, "_logged", set[str]())
+    given = {"hoodie.meta.sync.datahub.emitter.token": "s3cret", "hoodie.datasource.hive_sync.password": "s3cret"}
+    with caplog.at_level(logging.WARNING, logger="lakebed.options"):
+        resolve_options(given)
+    assert [record.getMessage().split(" ")[0] for record in caplog.records] == [f"{key}=***" for key in given]
+    assert [verdict.value for verdict in check_options(given)] == ["***", "***"]
 
 
 def test_no_effect_is_logged_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):

@@ -88,6 +88,24 @@ def test_a_missing_base_file_is_named(uri: str, index: str, read: Callable[[str]
     assert path in str(error.value)
 
 
+@pytest.mark.parametrize("read", [scan, get, upsert])
+@pytest.mark.parametrize("body", ["empty", "cut", "another table's"])
+def test_a_replaced_base_file_is_named(uri: str, body: str, read: Callable[[str], Any]) -> None:
+    table = lakebed.create(uri, SCHEMA, key="id", partition_by="city", ordering="ts", index="simple")
+    table.upsert(rows(*GIVEN))
+    storage, path = only_file(uri)
+    other = pa.BufferOutputStream()
+    pq.write_table(pa.table({"z": [1, 2]}), other)
+    bodies = {"empty": b"", "cut": storage.read(path)[:-30], "another table's": other.getvalue().to_pybytes()}
+    storage.write(path, bodies[body])
+    FOOTERS.clear()
+    POSITIONS.clear()
+    with pytest.raises(CorruptFile) as error:
+        read(uri)
+    assert path in str(error.value)
+    assert error.value.hint
+
+
 def test_a_changed_byte_of_a_page_gives_right_rows_or_an_error(uri: str) -> None:
     table = lakebed.create(uri, SCHEMA, key="id", partition_by="city", ordering="ts", index="simple")
     table.upsert(rows(*GIVEN))

@@ -57,6 +57,8 @@ def test_a_scan_is_its_batches(table: Table) -> None:
     assert sum(batch.num_rows for batch in table.scan()) == 100
     assert len(table) == 100
     assert list(table.partitions) == ["a", "b"]
+    table.delete_partitions("a")
+    assert list(table.partitions) == ["b"]
 
 
 def test_other_libraries_take_the_table_itself(table: Table) -> None:

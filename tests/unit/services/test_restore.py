@@ -204,6 +204,62 @@ def test_a_savepoint_is_gone_back_to_again_and_again_beside_cleaning(make: Make,
         assert is_whole(table)
 
 
+ARCHIVING = {
+    **OPTIONS,
+    "hoodie.archive.automatic": False,
+    "hoodie.metadata.compact.max.delta.commits": 2,
+    "hoodie.clean.commits.retained": 1,
+    "hoodie.keep.min.commits": 2,
+    "hoodie.keep.max.commits": 3,
+}
+
+
+@pytest.mark.parametrize(("version", "index"), [(9, "record"), (6, "simple")])
+def test_commits_that_are_archived_stay_where_all_that_is_left_has_a_savepoint(
+    make: Make, version: int, index: str
+) -> None:
+    table = made(make, version, index=index)
+    first = table.upsert(rows((1, "c1", "only here", 1)), options=ARCHIVING)
+    for n in range(5):
+        table.upsert(rows((2, "c0", f"n{n}", n)), options=ARCHIVING)
+    table.clean(options=ARCHIVING)
+    saved, before = table.savepoint(), content(table)
+    table.upsert(rows((3, "c1", "late", 9)), options=ARCHIVING)
+    assert first.instant in [one.time for one in table.archive(options=ARCHIVING).instants]
+    while timeline(table).commits[0].time < saved.instant:  # archival goes as far as the savepoint
+        table.upsert(rows((3, "c1", "late", 9)), options=ARCHIVING)
+        table.archive(options=ARCHIVING)
+    table.restore(saved)
+    assert content(table) == before
+    assert is_whole(table)
+    table.delete_savepoint(saved.instant)
+    assert content(table) == before
+    assert is_whole(table)
+
+
+@pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
+def test_what_an_archived_commit_replaced_does_not_stand_in_the_way(make: Make, version: int, kind: str) -> None:
+    table = made(make, version, kind, "simple")
+    table.upsert(rows((1, "c0", "a", 1), (2, "c1", "a", 1)), options=ARCHIVING)
+    over = table.insert_overwrite(rows((3, "c1", "b", 2)), options=ARCHIVING)
+    for n in range(3, 7):
+        table.upsert(rows((1, "c0", "c", n)), options=ARCHIVING)
+        if kind == "mor":
+            table.compact(options=ARCHIVING)
+    assert table.clean(options=ARCHIVING).runs
+    assert over.instant in [one.time for one in table.archive(options=ARCHIVING).instants]
+    assert any(i.action is Action.CLEAN for i in timeline(table).instants), "its clean stays"
+    saved, before = table.savepoint(), content(table)
+    last = table.upsert(rows((1, "c0", "late", 9)), options=ARCHIVING)
+    table.rollback(last.instant)
+    assert content(table) == before == [(1, "c0", "c", 6), (3, "c1", "b", 2)]
+    table.upsert(rows((1, "c0", "late", 9)), options=ARCHIVING)
+    table.upsert(rows((1, "c0", "later", 10)), options=ARCHIVING)
+    table.restore(saved)
+    assert content(table) == before
+    assert is_whole(table)
+
+
 # -- others beside it
 
 

@@ -109,6 +109,7 @@ def test_sizes_and_codecs_given_with_a_table_are_the_tables(make: Make) -> None:
     assert table.properties["lakebed.parquet.max.file.size"] == "300000"
     many = pa.table({"id": range(200_000), "n": pa.array(range(200_000), pa.int32())}, schema=SCHEMA)
     done = table.bulk_insert(many)
-    assert len(done.files) > 1
-    assert max(f.base_file.size for f in table.files if f.base_file) < 2 * 300_000
+    written = [f.base_file.size for f in table.files if f.base_file]
+    assert 1 < len(done.files) <= sum(written) // 300_000 + 2
+    assert max(written) <= 1.1 * 300_000, written
     assert table.upsert(FIRST, options={"hoodie.parquet.max.file.size": 1 << 20}).inserted == 0

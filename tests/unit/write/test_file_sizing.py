@@ -192,3 +192,32 @@ def test_small_first_batches_and_then_larger_rows(make: Make, sort: str) -> None
         written = [file_slice.base_file.size for file_slice in table.files if file_slice.base_file]
         assert max(written) <= LIMIT * TOLERANCE, written
     assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
+
+
+@pytest.mark.parametrize("kinds", ["rrr", "srr"])
+def test_services_keep_the_maximum(make: Make, kinds: str) -> None:
+    """A clustering of many small files, and a compaction of inserts that went to log files."""
+    small = {"hoodie.parquet.max.file.size": LIMIT, "hoodie.parquet.small.file.limit": 0}
+    table = make(WIDE, index="simple", partition_by=None)
+    given = [stretches(kind, n * 10_000).slice(0, 500) for n, kind in enumerate(kinds * 3)]
+    for part in given:
+        table.insert(part, options=small)
+    assert len(sizes(table)) == len(given)
+    asked = {"hoodie.clustering.plan.strategy.target.file.max.bytes": LIMIT, "hoodie.parquet.max.file.size": LIMIT}
+    table.cluster(options=asked)
+    assert len(sizes(table)) < len(given)
+    assert max(sizes(table)) <= LIMIT * TOLERANCE, sizes(table)
+    assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
+
+
+def test_a_compaction_keeps_the_maximum(make: Make) -> None:
+    limits = {"hoodie.parquet.max.file.size": LIMIT, "hoodie.parquet.small.file.limit": LIMIT // 2}
+    table = make(WIDE, index="simple", partition_by=None, type="mor")
+    given = [stretches("rr"), stretches("r", 10_000), stretches("sr", 20_000)]
+    for part in given:
+        table.upsert(part, options=limits)
+        table.upsert(part.slice(0, 300), options=limits)
+    table.compact(options=limits)
+    assert max(sizes(table)) <= LIMIT * TOLERANCE, sizes(table)
+    assert not any(file_slice.log_files for file_slice in table.files)
+    assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
 from lakebed.table import Table
 from write_tables import SCHEMA, content, refused, rows
 
@@ -289,6 +289,19 @@ def test_a_whole_job_by_its_options(uri: str) -> None:
     assert lakebed.write(rows(*FIRST), uri, options, mode="ignore") is None
     with refused(uri, lakebed.errors.TableExists, uri):
         lakebed.write(rows(*FIRST), uri, options, mode="errorifexists")
+
+
+def test_rows_read_with_their_generated_keys_are_not_added_again(uri: str) -> None:
+    options = {"hoodie.table.name": "t", "hoodie.datasource.write.partitionpath.field": "city"}
+    lakebed.write(rows(*FIRST), uri, options)
+    table = lakebed.open(uri)
+    read = table.scan(filter="id < 2", meta=True).to_arrow()
+    with refused(uri, UnsupportedFeature, "recordkey.field"):
+        lakebed.write(read, uri, options)
+    lakebed.write(read.select(SCHEMA.names).to_reader(), uri, options)
+    assert content(table) == sorted([*FIRST, *FIRST[:2]])
+    lakebed.write(read, uri, options | {"hoodie.datasource.write.operation": "bulk_insert"})
+    assert content(table) == sorted([*FIRST, *FIRST[:2], *FIRST[:2]])
 
 
 def test_the_data_may_be_anything_arrow(make: Make) -> None:

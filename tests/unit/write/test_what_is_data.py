@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import time
+from datetime import date, time
 from itertools import count
 from typing import Any
 
@@ -200,6 +200,28 @@ def test_a_null_struct_may_have_fields_that_are_not_null() -> None:
     table = new(pa.schema([("id", pa.int64()), ("s", kind)]))
     table.upsert(pa.table({"id": [1, 2], "s": pa.array([None, {"x": 5}], kind)}))
     assert rows_of(table) == [{"id": 1, "s": None}, {"id": 2, "s": {"x": 5}}]
+
+
+def test_fields_of_a_null_struct_may_be_null_where_they_must_not_be() -> None:
+    inner = pa.struct([pa.field("y", pa.string(), nullable=False), pa.field("d", pa.date32(), nullable=False)])
+    kind = pa.struct([pa.field("x", pa.int64(), nullable=False), pa.field("in", inner, nullable=False)])
+    hidden, texts, days = pa.array([False, True]), pa.array(["a", None]), pa.array([3, None], pa.date32())
+    inside = pa.StructArray.from_arrays([texts, days], fields=list(inner), mask=hidden)
+    fields = [pa.array([5, None]), inside]
+    structs = pa.StructArray.from_arrays(fields, fields=list(kind), mask=hidden)
+    lists = pa.ListArray.from_arrays([0, 2, 2], structs, type=pa.list_(pa.field("element", kind)))
+    maps = pa.MapArray.from_arrays([0, 0, 2], ["k", "l"], structs)
+    columns = {"id": pa.array([1, 2]), "s": structs, "l": lists, "m": maps}
+    table = new(pa.schema([(name, column.type) for name, column in columns.items()]))
+    table.upsert(pa.table(columns))
+    value = {"x": 5, "in": {"y": "a", "d": date(1970, 1, 4)}}
+    assert rows_of(table) == [
+        {"id": 1, "s": value, "l": [value, None], "m": []},
+        {"id": 2, "s": None, "l": [], "m": [("k", value), ("l", None)]},
+    ]
+    bad = pa.StructArray.from_arrays(fields, fields=list(kind))
+    with pytest.raises(InvalidRecord):
+        table.upsert(pa.table(columns | {"s": bad}))
 
 
 def test_plain_layouts_keep_slices_and_chunks() -> None:

@@ -1,0 +1,140 @@
+"""What the pages of docs/ say beside their examples: links, lists of options and of SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from documented_examples import ROOT
+from lakebed.config.option_table import canonical, options
+
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+_LINK = re.compile(r"\]\(([^)#\s]+\.md)\)")
+
+
+def _page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(_LINK.findall(_page("README.md")))
+    assert {f"docs/{page.name}" for page in DOCS} <= linked
+
+
+def test_every_link_between_pages_leads_to_a_page() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
+    broken = [
+        f"{page.name}: {link}"
+        for page in pages
+        for link in _LINK.findall(page.read_text(encoding="utf-8"))
+        if "://" not in link and not (page.parent / link).is_file()
+    ]
+    assert broken == []
+
+
+def _refused_on_the_page() -> list[str]:
+    return re.findall(r"^\| `(hoodie\.[a-z.]+)` \|", _page("docs/from_hudi.md"), re.MULTILINE)
+
+
+def test_the_page_for_hudi_jobs_lists_many_refusals() -> None:
+    assert len(_refused_on_the_page()) >= 15
+
+
+@pytest.mark.parametrize("option", _refused_on_the_page())
+def test_what_the_page_for_hudi_jobs_calls_refused_is_refused(option: str) -> None:
+    assert canonical(option) == option
+    assert options()[option].verdict == "refused"
+
+
+# A condition for each word of the table in docs/sql.md; each holds for the one row.
+CONDITIONS = {
+    "AND": "b AND n = 3",
+    "OR": "NULL OR b",
+    "NOT": "NOT n = 4",
+    "TRUE": "TRUE",
+    "FALSE": "NOT FALSE",
+    "NULL": "b OR NULL",
+    "=": "n = 3",
+    "!=": "n != 4",
+    "<>": "n <> 4",
+    "<": "n < 4",
+    "<=": "n <= 3",
+    ">": "n > 2",
+    ">=": "n >= 3",
+    "<=>": "n <=> 3",
+    "BETWEEN": "n BETWEEN 3 AND 4",
+    "IN (constants)": "n IN (1, 3)",
+    "IS [NOT] NULL": "n IS NOT NULL",
+    "isnull": "NOT isnull(n)",
+    "isnotnull": "isnotnull(n)",
+    "IS TRUE": "b IS TRUE",
+    "IS FALSE": "NOT b IS FALSE",
+    "isnan": "NOT isnan(x)",
+    "LIKE": "s LIKE 'A%'",
+    "ILIKE": "s ILIKE 'a%'",
+    "startswith": "startswith(s, 'A')",
+    "endswith": "endswith(s, ' ')",
+    "contains": "contains(s, 'b')",
+    "lower": "lower(s) = 'ab '",
+    "upper": "upper(s) = 'AB '",
+    "length": "length(s) = 3",
+    "substring": "substring(s, 1, 1) = 'A'",
+    "trim": "trim(s) = 'Ab'",
+    "ltrim": "ltrim(s) = 'Ab '",
+    "rtrim": "rtrim(s) = 'Ab'",
+    "concat": "concat(s, 'x') = 'Ab x'",
+    "\\|\\|": "s || 'x' = 'Ab x'",
+    "year": "year(at) = 2026",
+    "quarter": "quarter(at) = 4",
+    "month": "month(at) = 11",
+    "day": "day(at) = 1",
+    "dayofyear": "dayofyear(at) = 305",
+    "dayofweek": "dayofweek(at) = 1",
+    "weekofyear": "weekofyear(at) = 44",
+    "hour": "hour(at) = 10",
+    "minute": "minute(at) = 11",
+    "second": "second(at) = 12",
+    "to_date": "to_date(at) = DATE '2026-11-01'",
+    "date_add": "date_add(d, 1) = DATE '2026-11-02'",
+    "date_sub": "date_sub(d, 1) = DATE '2026-10-31'",
+    "date_format": "date_format(at, 'yyyy-MM') = '2026-11'",
+    "from_unixtime": "from_unixtime(n, 'yyyy') = '1970'",
+    "unix_timestamp": "unix_timestamp(at) = 1793527872",
+    "+": "x + n = 4.5",
+    "-": "x - 1 = 0.5",
+    "*": "x * 2 = 3",
+    "coalesce": "coalesce(n, 0) = 3",
+    "CAST": "CAST(n AS BIGINT) = 3 AND CAST(n AS DOUBLE) = 3.0 AND CAST(d AS STRING) = '2026-11-01'",
+    "event.at": "event.at = 1",
+    "_hoodie_commit_time": "_hoodie_commit_time > '2'",
+    "DATE '...'": "d = DATE '2026-11-01'",
+    "TIMESTAMP '...'": "at < TIMESTAMP '2026-11-02 00:00:00'",
+    "X'..'": "raw = X'78'",
+}
+
+
+def _words_of_the_sql_page() -> Iterator[str]:
+    table = _page("docs/sql.md").partition("## What runs without Spark")[2].partition("\n\n")[2].partition("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        yield from re.findall(r"`([^`]+)`", line)
+
+
+@pytest.fixture(scope="module")
+def one_row() -> lakebed.Table:
+    at = datetime(2026, 11, 1, 10, 11, 12, tzinfo=UTC)
+    columns = {"id": [1], "s": ["Ab "], "n": pa.array([3], pa.int32()), "x": [1.5], "b": [True], "d": [at.date()]}
+    row = pa.table(columns | {"at": pa.array([at], pa.timestamp("us", "UTC")), "raw": [b"x"], "event": [{"at": 1}]})
+    table = lakebed.create("memory://docs-pages/conditions", row, key="id", index="simple")
+    table.upsert(row)
+    return table
+
+
+def test_the_table_of_the_sql_page_is_tried_word_by_word(one_row: lakebed.Table) -> None:
+    assert set(_words_of_the_sql_page()) == set(CONDITIONS)
+    wrong = [condition for condition in CONDITIONS.values() if one_row.scan(["id"], condition).count() != 1]
+    assert wrong == []

@@ -1,0 +1,118 @@
+"""A new user's first hours: a wheel from a clone in a new environment, README, docs, Hudi's quickstart."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from documented_examples import ROOT
+
+from .first_day import KEYED, OLDER
+
+HERE = Path(__file__).parent
+# The pages that a new user reads first; all of them run elsewhere, too.
+PAGES = ("README.md", *(f"docs/{name}.md" for name in ("install", "storage", "from_hudi", "deletes", "schema", "sql")))
+RUN_PAGES = """
+import sys
+from documented_examples import examples_of
+for page in sys.argv[1:]:
+    for example in examples_of(page):
+        example.evaluate()
+import lakebed
+print(lakebed.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with lakebed from a wheel; what it needs comes from the one that runs the tests."""
+    home = tmp_path_factory.mktemp("new-user")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    _run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(home), str(ROOT))
+    _run(sys.executable, "-m", "venv", "--without-pip", str(home / "venv"))
+    (wheel,) = home.glob("lakebed-*.whl")
+    _run(*pip, "--python", str(home / "venv/bin/python"), "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+    (site,) = (home / "venv/lib").glob("python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return home
+
+
+def _run(*command: str, **environment: str) -> str:
+    left_out = ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON")
+    inherited = {key: value for key, value in os.environ.items() if key not in left_out}
+    done = subprocess.run(
+        command, env=inherited | environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return done.stdout
+
+
+def test_the_pages_of_a_beginner_run_in_a_new_environment(home: Path) -> None:
+    python = str(home / "venv/bin/python")
+    found = _run(python, "-c", RUN_PAGES, *PAGES, PYTHONPATH=str(ROOT / "tests"))
+    assert found.splitlines()[-1].startswith(str(home / "venv"))
+
+
+@pytest.mark.parametrize("options", [KEYED, OLDER], ids=["guide of 1.x", "guide of 0.x"])
+def test_the_options_of_the_quickstart_are_taken(home: Path, options: dict[str, Any]) -> None:
+    file = home / "job.json"
+    file.write_text(json.dumps(options), encoding="utf-8")
+    verdicts = json.loads(_run(str(home / "venv/bin/lakebed"), "options", "check", str(file), "--output", "json"))
+    assert [v["option"] for v in verdicts] == list(options)
+    assert {v["verdict"] for v in verdicts} <= {"implemented", "ignored"}
+
+
+@pytest.fixture(scope="module")
+def seen(home: Path) -> dict[str, Any]:
+    python = str(home / "venv/bin/python")
+    submit = (
+        "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
+        f" --conf spark.sql.shuffle.partitions=2 --conf spark.sql.warehouse.dir={home}/warehouse"
+        " --conf spark.driver.bindAddress=127.0.0.1 pyspark-shell"
+    )
+    out = _run(python, str(HERE / "first_day.py"), str(home), PYSPARK_PYTHON=python, PYSPARK_SUBMIT_ARGS=submit)
+    return json.loads(out.splitlines()[-1])
+
+
+AT_FIRST = {"rider-A": 19.5, "rider-C": 27.75, "rider-D": 33.5, "rider-F": 34.25, "rider-J": 17.75}
+DEAR = {rider: fare for rider, fare in AT_FIRST.items() if fare > 20}
+UPDATED = AT_FIRST | {"rider-D": 335.0}
+DELETED = {rider: fare for rider, fare in UPDATED.items() if rider != "rider-F"}
+
+
+@pytest.mark.parametrize("guide", ["keyed", "older"])
+def test_the_quickstart_runs_from_insert_to_insert_overwrite(guide: str, seen: dict[str, Any]) -> None:
+    steps = seen[guide]
+    assert steps["insert"] == DEAR
+    assert steps["meta"] == [["u4", "sao_paulo"]]
+    assert steps["update"] == UPDATED
+    assert steps["delete"] == DELETED
+    assert steps["time_travel"] == [AT_FIRST, AT_FIRST]
+    assert steps["incremental"] == {"rider-D": 335.0}
+    assert steps["insert_overwrite"] == {"rider-J": 17.75, "rider-Z": 50.5}
+
+
+def test_the_quickstart_shows_its_changes(seen: dict[str, Any]) -> None:
+    inserted = [f"i {rider}" for rider in AT_FIRST]
+    assert seen["keyed"]["changes"] == ["d rider-F", *inserted, "u rider-D"]
+
+
+def test_a_table_without_a_key_says_what_its_guide_cannot_do_here(seen: dict[str, Any]) -> None:
+    insert, update, delete, merge, after = seen["keyless"]
+    assert insert == DEAR
+    assert update.startswith("UnsupportedFeature")
+    assert "hoodie.datasource.write.recordkey.field" in update
+    assert "delete by predicate" in delete
+    assert "hoodie.datasource.write.payload.class=com.Own" in merge
+    assert after == AT_FIRST
+
+
+def test_the_quickstart_ran_on_the_installed_wheel(home: Path, seen: dict[str, Any]) -> None:
+    assert seen["module"].startswith(str(home / "venv"))

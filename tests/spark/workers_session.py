@@ -1,0 +1,45 @@
+"""What `test_workers` runs in a process of its own, with no PYSPARK_PYTHON. Argument: a folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import lakebed
+from lakebed.errors import UnsupportedFeature
+
+ON_SPARK = {"lakebed.local.rows": 0}
+
+
+def main(folder: Path) -> None:
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    rows = spark.range(3).selectExpr("id", "'a' AS v")
+    table = lakebed.create(str(folder / "t"), rows, key="id", index="bucket", buckets=1, type="mor", spark=spark)
+    # the python3 of the path is no Python at all: these workers are this process's own
+    assert table.upsert(rows, options=ON_SPARK).inserted == 3
+    assert table.upsert(rows.limit(2), options=ON_SPARK).updated == 2
+    assert sorted(row.id for row in table.scan().to_spark().collect()) == [0, 1, 2]
+
+    bare = folder / "bare"
+    bare.mkdir()
+    (bare / "sitecustomize.py").write_text("import sys\nsys.modules['lakebed'] = None\n")
+    spark.sparkContext.environment["PYTHONPATH"] = str(bare)
+    try:
+        table.upsert(rows, options=ON_SPARK)
+    except UnsupportedFeature as error:
+        print("write:", error)
+    frame = table.scan().to_spark()
+    try:
+        frame.collect()
+    except Exception as error:
+        print("read:", next(line for line in str(error).splitlines() if "lakebed:" in line))
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,33 @@
+"""Functions on their way to Spark's workers."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+from pyspark import cloudpickle
+
+from lakebed.engine.spark_worker import for_workers
+
+WITHOUT = "import sys; sys.modules['lakebed'] = None; "
+RUN = "import pickle; print(list(pickle.load(sys.stdin.buffer)(iter([1, 2]))))"
+
+
+def _times(factor: int, numbers: Iterator[int]) -> Iterator[int]:
+    yield from (factor * number for number in numbers)
+
+
+def test_a_function_arrives_whole() -> None:
+    sent = for_workers(partial(_times, 3))
+    assert list(pickle.loads(cloudpickle.dumps(sent))(iter([1, 2]))) == [3, 6]
+
+
+def test_a_worker_without_lakebed_says_so_in_one_sentence() -> None:
+    sent = cloudpickle.dumps(for_workers(partial(_times, 3)))
+    run = subprocess.run([sys.executable, "-c", WITHOUT + RUN], input=sent, capture_output=True, check=False)
+    last = run.stderr.decode().splitlines()[-1]
+    assert last.startswith(f"ImportError: Spark's workers have no lakebed: {sys.executable} (")
+    assert "install lakebed for that Python on every worker" in last

@@ -1,0 +1,220 @@
+"""The pages of docs/ that are made from code: `python tools/reference_pages.py docs`.
+
+Options and features come from their tables (`lakebed.config.reference`), the API from signatures and docstrings, the
+command line from its own help.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import lakebed
+from lakebed.cli import main as program_main
+from lakebed.config import reference
+
+MADE = "<!-- made by `make docs`; edit the code instead -->\n"
+_WIDTH = 100
+_FUNCTIONS = ("create", "open", "write", "exists", "drop", "repair", "run_services")
+# What a program holds in its hands after a call of the table: each class with the members that are there for it.
+_READS = (
+    ("lakebed.read.results", "Results", None),
+    ("lakebed.read.scan", "Scan", ("files", "available")),
+    ("lakebed.read.incremental", "Changes", ("end",)),
+    ("lakebed.read.cdc", "ChangeLog", ("end",)),
+)
+_VIEWS = (
+    ("lakebed.table_indexes", "IndexesView"),
+    ("lakebed.table_indexes", "SkewView"),
+    ("lakebed.table_views", "TimelineView"),
+    ("lakebed.table_views", "FilesView"),
+)
+_GIVEN = ("KeyText", "Merger")
+# Members that are there for lakebed itself, or in every class of results.
+_LEFT_OUT = frozenset({"to_dict", "apply"})
+
+
+def api_page() -> str:
+    """docs/api.md: every public function and class, from their docstrings."""
+    parts = ["# The API\n", MADE, "\nEverything here is imported with `import lakebed`.\n\n## Functions\n"]
+    parts += [_function(getattr(lakebed, name), f"lakebed.{name}", 3) for name in _FUNCTIONS]
+    parts += ["\n## Table\n", _text(lakebed.Table), *_members(lakebed.Table, "Table")]
+    parts.append(
+        "\n## Reads\n\n`Table.scan`, `changes` and `cdc` give these; nothing is read before a method asks for rows.\n"
+    )
+    for module, name, shown in _READS:
+        parts += _class(_named(module, name), shown)
+    parts.append("\n## Views\n\n`Table.indexes`, `timeline` and `files` give these; each prints as a table.\n")
+    for module, name in _VIEWS:
+        parts += _class(_named(module, name))
+    parts.append(
+        "\n## Results\n\nWhat writes and services give; each prints in a line or two, `to_dict()` gives plain values.\n"
+    )
+    for cls in _results():
+        parts += _class(cls)
+    parts.append("\n## Given to calls\n")
+    for name in _GIVEN:
+        parts += _class(getattr(lakebed, name))
+    parts.append("\n## Errors\n\nAll are `lakebed.LakebedError`s and can be imported from `lakebed`.\n\n")
+    parts.append("| error | exit code of the command line | may be tried again | |\n|---|---|---|---|\n")
+    errors = [getattr(lakebed, name) for name in lakebed.__all__]
+    for error in (e for e in errors if inspect.isclass(e) and issubclass(e, lakebed.LakebedError)):
+        again = "yes" if error.retryable else ""
+        parts.append(f"| `{error.__name__}` | {error.exit_code} | {again} | {_first_paragraph(error)} |\n")
+    return "".join(parts)
+
+
+def _named(module: str, name: str) -> type:
+    return getattr(importlib.import_module(module), name)
+
+
+def _results() -> list[type]:
+    """The classes of lakebed that methods of a table and its views return, but for those that have a section."""
+    shown = {name for _, name, *_ in (*_READS, *_VIEWS)} | {"Table"}
+    found: dict[str, type] = {"WriteResult": lakebed.WriteResult}
+    for owner in (lakebed.Table, _named("lakebed.table_indexes", "IndexesView")):
+        space = vars(sys.modules[owner.__module__])
+        for _, member in _public(owner):
+            function: Any = member.fget if isinstance(member, property) else member
+            annotation = str(inspect.signature(function).return_annotation)
+            for word in annotation.replace("[", " ").replace("]", " ").replace(",", " ").split():
+                cls = space.get(word)
+                if inspect.isclass(cls) and cls.__module__.startswith("lakebed.") and is_dataclass(cls):
+                    found.setdefault(word, cls)
+    return [cls for name, cls in found.items() if name not in shown]
+
+
+def _class(cls: type, shown: tuple[str, ...] | None = None) -> Iterator[str]:
+    yield f"\n### {cls.__name__}\n"
+    yield _text(cls)
+    if is_dataclass(cls):
+        names = [f for f in fields(cls) if not f.name.startswith("_")]
+        yield "\n" + "".join(f"- `{f.name}: {f.type}`\n" for f in names)
+    yield from _members(cls, cls.__name__, shown, level=4)
+
+
+def _members(cls: type, owner: str, shown: tuple[str, ...] | None = None, level: int = 3) -> Iterator[str]:
+    for name, member in _public(cls):
+        if shown is not None and name not in shown:
+            continue
+        if isinstance(member, property):
+            kind = inspect.signature(member.fget).return_annotation if member.fget else ""
+            yield f"\n{'#' * level} {owner}.{name}\n\n```text\n{name}: {kind}\n```\n{_text(member)}"
+        else:
+            yield _function(member, f"{owner}.{name}", level)
+
+
+def _public(cls: type) -> Iterator[tuple[str, Any]]:
+    for name, member in vars(cls).items():
+        if name.startswith("_") or name in _LEFT_OUT:
+            continue
+        if isinstance(member, property) or inspect.isfunction(member):
+            yield name, member
+
+
+def _function(function: Any, name: str, level: int) -> str:
+    return f"\n{'#' * level} {name}\n\n```text\n{_call(function, name.rpartition('.')[2])}\n```\n{_text(function)}"
+
+
+def _call(function: Any, name: str) -> str:
+    signature = inspect.signature(function)
+    rows: list[str] = []
+    for p in signature.parameters.values():
+        if p.kind is p.KEYWORD_ONLY and "*" not in rows:
+            rows.append("*")
+        if p.name != "self":
+            rows.append(_parameter(p))
+    back = f" -> {signature.return_annotation}"
+    line = f"{name}({', '.join(rows)}){back}"
+    return line if len(line) <= _WIDTH else f"{name}(\n" + "".join(f"    {row},\n" for row in rows) + f"){back}"
+
+
+def _parameter(p: inspect.Parameter) -> str:
+    stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+    default = "" if p.default is p.empty else f" = {p.default!r}"
+    return f"{stars}{p.name}: {p.annotation}{default}"
+
+
+def _text(thing: Any) -> str:
+    """A docstring as Markdown: examples stand in blocks of their own."""
+    lines = (inspect.getdoc(thing) or "").splitlines()
+    if not lines:
+        return ""
+    out: list[str] = [""]
+    in_example = False
+    for line in lines:
+        if line.startswith(">>>") and not in_example:
+            out.append("```python")
+            in_example = True
+        elif in_example and not line.strip():
+            out += ["", "```"]
+            in_example = False
+        out.append(line)
+    if in_example:
+        out += ["", "```"]
+    return "\n".join(out) + "\n"
+
+
+def _first_paragraph(thing: Any) -> str:
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split()).replace("|", "\\|")
+
+
+def cli_page() -> str:
+    """docs/cli.md: every command with its arguments and options, from the program's own help."""
+    program: Any = typer.main.get_command(program_main.app)
+    parts = [
+        "# The command line\n",
+        MADE,
+        "\n`lakebed COMMAND --help` shows the same. Commands that show something take `--output`: a table for the eye,"
+        "\n`json`, `ndjson` or `csv` for programs.\n\n",
+        f"{_sentence(program_main.main.__doc__)}\n",
+    ]
+    for name, command in _commands(program, "lakebed"):
+        parts.append(f"\n## {name}\n\n{_sentence(command.help)}\n")
+        parts.append(_parameters(command, name))
+    return "".join(parts)
+
+
+def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+    for word, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{name} {word}")
+        else:
+            yield f"{name} {word}", command
+
+
+def _parameters(command: Any, name: str) -> str:
+    context = typer.Context(command, info_name=name)
+    usage = " ".join([name, *command.collect_usage_pieces(context)[1:], *command.collect_usage_pieces(context)[:1]])
+    records = [p.get_help_record(context) for p in command.params if p.name != "help"]
+    rows = [f"| `{_cell(names)}` | {_cell(_sentence(text))} |\n" for names, text in filter(None, records)]
+    return f"\n```text\n{usage}\n```\n" + ("\n| | |\n|---|---|\n" + "".join(rows) if rows else "")
+
+
+def _sentence(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+PAGES = {**reference.PAGES, "api.md": api_page, "cli.md": cli_page}
+
+
+def main(folder: Path) -> None:
+    """Write the pages into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (folder / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))
