@@ -17,6 +17,8 @@ import pyarrow as pa
 
 import lakebed
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.index.consistent.ring import INITIAL
+from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.index.partition_counts import CONFIGS
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import Action, Instant
@@ -176,6 +178,11 @@ def leftovers(uri: str) -> list[str]:
     if present < everything:
         found += _litter_of_metadata(FolderStorage(storage, METADATA_FOLDER))
     archived = {instant.time for instant in timeline.archived().instants}
+    # rings stay with the instants that wrote them, the first ones for ever
+    done = {INITIAL, *(i.time for i in timeline.completed)}
+    rings = {path for path in present if path.startswith(FOLDER + "/")}
+    found += sorted(path for path in rings if path.rpartition("/")[2].partition(".")[0] not in done)
+    present -= rings
     found += sorted(
         path
         for path in present - named

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from itertools import count, product
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,23 @@ from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from sampling import CRASH, is_todays, whole
 
-KINDS = (("record", 9, "mor"), ("simple", 6, "cow"), ("bucket", 8, "mor"), ("record", 8, "cow"))
+KINDS = (
+    ("record", 9, "mor"),
+    ("simple", 6, "cow"),
+    ("bucket", 8, "mor"),
+    ("record", 8, "cow"),
+    ("consistent", 9, "mor"),
+    ("consistent", 6, "mor"),
+)
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "fail", "doubtful", "lost")
 CASES = ("plan", "cluster", "pending")
-SORTED = {**OPTIONS, "hoodie.clustering.plan.strategy.sort.columns": "ts", "hoodie.compact.inline": False}
+SORTED: dict[str, Any] = {
+    **OPTIONS,
+    "hoodie.clustering.plan.strategy.sort.columns": "ts",
+    "hoodie.compact.inline": False,
+}
+# Under consistent hashing buckets split, and all others are written anew.
+SORTED |= {"hoodie.bucket.index.max.num.buckets": 3, "hoodie.parquet.max.file.size": 900}
 SMALL = {**SORTED, "hoodie.parquet.small.file.limit": 0}
 _ALL = whole(CRASH)
 
@@ -39,7 +53,7 @@ def prepared(index: str, version: int, kind: str, planned: bool) -> tuple[dict[s
         uri,
         rows((0, "c0", "", 0)).schema,
         table_version=version,
-        buckets=1 if index == "bucket" else None,
+        buckets=1 if index in ("bucket", "consistent") else None,
         properties={"hoodie.compact.inline": False},
         **words,  # type: ignore[arg-type]
     )
@@ -52,6 +66,10 @@ def prepared(index: str, version: int, kind: str, planned: bool) -> tuple[dict[s
     model = put(model, (1, "c1", "newer", 5))
     if planned:
         table.cluster(plan_only=True, options=SORTED)
+        if index == "consistent":
+            # beside the plan, whose new buckets get the row as well
+            table.upsert(rows((2, "c0", "beside", 6)), options=SMALL)
+            model = put(model, (2, "c0", "beside", 6))
     storage = open_storage(uri)
     files = {info.path: storage.read(info.path) for info in storage.list()}
     MemoryStorage.drop(uri.split("/")[2])

@@ -62,9 +62,10 @@ def index_job(settings: Mapping[str, str]) -> dict[str, str]:
             "hoodie.index.type": "RECORD_LEVEL_INDEX" if partitioned else "GLOBAL_RECORD_LEVEL_INDEX",
             "hoodie.record.index.update.partition.path": settings.get("update_partition", "false"),
         }
-    elif settings["type"] == "bucket":
+    elif settings["type"] in ("bucket", "consistent"):
         options |= {
-            "hoodie.index.bucket.engine": "SIMPLE",
+            "hoodie.index.type": "BUCKET",
+            "hoodie.index.bucket.engine": "SIMPLE" if settings["type"] == "bucket" else "CONSISTENT_HASHING",
             "hoodie.bucket.index.num.buckets": settings["bucket.count"],
             "hoodie.bucket.index.hash.field": settings["bucket.fields"],
         }

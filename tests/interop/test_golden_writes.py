@@ -29,7 +29,6 @@ from sampling import INTEROP, todays
 # What a write refuses by name, and words that the refusal has to hold.
 REFUSED = {
     "evolve_read": "schema history",
-    "bucket_consistent": "consistent-hashing buckets",
 }
 # Columns that real Hudi 1.2.0 shows otherwise: as the path says, lakebed as it is stored; and the marker of a value
 # that did not come along, where 1.0.2 and lakebed fill in the older value.
@@ -43,6 +42,7 @@ PLAIN_READER = {"spark.sql.parquet.enableVectorizedReader": "false"}
 JOB_OPTIONS = (
     "hoodie.bucket.index.num.buckets",
     "hoodie.bucket.index.hash.field",
+    "hoodie.index.bucket.engine",
     "hoodie.bucket.index.partition.expressions",
     "hoodie.simple.index.update.partition.path",
     "hoodie.bloom.index.update.partition.path",

@@ -184,5 +184,17 @@ class LoggedTable(DictTable):
                 self.rows[place] = row
 
 
+@dataclass
+class RingTable(LoggedTable):
+    """The same under consistent hashing, where every row is appended to a log."""
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            place = self.place(row)
+            self.groups.add((place[0], 0))
+            self._append(place, row)
+        self._merge()
+
+
 def as_tuple(row: Row) -> tuple[Any, ...]:
     return (row["id"], row["city"], row["v"], row["ts"])

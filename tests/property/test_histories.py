@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import lakebed
 from lakebed.format.hashes import bucket_ids
-from property.model import DictTable, LoggedTable, as_tuple
+from property.model import DictTable, LoggedTable, RingTable, as_tuple
 
 SCHEMA = pa.schema(
     [
@@ -35,7 +35,11 @@ INDEXES = [
     "record",
     "record_move",
     "record_level_index",
+    "consistent",
+    "bucket_groups",
 ]
+# The file group of a key follows from its hash.
+HASHED = ("bucket", "consistent", "bucket_groups")
 CITIES = ("oslo", "rome", "é/x")
 DROP_KNOWN = {"hoodie.datasource.write.insert.drop.duplicates": True}
 _numbers = itertools.count()
@@ -87,6 +91,8 @@ class History(RuleBasedStateMachine):
     ) -> None:
         if index == "record_level_index" and version < 9:
             index = "record"  # only version 9 has one for each partition path
+        if index == "consistent":
+            kind = "mor"
         is_global = index.startswith("global") or index in ("record", "record_move")
         options = {"hoodie.datasource.write.partitionpath.urlencode": True}
         if index.endswith("_stay"):
@@ -104,7 +110,7 @@ class History(RuleBasedStateMachine):
             merge="event_time" if event_time else "commit_time",
             index="record" if index == "record_move" else index.removesuffix("_stay"),
             indexes=["bloom_filters", *(["v"] if index.startswith("record") and is_global and version > 6 else [])],
-            buckets=buckets if index == "bucket" else None,
+            buckets=buckets if index in HASHED else None,
             table_version=version,
             properties=options
             | {
@@ -121,14 +127,18 @@ class History(RuleBasedStateMachine):
         self.is_global = is_global
         self.buckets = index == "bucket"
         # what is appended without a look at the stored row counts as an update or a delete, whatever comes of it
-        self.counts_rows = kind == "cow" or (index != "bucket" and not event_time)
+        self.counts_rows = kind == "cow" or (index not in ("bucket", "consistent") and not event_time)
         self.sorts = sort == "key" and kind == "cow"
         self.stays = (index.endswith("_stay") or index == "record") and partitioned
         self.logs_rows = kind == "mor"
+        # where rows are compared, what a split leaves behind depends on which buckets it took
+        self.resizes = index == "consistent" and not event_time
         if self.logs_rows and index == "bucket":
             # a log remembers what a base file forgets; under other indexes a key that was deleted goes elsewhere
             of_key = partial(bucket_of, buckets)
             self.model = LoggedTable(event_time=event_time, partitioned=partitioned, bucket_of=of_key)
+        elif index == "consistent":
+            self.model = RingTable(event_time=event_time, partitioned=partitioned)
         else:
             self.model = DictTable(
                 event_time=event_time,
@@ -142,6 +152,11 @@ class History(RuleBasedStateMachine):
     def _done(self, result: lakebed.WriteResult) -> None:
         self.past.append((result.instant, self.model.state()))
         self.last = result
+
+    def _run_plans(self) -> None:
+        """What replaces file groups is refused while a clustering of theirs is pending."""
+        if self.resizes:
+            self.table.cluster(options={"hoodie.bucket.index.max.num.buckets": 1})
 
     @rule(batch=batches)
     def upsert(self, batch: list[dict[str, Any]]) -> None:
@@ -185,6 +200,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_global)
     @rule(batch=batches, whole=st.booleans())
     def overwrite(self, batch: list[dict[str, Any]], whole: bool) -> None:
+        self._run_plans()
         plain = distinct(batch)
         self.model.overwrite(plain, whole or not self.model.partitioned)
         scope = "table" if whole else "partitions"
@@ -193,6 +209,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.model.partitioned and not self.stays and bool(self.model.rows))
     @rule(data=st.data())
     def drop_partition(self, data: st.DataObject) -> None:
+        self._run_plans()
         city = data.draw(st.sampled_from(sorted({p[0] for p in self.model.rows})))
         self.model.drop_partition(city)
         self._done(self.table.delete_partitions([city.replace("/", "%2F")]))
@@ -203,6 +220,14 @@ class History(RuleBasedStateMachine):
         if isinstance(self.model, LoggedTable):
             self.model.compact()
         self.table.compact()
+
+    @precondition(lambda self: self.resizes and bool(self.past))
+    @rule(largest=st.integers(1000, 4000), least=st.integers(1, 3), planned=st.booleans())
+    def resize(self, largest: int, least: int, planned: bool) -> None:
+        """Buckets split and merge; what is only planned is run by a later call, with writes in between."""
+        sizes = {"hoodie.bucket.index.max.num.buckets": 8, "hoodie.bucket.index.min.num.buckets": least}
+        options = {**sizes, "hoodie.parquet.max.file.size": largest, "hoodie.bucket.index.merge.threshold": 1.5}
+        self.table.cluster(plan_only=planned, options=options)
 
     @precondition(lambda self: self.logs_rows and bool(self.past))
     @rule()

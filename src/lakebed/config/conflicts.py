@@ -47,7 +47,7 @@ def check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
     same = recorded == "record" and named.type in _RECORD_NAMES
     if named.type not in (None, "auto", recorded) and not same:
         raise _conflict("lakebed.index.type", named.type, recorded)
-    if recorded != "bucket":
+    if "lakebed.index.bucket.count" not in properties:
         return
     buckets = properties.get("lakebed.index.bucket.count")
     if named.buckets is not None and buckets is not None and named.buckets != int(buckets):

@@ -186,10 +186,7 @@ FEATURES: tuple[Feature, ...] = (
         "consistent-hashing buckets",
         lambda _, f: f.consistent_buckets,
         "yes",
-        "some",
-        "has consistent-hashing buckets",
-        _READ_ONLY,
-        writes=("compact", *_TAKES_BACK, *_TIDIES),
+        "yes",
     ),
     Feature(
         "partial updates",

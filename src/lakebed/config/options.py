@@ -352,6 +352,8 @@ class _Settings:
         hbase, index = HBaseSettings(**self._group("hbase")), self._group("index")
         if hbase.java_class is not None:
             index.setdefault("type", "hbase")
+        if index.pop("engine", None) == "CONSISTENT_HASHING" and index.get("type", "bucket") == "bucket":
+            index["type"] = "consistent"
         return IndexSettings(**index, hbase=hbase)
 
     def _compaction(self) -> CompactionSettings:

@@ -9,7 +9,9 @@ from typing import Literal
 MIB = 1 << 20
 
 SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
-ClusteringUpdates = Literal["SparkRejectUpdateStrategy", "SparkAllowUpdateStrategy"]
+ClusteringUpdates = Literal[
+    "SparkRejectUpdateStrategy", "SparkAllowUpdateStrategy", "SparkConsistentBucketDuplicateUpdateStrategy"
+]
 DupPolicy = Literal["none", "drop", "fail"]
 MissingColumns = Literal["error", "null", "drop"]
 Evolution = Literal["add", "widen", "strict"]
@@ -208,7 +210,9 @@ class ClusteringSettings:
     makes the plan, after `planned_commits`, `by_services` leaves both to a process that runs services, after as many.
     `plan_strategy` to `last_partition` say which partition paths are taken,
     `small_file_limit` to `singles` how their file slices are put together, by the words of `policies.clustering`;
-    `sort_columns` and `layout` in which order the rows are written."""
+    `sort_columns` and `layout` in which order the rows are written. Under consistent hashing buckets of more than
+    `split_threshold` times the maximum file size split and those of less than `merge_threshold` times it merge, from
+    `least_buckets` to `most_buckets` in a partition path (0: as many as there were at first)."""
 
     inline: bool = False
     schedule_inline: bool = False
@@ -230,6 +234,10 @@ class ClusteringSettings:
     singles: bool = True
     sort_columns: tuple[str, ...] = ()
     layout: Literal["LINEAR", "ZORDER", "HILBERT"] = "LINEAR"
+    split_threshold: float = 2.0
+    merge_threshold: float = 0.2
+    most_buckets: int = 0
+    least_buckets: int = 0
     by_services: bool = False
 
     @property

@@ -20,7 +20,6 @@ from lakebed.engine.spark_session import estimated_bytes, parallelism, require_s
 from lakebed.engine.spark_worker import for_workers, tune_worker, use_own_python
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
-from lakebed.expressions.partition_paths import PartitionPath
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
 from lakebed.schema.arrow import normalise, normalise_batch
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
@@ -97,7 +96,7 @@ class SparkEngine:
 
         if isinstance(expression, TextHash):
             return hash_column(self.spark, expression, schema)
-        if isinstance(expression, PartitionPath) and not expression.has_sql:
+        if not getattr(expression, "has_sql", True):
             return arrow_text_column(expression, schema)
         return F.expr(expression.sql(schema))
 

@@ -224,12 +224,8 @@ def bucket_ids(keys: Any, fields: Sequence[str], buckets: int) -> Int32s:
 
 def key_list_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
     """List hash of the hash fields' values in each key text (what `bucket_ids` takes the bucket from)."""
-    composite = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))
     names = [] if list(fields) == [""] else list(fields)
-    if names and pc.any(composite).as_py():
-        pattern = "(?:^|,)(?:" + "|".join(_literal(f) for f in names) + "):"
-        composite = pc.and_(composite, pc.match_substring_regex(keys, pattern))
-    rows = np.flatnonzero(pc.fill_null(composite, False).to_numpy(zero_copy_only=False))
+    rows = _composite_rows(keys, names)
     if not len(rows):
         return java_list_hash([java_hash(keys)])
     result = np.empty(len(keys), np.int32)
@@ -239,23 +235,73 @@ def key_list_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
     return result
 
 
+def joined_hash_values(keys: Any, fields: Sequence[str]) -> pa.Array:
+    """The values of the hash fields in every key text, put one behind the other with nothing between them and "null"
+    for a null: the text that Hudi's consistent hashing hashes.
+
+    >>> joined_hash_values(pa.array(["k0", "id:1,ts:2", "id:__null__,ts:5"]), ["id", "ts"]).to_pylist()
+    ['k0', '12', 'null5']
+    """
+    texts = plain_strings(keys)
+    names = [] if list(fields) == [""] else list(fields)
+    rows = _composite_rows(texts, names)
+    if not len(rows):
+        return texts
+    composite = texts.take(pa.array(rows))
+    values, left = _composite_values(composite, names)
+    found = composite
+    if values:
+        found = pc.binary_join_element_wise(*map(_value_text, values), pa.scalar("", texts.type))
+    odd = np.flatnonzero(left)
+    if len(odd):
+        exact = [_joined(extract_hash_values(key, names)) for key in composite.take(pa.array(odd)).to_pylist()]
+        found = pc.replace_with_mask(found, pa.array(left), pa.array(exact, texts.type))
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(texts, pa.array(mask), found)
+
+
+def _joined(values: Sequence[str | None]) -> str:
+    return "".join("null" if value is None else value for value in values)
+
+
+def _value_text(values: pa.Array) -> pa.Array:
+    is_null = pc.equal(values, pa.scalar(_NULL, values.type))
+    is_empty = pc.equal(values, pa.scalar(_EMPTY, values.type))
+    return pc.if_else(is_null, "null", pc.if_else(is_empty, "", values))
+
+
+def _composite_rows(keys: pa.Array, names: Sequence[str]) -> Int64s:
+    """The keys that Hudi's parser takes apart: lists of fields that have one of the names (empty: whichever)."""
+    composite = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))
+    if names and pc.any(composite).as_py():
+        pattern = "(?:^|,)(?:" + "|".join(_literal(f) for f in names) + "):"
+        composite = pc.and_(composite, pc.match_substring_regex(keys, pattern))
+    return np.flatnonzero(pc.fill_null(composite, False).to_numpy(zero_copy_only=False))
+
+
 def _literal(text: str) -> str:
     """Text as a pattern that RE2 and Python read alike."""
     return re.sub(r"([\\.+*?()|\[\]{}^$-])", r"\\\1", text)
 
 
-def _composite_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
+def _composite_values(keys: pa.Array, fields: Sequence[str]) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+    """The raw values of the hash fields in keys that all have the first one's fields, and which keys have not, or may
+    be misread: those are to be parsed one by one. No values where that is all of them."""
     selected = frozenset(fields) or None
     layout = [(name, want) for name, _, want in _fields_of(keys[0].as_py(), selected)]
-    result = np.zeros(len(keys), np.int32)
-    left = np.ones(len(keys), np.bool_)
-    if layout and not any("," in name or ":" in name for name, _ in layout) and any(w for _, w in layout):
-        # a value that no parser can misread has no colon behind its first comma
-        parts = [f"{_literal(n)}:(?P<v{i}>[^,]*(?:,[^:]*)?)" for i, (n, _) in enumerate(layout)]
-        found = pc.extract_regex(keys, "^" + ",".join(parts) + "$")
-        hashes = [_value_hash(pc.struct_field(found, [i])) for i, (_, want) in enumerate(layout) if want]
-        left = found.is_null().to_numpy(zero_copy_only=False)
-        result = java_list_hash(hashes)
+    if not layout or any("," in name or ":" in name for name, _ in layout) or not any(w for _, w in layout):
+        return [], np.ones(len(keys), np.bool_)
+    # a value that no parser can misread has no colon behind its first comma
+    parts = [f"{_literal(n)}:(?P<v{i}>[^,]*(?:,[^:]*)?)" for i, (n, _) in enumerate(layout)]
+    found = pc.extract_regex(keys, "^" + ",".join(parts) + "$")
+    values = [pc.struct_field(found, [i]) for i, (_, want) in enumerate(layout) if want]
+    return values, found.is_null().to_numpy(zero_copy_only=False)
+
+
+def _composite_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
+    values, left = _composite_values(keys, fields)
+    result = java_list_hash([_value_hash(v) for v in values]) if values else np.zeros(len(keys), np.int32)
     odd = np.flatnonzero(left)
     if len(odd):
         result[odd] = [_exact_hash(key, fields) for key in keys.take(pa.array(odd)).to_pylist()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,8 @@ class AppendHandle:
         group, received = self._group, incoming.received
         incoming, absent = appendable(group, without_known(group, incoming))
         incoming = incoming.by_position()
-        is_new = group.target.slice is None
+        # of a file group that a pending clustering is about to make a reader sees more than what is written here
+        is_new = group.target.slice is None and group.target.log_instant is None
         # what a new file group could forget, it never held
         deletes = np.flatnonzero(incoming.deletes & ~incoming.forced if is_new else incoming.deletes)
         unchanged = received - incoming.alive - len(deletes)
@@ -69,6 +70,10 @@ class AppendHandle:
     def _log_writer(self, absent: Sequence[str]) -> LogWriter:
         group, file_slice = self._group, self._group.target.slice
         log_instant, version = group.instant, 1
+        if file_slice is None and group.target.log_instant is not None:
+            log_instant = group.target.log_instant
+            names = group.storage.list_names(group.partition)
+            version = next_log_version(group.partition, names, group.target.file_id, log_instant)
         if not has_completion_times(self._version) and file_slice is not None:
             log_instant = group.target.log_instant or file_slice.instant
             versions = (log.version for log in file_slice.log_files if log.instant == log_instant)
@@ -215,6 +220,14 @@ class AppendHandle:
 
 
 _BLOCK_TYPES = {"avro": BlockType.AVRO_DATA, "parquet": BlockType.PARQUET_DATA}
+
+
+def next_log_version(partition: str, names: Iterable[str], file_id: str, instant: str) -> int:
+    """The version of the next log file of a file group that is named with an instant; `names` are those of the files in
+    its folder."""
+    parsed = (parse_log_file(partition, name, 0) for name in names)
+    versions = (p.version for p in parsed if p is not None and (p.file_id, p.instant) == (file_id, instant))
+    return max(versions, default=0) + 1
 
 
 def pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:

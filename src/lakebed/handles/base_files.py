@@ -93,5 +93,5 @@ class BaseFiles:
         group, n = self._group, len(self.done)
         if n == 0:
             return group.target.file_id
-        bucket = None if group.target.size_limited else bucket_of_file_id(group.target.file_id)
+        bucket = group.target.bucket if group.target.size_limited else bucket_of_file_id(group.target.file_id)
         return new_file_id(group.instant, group.partition, group.number, bucket=bucket, n=n)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.engine.base import Task
 from lakebed.engine.groups import GROUP
@@ -20,6 +21,7 @@ from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.key_ordered import decoded
 from lakebed.handles.space_curves import order_of
 from lakebed.handles.stitch import put_file
+from lakebed.index.base import GroupOutputs
 from lakebed.merge.incoming import gather
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.slices.base_rows import DICTIONARY_META
@@ -55,8 +57,8 @@ def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
 class GroupClusterer:
     """Sent to the tasks. Called with the slices of a group it writes their rows to new files of `file_bytes` at most:
     in an `order`, spread evenly over as many as `outputs` has for the group's number, else as they come. With
-    `single_file` it is one file, which belongs to the bucket of the old one. An error of the rows comes back in the
-    status."""
+    `single_file` it is one file, which belongs to the bucket of the old one. `by_key` are the file groups of each
+    group's rows where an index knows them, a file each. An error of the rows comes back in the status."""
 
     reader: SliceReader
     instant: str
@@ -65,6 +67,7 @@ class GroupClusterer:
     file_bytes: int
     single_file: bool = False
     outputs: tuple[int, ...] = ()
+    by_key: Sequence[GroupOutputs | None] = ()
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -79,6 +82,9 @@ class GroupClusterer:
 
     def cluster(self, slices: Sequence[FileSlice], number: int, task: Task) -> list[WriteStatus]:
         """Write the rows of some slices of one partition path; nothing where they have none."""
+        by_key = self.by_key[number] if self.by_key else None
+        if by_key is not None:
+            return self._cluster_apart(slices, number, by_key, task)
         files = _ClusteredFiles(self, slices, number, task)
         with files.closing():
             if self.order is None:
@@ -88,6 +94,28 @@ class GroupClusterer:
                 outputs = self.outputs[number] if self.outputs and not self.single_file else 1
                 self._put_sorted(files, slices, self.order, outputs)
         return files.done
+
+    def _cluster_apart(
+        self, slices: Sequence[FileSlice], number: int, outputs: GroupOutputs, task: Task
+    ) -> list[WriteStatus]:
+        """Write each row to the file group that its key belongs to; the files are open side by side."""
+        sides = [_ClusteredFiles(self, slices, number, task, file_id=file_id) for file_id in outputs.file_ids]
+        with ExitStack() as open_files:
+            for side in sides:
+                open_files.enter_context(side.closing())
+            for batch in self._ordered(slices):
+                places = outputs.of_keys(batch.column(RECORD_KEY))
+                for place, side in enumerate(sides):
+                    side.add(batch.filter(pc.equal(places, place)))
+        return [status for side in sides for status in side.done]
+
+    def _ordered(self, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
+        """The rows of the slices: as they come, or in order."""
+        if self.order is not None:
+            yield from (batch for _, batch in self._sorted(slices, self.order))
+            return
+        for one in slices:
+            yield from self._merged(one, ())
 
     def _put(self, files: _ClusteredFiles, one: FileSlice) -> None:
         """Put the rows of a slice behind those of the open file: as bytes where it has no log files."""
@@ -101,8 +129,18 @@ class GroupClusterer:
             files.finish()
 
     def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder, outputs: int) -> None:
-        """Hold all rows, in memory up to a bound, and write them in order, to so many files of the same number of
-        rows."""
+        """Write the rows in order, to so many files of the same number of rows."""
+        last = 0
+        for number, batch in self._sorted(slices, order, outputs):
+            if number != last:
+                files.finish()
+            last = number
+            files.add(batch)
+
+    def _sorted(
+        self, slices: Sequence[FileSlice], order: RowOrder, outputs: int = 1
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Hold all rows, in memory up to a bound, and give them in order, each batch with the number of its share."""
         with Spill(self.format.settings.memory) as spill:
             for one in slices:
                 spill.extend(map(decoded, self._merged(one, ())))
@@ -111,10 +149,9 @@ class GroupClusterer:
             step = max(1, min(_STEP_ROWS, _STEP_BYTES * table.num_rows // max(1, table.nbytes)))
             outputs = max(1, min(outputs, len(positions)))
             ends = [len(positions) * (share + 1) // outputs for share in range(outputs)]
-            for first, end in zip([0, *ends], ends, strict=False):
+            for number, (first, end) in enumerate(zip([0, *ends], ends, strict=False)):
                 for start in range(first, end, step):
-                    files.add(gather(table, positions[start : min(end, start + step)]))
-                files.finish()
+                    yield number, gather(table, positions[start : min(end, start + step)])
 
     def _merged(self, one: FileSlice, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
         kept = (*DICTIONARY_META, *dictionaries) if dictionaries else ()
@@ -123,12 +160,13 @@ class GroupClusterer:
 
 @dataclass(slots=True)
 class _ClusteredFiles:
-    """The files that the rows of a group become."""
+    """The files that the rows of a group become: one, where its `file_id` is known beforehand."""
 
     to: GroupClusterer
     slices: Sequence[FileSlice]
     number: int
     task: Task
+    file_id: str | None = None
     done: list[WriteStatus] = field(default_factory=list[WriteStatus])
     _open: FileWriter | None = None
     _encodings: Mapping[str, str] | None = None
@@ -167,18 +205,18 @@ class _ClusteredFiles:
                 format_,
                 self.to.instant,
                 first.partition,
-                new_file_id(self.to.instant, *place, bucket=bucket, n=len(self.done)),
+                self.file_id or new_file_id(self.to.instant, *place, bucket=bucket, n=len(self.done)),
                 self.task,
                 "CREATE",
                 format_.bloom(),
                 encodings=self.encodings,
-                copies=self.to.order is None,
+                copies=self.to.order is None and self.file_id is None,
             )
         return self._open
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write rows, going on to a further file whenever one is full."""
-        limit = None if self.to.single_file else self.to.file_bytes
+        limit = None if self.to.single_file or self.file_id else self.to.file_bytes
         while batch.num_rows:
             before = batch.num_rows
             batch = self.writer().fill(batch, limit)

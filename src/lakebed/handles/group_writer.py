@@ -13,6 +13,7 @@ from lakebed.errors import LakebedError
 from lakebed.expressions.partition_checks import PathCheck
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import GroupWrite, HandleType
+from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.merge import MergeHandle
@@ -74,6 +75,8 @@ class GroupWriter:
             return handle.write(incoming.by_key() if self.format.sort else incoming)
 
     def _handle_type(self, target: Target) -> HandleType:
+        if target.among is not None:
+            return BucketHandle
         if target.slice is None:
             return self.insert_handle
         return AppendHandle if self.reader.config.table_type == "mor" and not target.rewrites else MergeHandle

@@ -18,6 +18,9 @@ class Target:
 
     `rewrites`: the base file is written anew, where the rows of a merge-on-read table are else appended. `log_instant`
     is that of the slice which a pending compaction has begun: before table version 8 its log files are named with it.
+    Of a bucket with several file groups, `among` are those that are there, and `bucket` is its number, by which further
+    ones are named. Without a `slice`, `log_instant` is that of the clustering which is about to make the file group:
+    its log files are named so.
     """
 
     file_id: str
@@ -25,6 +28,8 @@ class Target:
     size_limited: bool
     rewrites: bool = False
     log_instant: str | None = None
+    bucket: int | None = None
+    among: tuple[FileSlice, ...] | None = None
 
 
 class Targets(Protocol):
@@ -43,14 +48,15 @@ class PlannedTargets:
 
 @dataclass(frozen=True, slots=True)
 class HashedTargets:
-    """One file group per (partition path, number); a number without one gets it from the instant. With `fixed_ids` its
-    id follows from the number alone (and from the ids that were `replaced`, which no reader looks at any more): writers
-    that do not know of each other then mean the same file group."""
+    """One file group per (partition path, number), or `several`; a number without one gets it from the instant. With
+    `fixed_ids` its id follows from the number alone (and from the ids that were `replaced`, which no reader looks at
+    any more): writers that do not know of each other then mean the same file group."""
 
     instant: str
     existing: dict[tuple[str, int], FileSlice]
     fixed_ids: bool = False
     log_instants: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+    several: Mapping[tuple[str, int], tuple[FileSlice, ...]] | None = None
     replaced: frozenset[FileGroupId] = frozenset()
 
     def of(self, partition: str, group: int) -> Target:
@@ -58,6 +64,10 @@ class HashedTargets:
         if known is not None:
             at = self.log_instants.get((partition, known.file_id))
             return Target(known.file_id, known, size_limited=False, log_instant=at)
+        if self.several is not None:
+            among = self.several.get((partition, group), ())
+            file_id = new_file_id(self.instant, partition, group, bucket=group)
+            return Target(file_id, None, size_limited=True, bucket=group, among=among)
         if not self.fixed_ids:
             return Target(new_file_id(self.instant, partition, group, bucket=group), None, size_limited=False)
         ids = (fixed_file_id(group, n) for n in count())

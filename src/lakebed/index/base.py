@@ -8,29 +8,42 @@ of the key (bucket), or the key is looked up among the keys of the stored rows (
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lakebed.config.settings import HBaseSettings, IndexSettings
+from lakebed.config.settings import ClusteringSettings, HBaseSettings, IndexSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.metadata.kinds.index_names import IndexName
-from lakebed.model import FileSlice
+from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
+from lakebed.timeline.clustering_plans import ClusteringGroup, ClusteringOperation
 from lakebed.upkeep.write_status import WriteStatus
 
 if TYPE_CHECKING:
     from lakebed.handles.base import HandleType
     from lakebed.merge.rules import MergeRules
 
-__all__ = ["Hashed", "Index", "IndexOptions", "KeyHash", "KeyLookup", "Placement", "Resizing", "Tagged"]
+__all__ = [
+    "GroupOutputs",
+    "Hashed",
+    "Index",
+    "IndexOptions",
+    "KeyHash",
+    "KeyLookup",
+    "KeyPlaces",
+    "Placement",
+    "Resizes",
+    "Resizing",
+    "Tagged",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,9 @@ class Hashed:
     """
 
     existing: Mapping[tuple[str, int], FileSlice]
+    several: Mapping[tuple[str, int], tuple[FileSlice, ...]] | None = None
+    """Those of each number where it may have several file groups; the task that has its rows looks their keys up among
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,33 +130,46 @@ class Tagged:
 Placement = Hashed | Tagged
 
 
-class KeyHash(Protocol):
-    """The hash by which an index finds the file group of a key without looking anything up."""
+class KeyPlaces(Protocol):
+    """Which file slices can hold a key, by a hash of it and without looking anything up."""
 
     fields: tuple[str, ...]
     """The key fields that are hashed, all of them named."""
+
+    def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """The number (int32) of each stored key text, where that is the same in all partition paths: that of its file
+        group, or its place on a ring of them."""
+        ...
+
+    def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
+        """Those of the slices that can hold keys with these numbers, and those that tell no number."""
+        ...
+
+    def in_partition(self, path: str) -> KeyPlaces:
+        """The same for one partition path; equal objects (they hash) for those where keys have the same numbers."""
+        return self
+
+    @property
+    def modulo(self) -> int | None:
+        """The number of buckets, where the number that a file id begins with is the key's hash modulo it, in every
+        partition path, and no two file groups of a partition path have it: joins go by it. None where file groups are
+        found otherwise."""
+        return None
+
+
+class KeyHash(KeyPlaces, Protocol):
+    """The hash by which an index finds the file group of a key: a column of the rows has its number."""
 
     @property
     def groups(self) -> int:
         """How many file groups a partition path has at most."""
         ...
 
-    @property
-    def modulo(self) -> int | None:
-        """The number of buckets, where the number that a file id begins with is the key's hash modulo it, in every
-        partition path: joins go by it. None where file groups are found otherwise."""
-        return None
-
     def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> RowExpression:
         """The derived column (int32) with the number of each row's file group, for rows of this schema.
 
         SchemaConflict where they lack a column that the key is made of.
         """
-        ...
-
-    def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The number (int32) of the file group of each stored key text, where that is the same in all partition
-        paths."""
         ...
 
     def in_partition(self, path: str) -> KeyHash:
@@ -157,6 +186,17 @@ class KeyHash(Protocol):
         return None
 
 
+class GroupOutputs(Protocol):
+    """The file groups that a clustering writes the rows of a group of slices to. It pickles: tasks ask it."""
+
+    @property
+    def file_ids(self) -> tuple[str, ...]: ...
+
+    def of_keys(self, keys: pa.Array) -> pa.Array:
+        """For each record key the number of its file group among `file_ids`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Resizing:
     """What somebody wants of an index that hashes keys: `buckets` in all partition paths, or in some `partitions`;
@@ -166,6 +206,19 @@ class Resizing:
     partitions: tuple[str, ...] | None = None
     rules: str | None = None
     split_over: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resizes:
+    """The file groups of pending clusterings that writes go on beside, with the instants of those: `parents` are going
+    to be replaced, `children` take their place. `Index.place` gives the rows of a parent for its child as well."""
+
+    parents: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+    children: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+
+    def instant_of(self, group: FileGroupId) -> str | None:
+        """The clustering that a file group is in."""
+        return self.parents.get(group) or self.children.get(group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +261,16 @@ class Index(Protocol):
     is_global: bool
     """Whether a key is unique over the table (else within its partition path)."""
 
+    places_by_key: bool = False
+    """Whether `Tagged` rows have the file group that their key belongs to, be it there or not: nobody has looked
+    whether the table holds the key."""
+
+    can_index_log_files: bool = False
+    """Whether keys are found that only log files hold, so that the rows of new file groups go to those."""
+
+    table_types: ClassVar[tuple[str, ...]] = ("cow", "mor")
+    """The tables that can have this index."""
+
     def settings(self) -> Mapping[str, str]:
         """What the table must remember, as properties without the prefix `lakebed.index.` (`type` among them)."""
         return {"type": self.name}
@@ -226,6 +289,22 @@ class Index(Protocol):
     def key_hash(self) -> KeyHash | None:
         """The hash that says where a key is; None for an index that looks keys up."""
         return None
+
+    rows_can_move: bool = True
+    """Whether a table with rows can get this index in place of another, and another in place of this one."""
+
+    has_fixed_groups: bool = True
+    """Whether, of an index with a `key_hash`, a number is one file group, which writers that do not know of each other
+    may name alike."""
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether the file group follows from the key, so that writers of one key always meet in its file group."""
+        return self.key_hash is not None or self.places_by_key
+
+    def key_places(self, snapshot: Snapshot) -> KeyPlaces | None:
+        """Which file slices of a view can hold a key; None for an index that looks keys up."""
+        return self.key_hash
 
     @property
     def metadata_indexes(self) -> tuple[IndexName, ...]:
@@ -257,6 +336,10 @@ class Index(Protocol):
         """
         ...
 
+    def anew(self, instant: str) -> Index:
+        """The same index for a write whose rows go to new file groups only, which replace those that are there."""
+        return self
+
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
         """As `place` for an index that looks keys up where a shuffle by key brings them: in the same task the rows of
         a key are made one by `rules` (None: all stay). None where it does not: they are made one, then placed."""
@@ -285,6 +368,30 @@ class Index(Protocol):
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """`_hoodie_record_key`, `_hoodie_partition_path`, `FILE_ID` and `INSTANT` of those keys that the table holds,
         in whatever partition path; None where the stored keys themselves have to be searched."""
+        return None
+
+    def resizes(self, snapshot: Snapshot) -> Resizes:
+        """The pending clusterings that this index keeps right while writes go on; others stand in their way."""
+        return Resizes()
+
+    def brought_along(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
+        """Rows with their place (`FILE_ID`, whose file group holds their key), and those of parents in `resizes` once
+        more, with the place of the child."""
+        return rows
+
+    def clustering_groups(
+        self,
+        snapshot: Snapshot,
+        slices: Sequence[FileSlice],
+        instant: str,
+        settings: ClusteringSettings,
+        max_file_size: int,
+    ) -> list[ClusteringGroup] | None:
+        """What a clustering of these slices writes together where the index has a say in it; None: by the settings."""
+        return None
+
+    def outputs(self, operation: ClusteringOperation) -> GroupOutputs | None:
+        """The file groups of the rows of a planned group where the index knows them; None: as they come."""
         return None
 
     def update(

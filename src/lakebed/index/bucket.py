@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -27,6 +27,7 @@ from lakebed.index.bucket_counts import (
     Splits,
     counts_of,
     sizes_by_number,
+    slices_of_buckets,
     text_of,
 )
 from lakebed.index.bucket_keys import check_sample
@@ -188,6 +189,9 @@ class BucketIndex(Index):
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         forget_counts(snapshot.storage, instant)
+
+    def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
+        return slices_of_buckets(slices, numbers)
 
     def check(self, snapshot: Snapshot) -> None:
         number_slices(snapshot.file_slices(), self.counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,9 +15,11 @@ from lakebed.expressions.base import RowExpression
 from lakebed.expressions.bucket_numbers import Buckets, hash_of
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.stored_bucket import StoredBucket
+from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash, plain_strings
 from lakebed.index.base import KeyHash, Resizing
 from lakebed.index.partition_counts import Rules, count_in, parse_rules, rule_of, rules_text
+from lakebed.model import FileSlice
 
 # What a file id has room for: eight digits.
 MAX_BUCKETS = 100_000_000
@@ -154,10 +156,18 @@ class PathHash(KeyHash):
         hashes = hash_of(key_list_hash(plain_strings(keys), self.fields))
         return pa.array(self.buckets.numbers(hashes), pa.int32())
 
+    def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
+        return slices_of_buckets(slices, numbers)
+
     def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
         if not isinstance(other, PathHash) or other.fields != self.fields or not self.buckets.has(group):
             return None
         return self.buckets.spread(group, other.buckets)
+
+
+def slices_of_buckets(slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
+    """The file slices of buckets with these numbers, and those whose names tell no bucket."""
+    return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
 
 
 @dataclass(frozen=True)

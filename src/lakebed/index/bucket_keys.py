@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import combinations, islice
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +20,8 @@ from lakebed.slices.snapshot import Snapshot
 
 _SAMPLE_SLICES = 32
 _SAMPLE_KEYS = 4096
+# Hash fields are tried in every combination up to this many key fields, beyond it one by one and all together.
+_COMBINED_FIELDS = 6
 
 
 class Buckets(Protocol):
@@ -48,12 +50,8 @@ def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
     there is a base file its keys tell enough."""
     slices = [s if s.base_file is None else s.without_logs() for s in snapshot.file_slices()]
     step = max(1, len(slices) // _SAMPLE_SLICES)
-    sampled: list[SampledSlice] = []
-    for file_slice in slices[::step][:_SAMPLE_SLICES]:
-        parts = [k.slice(0, _SAMPLE_KEYS) for k in islice(_stored_keys(snapshot, file_slice, _SAMPLE_KEYS), 1)]
-        keys = parts[0] if parts else pa.array([], pa.string())
-        sampled.append(SampledSlice(_label(file_slice), _number(file_slice), keys, file_slice.partition))
-    return sampled
+    chosen = slices[::step][:_SAMPLE_SLICES]
+    return [SampledSlice(_label(one), _number(one), first_keys(snapshot, one), one.partition) for one in chosen]
 
 
 def check_sample(snapshot: Snapshot, index: Buckets) -> None:
@@ -65,9 +63,18 @@ def check_sample(snapshot: Snapshot, index: Buckets) -> None:
 def check_all_keys(snapshot: Snapshot, index: Buckets) -> None:
     """The same for every stored key; only the key column is read."""
     for file_slice in snapshot.file_slices():
-        for keys in _stored_keys(snapshot, file_slice):
+        for keys in stored_keys(snapshot, file_slice):
             sampled = SampledSlice(_label(file_slice), _number(file_slice), keys, file_slice.partition)
             _check_keys(sampled, index)
+
+
+def field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """What may be hashed of a key: all fields first (Hudi's default), then the smaller choices."""
+    keys = tuple(key_fields)
+    yield keys
+    sizes = range(len(keys) - 1, 0, -1) if len(keys) <= _COMBINED_FIELDS else [1] if len(keys) > 1 else []
+    for size in sizes:
+        yield from combinations(keys, size)
 
 
 def _check_keys(sampled: SampledSlice, index: Buckets) -> None:
@@ -85,7 +92,13 @@ def _check_keys(sampled: SampledSlice, index: Buckets) -> None:
         )
 
 
-def _stored_keys(snapshot: Snapshot, file_slice: FileSlice, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
+def first_keys(snapshot: Snapshot, file_slice: FileSlice) -> pa.Array:
+    """Some of the record keys of a file slice."""
+    parts = [keys.slice(0, _SAMPLE_KEYS) for keys in islice(stored_keys(snapshot, file_slice, _SAMPLE_KEYS), 1)]
+    return parts[0] if parts else pa.array([], pa.string())
+
+
+def stored_keys(snapshot: Snapshot, file_slice: FileSlice, batch_rows: int = 1 << 16) -> Iterator[pa.Array]:
     """The record keys of a file slice, a batch at a time."""
     for batch in snapshot.reader.read(file_slice, [RECORD_KEY], batch_rows=batch_rows):
         yield plain_strings(batch.column(0))

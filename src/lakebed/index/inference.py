@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,10 @@ from lakebed.index.base import Index
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex, number_slices
 from lakebed.index.bucket_counts import BucketCounts
-from lakebed.index.bucket_keys import SampledSlice, check_all_keys, sample_slices
+from lakebed.index.bucket_groups import BucketGroupsIndex
+from lakebed.index.bucket_keys import SampledSlice, check_all_keys, field_choices, sample_slices
+from lakebed.index.consistent.inference import consistent_of_rings
+from lakebed.index.consistent.ring_files import has_rings
 from lakebed.index.partition_counts import parse_rules, read_counts
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
@@ -28,8 +30,6 @@ _log = logging.getLogger(__name__)
 
 # More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
 _PLAUSIBLE = 1 << 16
-# Hash fields are tried in every combination up to this many key fields, beyond it one by one and all together.
-_COMBINED_FIELDS = 6
 _SHOWN = 4
 # What looks stored keys up finds them on any table.
 _RIGHT_FOR_ANY = {index.name: index for index in (SimpleIndex, BloomIndex)}
@@ -47,6 +47,8 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     names `adopt`), as is one with another bucket count in each partition.
     """
     config = snapshot.config
+    if has_rings(snapshot.storage):
+        return consistent_of_rings(snapshot)
     nominated = _ids_are_numbers(snapshot)
     fitting = _fitting(snapshot) if nominated else []
     if len(fitting) == 1:
@@ -74,7 +76,13 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
     A bucket index has to agree with file ids and keys (`IndexInconsistent`); any other is refused (`InvalidOption`) on
     a table whose ids and keys are those of a bucket index.
     """
-    if requested.key_hash is not None:
+    if has_rings(snapshot.storage) and not requested.places_by_key:
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} has consistent-hashing buckets, the write asks for {requested.name}",
+            hint="leave the index options out",
+            context={"write": dict(requested.settings())},
+        )
+    if requested.is_hashed:
         try:
             requested.check(snapshot)
         except IndexInconsistent:
@@ -113,7 +121,7 @@ def fitting_buckets(
     keys = pa.concat_arrays([f.keys for f in files]) if files else pa.array([], pa.string())
     found: list[BucketIndex] = []
     seen: list[npt.NDArray[np.int64]] = []
-    for fields in _field_choices(key_fields):
+    for fields in field_choices(key_fields):
         hashes = (key_list_hash(keys, fields) & _SIGN_OFF).astype(np.int64)
         if any(np.array_equal(hashes, other) for other in seen):
             continue
@@ -150,10 +158,12 @@ def adopt(
         return _GLOBAL_AND_RIGHT[kind](update_partition_path)
     if kind in RecordIndex.NAMES:
         return RecordIndex.of_metadata(snapshot) or RecordIndex(partitioned=RecordIndex.NAMES[kind])
-    if kind != "bucket":
+    if kind == "consistent":
+        return consistent_of_rings(snapshot, fields)
+    if kind not in (BucketIndex.name, BucketGroupsIndex.name):
         raise InvalidOption(
             f"index {kind!r} cannot be adopted",
-            hint="adopt bucket, bloom, global_bloom, simple, global_simple or record",
+            hint="adopt bucket, bucket_groups, consistent, bloom, global_bloom, simple, global_simple or record",
             context={"index": kind},
         )
     if buckets is None:
@@ -162,14 +172,15 @@ def adopt(
             hint="give buckets= as in the jobs that wrote the table (hoodie.bucket.index.num.buckets, 256 if not set)",
             context={"index": kind},
         )
-    index = BucketIndex(buckets, tuple(fields), parse_rules(partition_buckets)).resolved(snapshot.config.key_fields)
+    adopted = BucketIndex if kind == BucketIndex.name else BucketGroupsIndex
+    index = adopted(buckets, tuple(fields), parse_rules(partition_buckets)).resolved(snapshot.config.key_fields)
     if not snapshot.config.populate_meta_fields:
         raise UnsupportedFeature(
             f"table {snapshot.config.name!r} stores no record keys (hoodie.populate.meta.fields=false)",
             hint="an index serves upserts and deletes, which need stored keys; nothing has to be adopted for inserts",
             context={"feature": "no meta fields"},
         )
-    number_slices(snapshot.file_slices(), index.counts)
+    index.check(snapshot)
     check_all_keys(snapshot, index)
     return index
 
@@ -184,7 +195,7 @@ def _fitting_by_partition(snapshot: Snapshot) -> list[BucketIndex]:
     if counts is None:
         return []
     found: list[BucketIndex] = []
-    for fields in _field_choices(snapshot.config.key_fields):
+    for fields in field_choices(snapshot.config.key_fields):
         index = BucketIndex(counts.count, fields, counts.rules)
         try:
             index.check(snapshot)
@@ -206,7 +217,7 @@ def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     sampled: dict[str, list[SampledSlice]] = {}
     for file in sample_slices(snapshot):
         sampled.setdefault(file.label.rpartition("/")[0], []).append(file)
-    fields = set(_field_choices(snapshot.config.key_fields))
+    fields = set(field_choices(snapshot.config.key_fields))
     for partition, files in sampled.items():
         fields &= {i.fields for i in fitting_buckets(files, snapshot.config.key_fields, highest.get(partition, 0))}
     if fields and len(sampled) > 1:
@@ -231,15 +242,6 @@ def _ids_are_numbers(snapshot: Snapshot) -> bool:
 
 def _highest(snapshot: Snapshot) -> int:
     return max(bucket_of_file_id(s.file_id) or 0 for s in snapshot.file_slices())
-
-
-def _field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """All key fields first (Hudi's default), then the smaller choices."""
-    keys = tuple(key_fields)
-    yield keys
-    sizes = range(len(keys) - 1, 0, -1) if len(keys) <= _COMBINED_FIELDS else [1] if len(keys) > 1 else []
-    for size in sizes:
-        yield from combinations(keys, size)
 
 
 def _ambiguous(name: str, fitting: Sequence[BucketIndex]) -> InvalidOption:

@@ -12,6 +12,8 @@ from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.bucket_groups import BucketGroupsIndex
+from lakebed.index.consistent.index import ConsistentIndex
 from lakebed.index.hbase.index import HBaseIndex
 from lakebed.index.inference import infer_index
 from lakebed.index.partition_counts import read_counts, rules_for_all, rules_text
@@ -24,6 +26,8 @@ PREFIX = "lakebed.index."
 
 _BUILT_IN: dict[str, Any] = {
     BucketIndex.name: BucketIndex,
+    BucketGroupsIndex.name: BucketGroupsIndex,
+    ConsistentIndex.name: ConsistentIndex,
     SimpleIndex.name: SimpleIndex,
     GlobalSimpleIndex.name: GlobalSimpleIndex,
     BloomIndex.name: BloomIndex,
@@ -157,14 +161,13 @@ def check_same_index(recorded: Index, requested: Index) -> None:
     has, asks = dict(recorded.identity()), dict(requested.identity())
     if has == asks:
         return
-    if recorded.name == requested.name == "bucket":
-        hint = (
-            "leave the index options out: the table knows its own. t.rescale(buckets=...) gives it another count,"
-            " t.indexes.use('bucket', fields=[...]) other hash fields"
-        )
-    else:
-        name = asks.get("type")
-        hint = f"leave the index options out: the table knows its own. t.indexes.use({name!r}) gives it another"
+    hint = "leave the index options out: the table knows its own"
+    if recorded.rows_can_move and requested.rows_can_move:
+        if recorded.name == requested.name and "bucket.count" in has:
+            hint += ". t.rescale(buckets=...) gives it another count, t.indexes.use('bucket', fields=[...]) other hash"
+            hint += " fields"
+        else:
+            hint += f". t.indexes.use({asks.get('type')!r}) gives it another"
     raise InvalidOption(
         f"the table's index is {_words(has)}, the write asks for {_words(asks)}",
         hint=hint,
@@ -225,7 +228,7 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
     if name in _KNOWN_ELSEWHERE:
         return UnsupportedFeature(
             f"index {name!r} is known, but this version of lakebed does not have it",
-            hint="take bucket, bloom, global_bloom, simple, global_simple, record or hbase",
+            hint="take bucket, bucket_groups, consistent, bloom, global_bloom, simple, global_simple, record or hbase",
             context={"feature": f"index {name}"},
         )
     names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakebed.config.features import check_write
 from lakebed.errors import InvalidOption
+from lakebed.index.base import Index
 from lakebed.index.registry import check_partition_counts
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import path_in
@@ -29,7 +30,8 @@ def _check_non_blocking(context: WriteContext) -> None:
     """Writers that do not wait for one another only append, to file groups that follow from the key; which rows are
     alive is then known to readers alone, not to the writer that an index of keys would be kept by."""
     config = context.config
-    known = config.table_type == "mor" and has_completion_times(config.version) and context.index.key_hash is not None
+    fits = context.index.is_hashed and context.index.has_fixed_groups
+    known = config.table_type == "mor" and has_completion_times(config.version) and fits
     if not known:
         raise InvalidOption(
             f"non-blocking writers need a merge-on-read table of version 8 or later with a bucket index, and table"
@@ -51,9 +53,10 @@ def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
     return frozenset(snapshot.timeline.pending_clustering())
 
 
-def refuse_clustered(snapshot: Snapshot, plan: WritePlan) -> None:
-    """Refuse a write that would update a file group which a pending clustering rewrites."""
-    met = sorted(plan.touched() & file_groups_in_clustering(snapshot))
+def refuse_clustered(snapshot: Snapshot, plan: WritePlan, index: Index) -> None:
+    """Refuse a write that would update a file group which a pending clustering rewrites, where the index does not bring
+    its rows to the new ones as well."""
+    met = sorted((plan.touched() & file_groups_in_clustering(snapshot)) - index.resizes(snapshot).parents.keys())
     if met:
         partition, file_id = met[0]
         facts = table_features(snapshot, updated_in_clustering=path_in(partition, file_id))

@@ -65,7 +65,8 @@ def assign(
 
     Where the table `appends` its updates, as a merge-on-read table does, only files without log files take inserts in,
     `merge_candidates` a partition path, the smallest first: their file groups are written anew, updates and all.
-    `log_instants` names the instants of slices that pending compactions have begun.
+    `log_instants` names the instants of slices that pending compactions have begun. A file id that no slice has is
+    that of a file group to be made.
     """
     latest = {(s.partition, s.file_id): s for s in slices}
     update_rows: dict[tuple[str, str], int] = {}
@@ -119,7 +120,8 @@ class _Plan:
 
     def existing(self, key: tuple[str, str]) -> int:
         if key not in self._numbers:
-            target = Target(key[1], self._latest[key], size_limited=True, log_instant=self._log_instants.get(key))
+            at = self._log_instants.get(key)
+            target = Target(key[1], self._latest.get(key), size_limited=True, log_instant=at)
             self._numbers[key] = self._add(key[0], target, self._update_rows.get(key, 0))
         return self._numbers[key]
 

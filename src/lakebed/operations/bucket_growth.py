@@ -20,7 +20,7 @@ _told: set[tuple[str, str, str]] = set()
 def tell_of_growth(context: WriteContext, snapshot: Snapshot, statuses: Sequence[WriteStatus]) -> None:
     """Warn of each bucket that this write brought beyond the advised size, once a process. `snapshot` is the table
     before it."""
-    if context.index.key_hash is None:
+    if context.index.key_hash is None or not context.index.has_fixed_groups:
         return
     limit = context.settings.bucket_bytes or ADVISED_BYTES
     written = [s for s in statuses if s.path is not None]

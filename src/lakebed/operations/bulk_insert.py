@@ -30,6 +30,6 @@ class BulkInsert(RowsVerb):
 
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
         index = write.context.index
-        if index.key_hash is not None or index.insert_handle is not None:
+        if index.is_hashed or index.insert_handle is not None:
             return placed(write, prepared)
         return nullcontext(TaskRows(write, prepared))

@@ -58,6 +58,7 @@ def create(
     chosen, why = _choose_index(
         index, profile, key_fields, buckets, hash_fields, update_partition_path, partition_buckets, hbase
     )
+    _check_table_type(chosen, settings.type or "cow")
     if why:
         _log.info("table %s: index %s", storage.url(), why)
     wanted = [IndexName.parse(text) for text in indexes]
@@ -105,6 +106,15 @@ def create(
     config = create_table(storage, created)
     chosen.before_change(NO_INSTANT, storage)
     return config
+
+
+def _check_table_type(index: Index, type_: str) -> None:
+    if type_ not in index.table_types:
+        raise InvalidOption(
+            f"the index {index.name!r} is for {' and '.join(index.table_types)} tables, and this one is {type_}",
+            hint=f'create it with type="{index.table_types[0]}", or take another index',
+            context={"index": index.name, "type": type_},
+        )
 
 
 def _choose_index(

@@ -132,8 +132,9 @@ class _DeleteLocated(_Delete):
 
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
-        with persisted(write.context.engine, prepared) as held:
-            yield TaggedRows(write, held)
+        context = write.context
+        with persisted(context.engine, prepared) as held:
+            yield TaggedRows(write, context.index.brought_along(held, write.snapshot, context.engine))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,14 +157,14 @@ class DeleteKeys(_DeleteLocated):
         return engine.join(places, engine.distinct(self.keys), [RECORD_KEY], "inner")
 
     def _slices(self, write: Write) -> Sequence[FileSlice]:
-        key_hash, engine = write.context.index.key_hash, write.context.engine
+        places, engine = write.context.index.key_places(write.snapshot), write.context.engine
         slices = write.snapshot.file_slices()
         texts = self.texts
         if texts is None and not engine.is_distributed:
             texts = engine.collect(self.keys).column(RECORD_KEY)
-        if key_hash is None or texts is None:
+        if places is None or texts is None:
             return slices
-        return buckets_of_keys(slices, key_hash, texts)
+        return buckets_of_keys(slices, places, texts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from lakebed.engine.base import Rows
 from lakebed.errors import LakebedError
-from lakebed.model import Action
+from lakebed.model import Action, FileGroupId
 from lakebed.operations.admission import file_groups_in_clustering, refuse_clustered
 from lakebed.operations.bucket_growth import tell_of_growth
 from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
@@ -108,11 +108,12 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
         times.mark("commit")
     tell_of_growth(context, tx.snapshot, statuses)
+    copies = context.index.resizes(tx.snapshot).children
     return WriteResult.of(
         tx.instant,
         done.completion_time or tx.instant,
         verb.operation.lower(),
-        statuses,
+        [_counted_once(status, copies) for status in statuses],
         replaced_file_groups=sum(len(ids) for ids in replaced.values()),
         replaced_rows=rows_of_groups(tx.snapshot, replaced),
         seconds=times.seconds,
@@ -120,6 +121,13 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
     )
+
+
+def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> WriteStatus:
+    """Rows that go to two file groups count in one."""
+    if (status.partition, status.file_id) not in copies:
+        return status
+    return replace(status, rows_in=0, num_inserts=0, num_updates=0, num_deletes=0, num_unchanged=0)
 
 
 def explain(context: WriteContext, verb: Verb) -> WritePlan:
@@ -135,9 +143,9 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
     writes are allowed it is the clustering that gives way."""
     if context.settings.clustering_updates == "SparkAllowUpdateStrategy":
         return
-    rewrites = verb.match.looks_up or context.index.key_hash is not None
+    rewrites = verb.match.looks_up or context.index.is_hashed
     if rewrites and not verb.anew and file_groups_in_clustering(context.opened):
-        refuse_clustered(context.opened, explain(context, verb))
+        refuse_clustered(context.opened, explain(context, verb), context.index)
 
 
 def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> int | None:

@@ -120,7 +120,7 @@ class Write:
             known_partitions=known_partitions,
             path_check=context.path_check,
             insert_handle=self._insert_handle,
-            located=context.index.key_hash is None and self.match.looks_up,
+            located=not context.index.is_hashed and self.match.looks_up,
             early=self.early,
         )
 
@@ -128,9 +128,10 @@ class Write:
     def _insert_handle(self) -> HandleType:
         """What writes the rows of new file groups. Writers that do not wait for one another begin the file group of a
         bucket with log files, which both may do."""
-        if self.context.is_non_blocking and not self.anew:
+        index = self.context.index
+        if index.can_index_log_files or (self.context.is_non_blocking and not self.anew):
             return AppendHandle
-        return self.context.index.insert_handle or CreateHandle
+        return index.insert_handle or CreateHandle
 
     def run_grouped(self, rows: Rows, writer: GroupWriter, *, groups: int | None) -> list[WriteStatus]:
         """One shuffle by group, and the writer on each; a group is a task of its own where their number is known."""
@@ -196,12 +197,12 @@ def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | N
     """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. They are evaluated
     once."""
     match, engine = write.match, write.context.engine
-    if not match.looks_up:
+    if not match.looks_up and not write.context.index.places_by_key:
         with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
             yield tagged, None
         return
     with _looked_up(write, prepared) as (rows, lookup):
-        if match.on_match == "skip":
+        if match.on_match == "skip" and not write.context.index.places_by_key:
             rows = engine.filter(rows, IsNull(FILE_ID))
         with persisted(engine, rows) as tagged:
             yield tagged, lookup
@@ -219,6 +220,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
             prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
     # a key that lives in another partition path is known all the same
     index = index.without_moves() if match.on_match in ("skip", "fail") else index
+    index = index.anew(write.instant) if write.anew else index
     at_once = index.place_in_one(prepared, rules, write.snapshot, engine)
     if at_once is not None:
         with at_once.released(engine) as rows:
@@ -256,7 +258,9 @@ class HashedRows(Layout):
     def run(self) -> list[WriteStatus]:
         write, key_hash = self.write, self.write.context.index.key_hash
         assert key_hash is not None
-        existing = {} if write.anew else dict(self._existing().existing)
+        placed = self._existing()
+        existing = {} if write.anew else dict(placed.existing)
+        several = {} if write.anew and placed.several is not None else placed.several
         fixed = write.context.is_non_blocking and not write.anew
         replaced = frozenset(write.snapshot.timeline.replaced_files()) if fixed else frozenset[FileGroupId]()
         targets = HashedTargets(
@@ -264,6 +268,7 @@ class HashedRows(Layout):
             existing,
             fixed_ids=fixed,
             log_instants=log_instants(write.snapshot),
+            several=several,
             replaced=replaced,
         )
         # an unknown number of partition paths has so many groups each
@@ -303,7 +308,7 @@ class TaggedRows:
             avoid=file_groups_in_clustering(write.snapshot),
             fill_small_files=not write.anew,
             appends=write.snapshot.config.table_type == "mor",
-            log_instants=log_instants(write.snapshot),
+            log_instants={**log_instants(write.snapshot), **context.index.resizes(write.snapshot).children},
         )
         return AssignedRows(write, self.tagged, plan, self.lookup)
 

@@ -140,13 +140,14 @@ def plan_of_assignment(
     lookup: KeyLookup | None = None,
 ) -> WritePlan:
     appends = snapshot.config.table_type == "mor"
+    blind = context.index.places_by_key  # which rows are new nobody looks
     files = tuple(
         PlannedFile(
             g.partition,
             g.target.file_id,
             g.updates + g.inserts,
-            g.updates,
-            g.inserts,
+            None if blind else g.updates,
+            None if blind else g.inserts,
             0 if appends and not g.target.rewrites else _base_bytes(g.target.slice),
             appends and not g.target.rewrites and g.target.slice is not None,
         )
@@ -162,8 +163,14 @@ def plan_of_hashed(
 ) -> WritePlan:
     """Rows counted by file group; which of them are updates shows only when the file is merged."""
     counted = context.engine.aggregate(prepared, [PARTITION_PATH, GROUP])
-    files = tuple(_hashed_files(counted.to_pylist(), hashed.existing, appends=snapshot.config.table_type == "mor"))
-    note = _notes("file groups are found while the write runs; no data file is read to tag", context.engine.note)
+    appends = snapshot.config.table_type == "mor"
+    if hashed.several is None:
+        files = tuple(_hashed_files(counted.to_pylist(), hashed.existing, appends=appends))
+        found = "file groups are found while the write runs; no data file is read to tag"
+    else:
+        files = tuple(_files_of_buckets(counted.to_pylist(), hashed.several, appends=appends))
+        found = "the task that has a bucket's rows looks their keys up among its file groups, of which all are shown"
+    note = _notes(found, context.engine.note)
     tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
     return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging)
 
@@ -202,6 +209,20 @@ def _hashed_files(
         yield PlannedFile(
             row[PARTITION_PATH], file_id, row["rows"], None, None, rewritten, appends and known is not None
         )
+
+
+def _files_of_buckets(
+    counted: Iterable[dict[str, Any]], several: Mapping[tuple[str, int], Sequence[FileSlice]], *, appends: bool
+) -> Iterable[PlannedFile]:
+    """Every file group of the buckets that rows go to; which of them those are shows when they are looked up."""
+    for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP] or 0)):
+        rows = row["rows"]
+        for known in several.get((row[PARTITION_PATH], row[GROUP]), ()):
+            rewritten = 0 if appends else _base_bytes(known)
+            yield PlannedFile(row[PARTITION_PATH], known.file_id, rows, None, None, rewritten, appends)
+            rows = 0
+        if rows:
+            yield PlannedFile(row[PARTITION_PATH], None, rows, None, None, 0)
 
 
 def _base_bytes(file_slice: FileSlice | None) -> int:

@@ -49,6 +49,7 @@ _NO_TOKEN = "1-0-1"
 _WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 # Of these only the run is taken back: the plan stays, and is run again.
 _KEEP_THEIR_PLAN = (Action.COMPACTION, Action.CLUSTERING)
+_CLUSTERS = (Action.CLUSTERING, Action.REPLACECOMMIT)
 
 
 def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
@@ -193,6 +194,10 @@ def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with
         # who wrote to the slice that it began was taken back before it
         return RollbackPlan(target, tuple(files_named(storage, target.time)))
     markers = list_markers(storage, target.time)
+    if timeline.is_pending_clustering(target):
+        # writes beside it may have named log files after it: they stay as long as the plan does
+        named = files_named(storage, target.time, logs=with_plan)
+        return _plan_by_paths(timeline, target, [*(marker.path for marker in markers), *named], [])
     # a compaction's instant is also in the names of log files of version 6 that others write meanwhile
     if markers or target.state is State.REQUESTED or target.action is Action.COMPACTION:
         appended = [marker.path for marker in markers if marker.kind == "APPEND"]
@@ -211,14 +216,18 @@ def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> Rol
 
 def _plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], logs: Collection[str]) -> RollbackPlan:
     version = timeline.config.version
-    resizes = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
+    if has_completion_times(version):
+        # named so by the target alone: others have log files under their own instant, or that of another clustering
+        resizes = {i.time for i in timeline.instants if i.action in _CLUSTERS and i.time < target.time}
+    else:
+        resizes = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
     return plan_rollback_by_paths(target, paths, logs, version=version, resizes=resizes)
 
 
-def files_named(storage: Storage, instant: str) -> list[str]:
-    """Data files that carry the instant in their name; lists the whole table."""
+def files_named(storage: Storage, instant: str, *, logs: bool = True) -> list[str]:
+    """Data files that carry the instant in their name (without `logs` base files alone); lists the whole table."""
     listing = list_table(storage)
-    return sorted(file.path for file in files_of_instant((*listing.base_files, *listing.log_files), instant))
+    return sorted(file.path for file in files_of_instant((*listing.base_files, *listing.log_files), instant, logs=logs))
 
 
 def _execute(
@@ -243,9 +252,11 @@ def _execute(
     hiding = hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
         metadata = MetadataWriter(storage, config, timeline)
-        if hiding and FILES in metadata.partitions:
+        # log files that others named after a clustering were told by those
+        gone = _by_partition(path for path in plan.files if is_log_path(path)) if pending.action in _CLUSTERS else {}
+        if (hiding or gone) and FILES in metadata.partitions:
             files = _named_files(storage, [*plan.logs, *hiding])
-            metadata.apply(instant, {FILES: file_records(files, form_of_version(config.version))})
+            metadata.apply(instant, {FILES: file_records(files, form_of_version(config.version), removed=gone)})
         metadata.roll_back(target.time, instant)
     forget(target.time)
     if keep_plan:
@@ -299,6 +310,14 @@ def _named_files(storage: Storage, paths: Iterable[str]) -> list[NewFile]:
     found = (storage.head(path) for path in paths)
     split = [(info.path.rpartition("/"), info.size) for info in found if info is not None]
     return [NewFile(partition, name, size) for (partition, _, name), size in split]
+
+
+def _by_partition(paths: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        partition, _, name = path.rpartition("/")
+        found.setdefault(partition, []).append(name)
+    return found
 
 
 def delete_data_files(storage: Storage, paths: Iterable[str], instant: str) -> list[str]:

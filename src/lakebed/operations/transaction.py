@@ -197,6 +197,7 @@ class Transaction:
         `CommitConflict` with nothing visible."""
         metadata = self._metadata(statuses, schema, replaced)
         by_bucket = self.index.key_hash is not None
+        resizes = self.index.resizes(self.snapshot)
         touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
         with self._lock() as lock:
             timeline = self._load()
@@ -209,6 +210,8 @@ class Transaction:
                 schema=schema,
                 instant=self.instant,
                 beside_clustering=self.settings.clustering_updates == "SparkAllowUpdateStrategy",
+                beside={**resizes.parents, **resizes.children},
+                named_after=resizes.children,
             )
             metadata.extra["schema"] = agreed
             others = timeline.commits_metadata(commits_since(timeline, self._started))

@@ -31,7 +31,7 @@ _BASE = ".parquet"
 
 def uniqueness_of(index: Index) -> Uniqueness:
     """Under an index that hashes keys to file groups two writers of one key always meet in its file group."""
-    if index.key_hash is not None:
+    if index.is_hashed:
         return "nowhere"
     return "table" if index.is_global else "partition"
 

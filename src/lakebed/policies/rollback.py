@@ -40,9 +40,9 @@ def plan_rollback_by_paths(
     """The rollback of a write whose markers (or an earlier plan) name these files; `logs` are those that it may have
     appended to.
 
-    Only what carries the target's instant in its name is deleted, whatever else is named, and log files with that of a
-    pending resize: a delta commit that goes on beside one adds them to the new file groups. Before version 8 blocks
-    that were appended to log files of other instants are to be hidden by command blocks: the plan's `logs`.
+    Only what carries the target's instant in its name is deleted, whatever else is named, and log files with that of
+    one of the `resizes`: a delta commit that goes on beside one adds them to the new file groups. Before version 8
+    blocks that were appended to log files of other instants are to be hidden by command blocks: the plan's `logs`.
     """
     files = sorted(
         path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.filters.predicates import Predicate
-from lakebed.format.file_names import bucket_of_file_id
-from lakebed.index.base import KeyHash
+from lakebed.index.base import KeyPlaces
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.pruning import MAX_KEYS, Alternative, equalities, has_one_text, key_rows
 
@@ -21,26 +20,26 @@ class BucketLayout:
     """What bucket pruning needs of a table with a bucket index.
 
     `key_texts(rows)` gives the stored key texts that rows with these key columns may have (more than one where the
-    table's way of writing them is not known), `key_hash` their bucket numbers.
+    table's way of writing them is not known), `places` their bucket numbers, and the file slices of those.
     """
 
     key_fields: tuple[str, ...]
     types: Mapping[str, pa.DataType]
     key_texts: Callable[[pa.Table], pa.Array]
-    key_hash: KeyHash
+    places: KeyPlaces
 
     def in_partition(self, path: str) -> BucketLayout:
         """The same for one partition path."""
-        return replace(self, key_hash=self.key_hash.in_partition(path))
+        return replace(self, places=self.places.in_partition(path))
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
         """The key fields that are hashed."""
-        return self.key_hash.fields
+        return self.places.fields
 
     def buckets_of(self, texts: pa.Array) -> pa.Array:
         """The bucket numbers of stored key texts."""
-        return self.key_hash.groups_of(texts)
+        return self.places.groups_of(texts)
 
 
 def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
@@ -59,36 +58,31 @@ def slices_in_buckets(
     predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]
 ) -> list[FileSlice] | None:
     """The file slices whose buckets may hold matching rows; None where the filter tells nothing about that."""
-    numbers: dict[KeyHash, frozenset[int] | None] = {}
     kept: list[FileSlice] = []
-    for path, group in groupby(slices, key=lambda s: s.partition):
-        some = list(group)
-        own = layout.in_partition(path)
-        if own.key_hash not in numbers:
-            numbers[own.key_hash] = prune_buckets(predicate, own)
-        found = numbers[own.key_hash]
-        kept += some if found is None else buckets_of_slices(some, found)
-    return None if all(found is None for found in numbers.values()) else kept
+    settled = False
+    for places, some in _by_places(slices, layout.places):
+        found = prune_buckets(predicate, replace(layout, places=places))
+        settled = settled or found is not None
+        kept += some if found is None else places.slices_of(some, found)
+    return kept if settled else None
 
 
 def buckets_of_keys(
-    slices: Sequence[FileSlice], key_hash: KeyHash, keys: pa.Array | pa.ChunkedArray
+    slices: Sequence[FileSlice], places: KeyPlaces, keys: pa.Array | pa.ChunkedArray
 ) -> list[FileSlice]:
     """The file slices of the buckets that these stored key texts hash to."""
-    numbers: dict[KeyHash, set[int]] = {}
     kept: list[FileSlice] = []
-    for path, group in groupby(slices, key=lambda s: s.partition):
-        some = list(group)
-        own = key_hash.in_partition(path)
-        if own not in numbers:
-            numbers[own] = set(own.groups_of(keys).to_pylist())
-        kept += buckets_of_slices(some, numbers[own])
+    for own, some in _by_places(slices, places):
+        kept += own.slices_of(some, set(own.groups_of(keys).to_pylist()))
     return kept
 
 
-def buckets_of_slices(slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-    """The file slices of buckets with these numbers, and those whose names tell no bucket."""
-    return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
+def _by_places(slices: Iterable[FileSlice], places: KeyPlaces) -> Iterable[tuple[KeyPlaces, list[FileSlice]]]:
+    """The slices of partition paths in which keys have the same numbers, together."""
+    found: dict[KeyPlaces, list[FileSlice]] = {}
+    for path, group in groupby(slices, key=lambda s: s.partition):
+        found.setdefault(places.in_partition(path), []).extend(group)
+    return found.items()
 
 
 def _buckets_of_texts(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:

@@ -14,7 +14,7 @@ from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.key_text import KeyText
 from lakebed.expressions.record_keys import CompositeKey, SingleKey
 from lakebed.format.file_names import bucket_of_file_id
-from lakebed.index.registry import index_of, recorded_settings
+from lakebed.index.registry import index_of
 from lakebed.model import FileSlice
 from lakebed.read.plan import table_columns
 from lakebed.read.table_keys import bucket_layout, key_encodings, key_generator_of
@@ -55,8 +55,8 @@ class Buckets:
 def buckets_of(snapshot: Snapshot) -> Buckets:
     """The buckets of a table's rows; `UnsupportedFeature` where they do not follow from the key alone."""
     config, schema = snapshot.config, table_columns(snapshot)
-    layout = bucket_layout(config, recorded_settings(snapshot), schema)
-    count = None if layout is None else layout.key_hash.modulo
+    layout = bucket_layout(snapshot, schema)
+    count = None if layout is None else layout.places.modulo
     if layout is None or count is None:
         raise UnsupportedFeature(
             f"the rows of table {config.name!r} do not lie in buckets of their keys (its index is"
@@ -67,7 +67,7 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
         )
     if snapshot.as_of is not None:  # the table may have had other buckets then
         index_of(snapshot, for_write=False).check(snapshot)
-    keys, hashed = key_generator_of(config), layout.key_hash.fields
+    keys, hashed = key_generator_of(config), layout.places.fields
     columns = _deciding_columns(keys, hashed, schema)
     owner = snapshot.storage.url() if len(key_encodings(config)) > 1 else ""
     return Buckets(config.name, count, columns, _family(keys, hashed, columns, schema, owner), keys, hashed)

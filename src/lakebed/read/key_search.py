@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.filters.predicates import Column, In, Literal, Predicate
-from lakebed.index.registry import recorded_settings
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.bucket_pruning import buckets_of_keys
@@ -68,10 +67,10 @@ class KeySearch:
         if named is not None:
             return Candidates(named, indexed)
         slices = self.snapshot.file_slices(self.partitions)
-        bucketed = bucket_layout(self.snapshot.config, recorded_settings(self.snapshot), table_columns(self.snapshot))
+        bucketed = bucket_layout(self.snapshot, table_columns(self.snapshot))
         if bucketed is None:
             return Candidates(self._by_statistics(slices))
-        return Candidates(buckets_of_keys(slices, bucketed.key_hash, self.keys))
+        return Candidates(buckets_of_keys(slices, bucketed.places, self.keys))
 
     def _indexed(self) -> FoundKeys | None:
         """The record index's answer; None where it has none."""

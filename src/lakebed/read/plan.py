@@ -11,7 +11,6 @@ import pyarrow as pa
 from lakebed.config.settings import ReadSettings
 from lakebed.filters.columns import resolve_columns
 from lakebed.filters.predicates import Predicate
-from lakebed.index.registry import recorded_settings
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.bucket_pruning import slices_in_buckets
 from lakebed.read.pruning import prune_partitions
@@ -207,7 +206,7 @@ def _prune(
         kept = [s for s in kept if s.partition in matching]
         pruned["partition"] = before - len(kept)
         partitions = [p for p in partitions if p in matching]
-    bucketed = bucket_layout(snapshot.config, recorded_settings(snapshot), available)
+    bucketed = bucket_layout(snapshot, available)
     found = None if bucketed is None else slices_in_buckets(predicate, bucketed, kept)
     if found is not None:
         pruned["bucket"] = len(kept) - len(found)

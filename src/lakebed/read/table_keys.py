@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
@@ -11,11 +9,12 @@ from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal
-from lakebed.index.registry import recorded_index
+from lakebed.index.registry import recorded_index, recorded_settings
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.read.bucket_pruning import BucketLayout
 from lakebed.read.pruning import PartitionLayout
 from lakebed.slices.key_spec import key_generator_spec
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.index_changes import noted_changes
 from lakebed.timeline.table_config import TableConfig
@@ -95,14 +94,15 @@ def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
     return isinstance(part, TimestampPart) and part.settings.output_zone is not None and pa.types.is_integer(type_)
 
 
-def bucket_layout(config: TableConfig, settings: Mapping[str, str], schema: pa.Schema) -> BucketLayout | None:
-    """How keys fall into file groups by the hash of the index that a view of the table remembers (its `settings`); None
-    where that looks keys up, or there is none."""
+def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
+    """How keys fall into file groups by the index that a view of the table remembers; None where that looks keys up, or
+    there is none."""
+    config = snapshot.config
     if not config.key_fields or _known_keys(config) is None:
         return None
-    index = recorded_index(settings, missing_ok=True)
-    key_hash = None if index is None else index.resolved(config.key_fields).key_hash
-    if key_hash is None:
+    index = recorded_index(recorded_settings(snapshot), missing_ok=True)
+    places = None if index is None else index.resolved(config.key_fields).key_places(snapshot)
+    if places is None:
         return None
     encodings = key_encodings(config)
 
@@ -110,4 +110,4 @@ def bucket_layout(config: TableConfig, settings: Mapping[str, str], schema: pa.S
         return pa.concat_arrays([keys.key_text_of(rows) for keys in encodings])
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
-    return BucketLayout(tuple(config.key_fields), types, key_texts, key_hash)
+    return BucketLayout(tuple(config.key_fields), types, key_texts, places)

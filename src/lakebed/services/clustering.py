@@ -5,7 +5,7 @@ filters gain from. A plan is made under the table lock and run outside it, by th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakebed.config.features import check_write
@@ -15,9 +15,10 @@ from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
 from lakebed.handles.file_writer import FileFormat
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.model import Action, CommitMetadata, FileGroupId, Instant
+from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant
 from lakebed.operations.context import WriteContext
 from lakebed.operations.placement import checked_statuses
+from lakebed.operations.rollback import files_named, roll_back
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.schema.arrow import leaf_paths
 from lakebed.services.clustering_result import ClusteringResult, ClusteringRun
@@ -37,6 +38,7 @@ from lakebed.timeline.clustering_plans import (
 )
 from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
 from lakebed.timeline.instants import has_completion_times, parse_time
+from lakebed.timeline.service_plans import CompactionOperation
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
@@ -149,7 +151,8 @@ def plan_clustering(
 ) -> ClusteringPlan:
     """What a clustering of the table as it is would do. Raises `InvalidOption` for sort columns that it cannot have."""
     check_sort_columns(snapshot, settings)
-    single_file = context.index.key_hash is not None or settings.plan_strategy in _SINGLE_FILE_PLANS
+    index = context.index
+    single_file = index.key_hash is not None or settings.plan_strategy in _SINGLE_FILE_PLANS
     choice = PartitionChoice(
         settings.partitions,
         settings.partition_regex,
@@ -162,6 +165,12 @@ def plan_clustering(
     taken, left = choice.of(snapshot.partitions(), parse_time(instant, snapshot.config.timezone))
     order = {path: at for at, path in enumerate(taken)}
     slices = sorted(snapshot.file_slices(taken), key=lambda one: order[one.partition])
+    groups = index.clustering_groups(snapshot, slices, instant, settings, context.settings.max_file_size)
+    if groups is not None:
+        chosen = groups[: settings.most_groups]
+        cut = [group.partition for group in groups[settings.most_groups :]]
+        missing = None if snapshot.config.version < 9 else tuple(sorted({*left, *cut}))
+        return ClusteringPlan(tuple(chosen), settings.sort_columns, settings.layout, missing=missing)
     sorts = bool(settings.sort_columns)
     sizes = GroupSizes(
         settings.small_file_limit,
@@ -260,7 +269,8 @@ def _writer(
         order = RowOrder(planned.sort_columns, planned.layout or settings.layout)
     reader = replace(snapshot.reader, memory=context.settings.memory)
     outputs = tuple(op.outputs for op in planned.operations)
-    return GroupClusterer(reader, instant, format_, order, settings.file_bytes, planned.single_file, outputs)
+    by_key = tuple(context.index.outputs(operation) for operation in planned.operations)
+    return GroupClusterer(reader, instant, format_, order, settings.file_bytes, planned.single_file, outputs, by_key)
 
 
 def _run(context: WriteContext, writer: GroupClusterer, planned: PlannedClustering) -> list[WriteStatus]:
@@ -308,14 +318,26 @@ class ClusteringTransaction(ServiceTransaction):
         assert self._planned is not None
         planned = {(one.partition, one.file_id): one for op in self._planned.operations for one in op.slices}
         found = snapshot.file_slices({path for path, _ in planned}, groups_of_ids({name for _, name in planned}))
-        now = {
-            (one.partition, one.file_id): {*([one.base_file.name] if one.base_file else []), *_log_names(one.log_files)}
-            for one in found
-        }
+        now = {(one.partition, one.file_id): one for one in found}
         for group, one in planned.items():
-            if now.get(group) != {*filter(None, [one.base_file]), *one.log_files}:
+            if group not in now or not self._is_as_planned(one, now[group], snapshot.timeline):
                 self._is_stale = True
                 raise _changed(group, self.instant)
+
+    def _is_as_planned(self, planned: CompactionOperation, now: FileSlice, timeline: Timeline) -> bool:
+        """Whether a slice has the files of the plan; others that writes added which brought their rows to the new file
+        groups as well are none of the clustering's business."""
+        files = {*filter(None, [planned.base_file]), *planned.log_files}
+        current = {*([now.base_file.name] if now.base_file else []), *(log.name for log in now.log_files)}
+        later = current - files
+        if files - current or (now.base_file is not None and now.base_file.name in later):
+            return False
+        group = now.partition, now.file_id
+        resizes = self.context.index.resizes(self.snapshot)
+        if later and resizes.parents.get(group) != self.instant:
+            return False
+        children = {file_id for path, file_id in resizes.children if path == now.partition}
+        return not later or _bring_rows_along(timeline, now.partition, later, children)
 
     def abort(self) -> None:
         """Take this run back; a plan of slices that are no more goes with it."""
@@ -326,11 +348,23 @@ class ClusteringTransaction(ServiceTransaction):
             timeline = self._load()
             mine = timeline.find(self.instant, self.action)
             if mine is not None and not mine.is_completed and lock.still_mine():
+                if files_named(self.storage, self.instant):
+                    # writes beside it have brought rows along to file groups that there will not be
+                    roll_back(self.storage, self.config, timeline, mine, self._clock, lock.still_mine, with_plan=True)
+                    return
                 TimelineWriter(self.storage, self.config).remove_pending(mine)
 
 
-def _log_names(logs: Sequence[object]) -> list[str]:
-    return [str(getattr(log, "name", "")) for log in logs]
+def _bring_rows_along(timeline: Timeline, partition: str, logs: Collection[str], children: Collection[str]) -> bool:
+    """Whether each commit that wrote one of these log files wrote to the new file groups as well."""
+    left = set(logs)
+    for commit in timeline.commits_metadata(timeline.commits):
+        stats = commit.stats.get(partition, ())
+        own = {stat.path.rpartition("/")[2] for stat in stats} & left
+        if own and not any(stat.file_id in children for stat in stats):
+            return False
+        left -= own
+    return not left
 
 
 def _changed(group: FileGroupId, instant: str) -> CommitConflict:

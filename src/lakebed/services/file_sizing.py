@@ -37,9 +37,10 @@ def merge_small_files(
         raise InvalidOption(f"{least} small files of a partition path", hint=f"{_FEWEST} or more become one.")
     if not can_merge(context):
         raise InvalidOption(
-            f"the files of table {context.config.name!r} cannot be put together: its {context.index.name} index has a"
-            " file group for each bucket",
-            hint="The number of buckets says how large files are: t.rescale(), or a table with another index.",
+            f"the files of table {context.config.name!r} cannot be put together: its {context.index.name} index"
+            " has file groups for each bucket",
+            hint="The number of buckets says how large files are: t.rescale() for a bucket index, t.cluster() for"
+            " a consistent one, or a table with another index.",
             context={"index": context.index.name},
         )
     check_write(context.config.properties, table_features(context.opened), "cluster")
@@ -60,7 +61,7 @@ def merge_small_files(
 
 def can_merge(context: WriteContext) -> bool:
     """Whether file groups of the table may become one: a bucket's stay apart."""
-    return context.index.key_hash is None
+    return not context.index.is_hashed
 
 
 def partitions_with_small_files(context: WriteContext, least: int) -> Mapping[str, int]:

@@ -233,8 +233,17 @@ class Snapshot:
         }
 
     def _may_show(self, log: LogFile) -> bool:
-        """Below version 8 a log file goes by its slice's instant: of a slice that began later nothing is shown."""
-        return self.as_of is None or self.config.version >= 8 or log.instant <= self.as_of
+        """Below version 8 a log file goes by its slice's instant: of a slice that began later, or that a pending
+        clustering is about to begin, nothing is shown."""
+        if self.config.version >= 8:
+            return True
+        return log.instant not in self._clusterings and (self.as_of is None or log.instant <= self.as_of)
+
+    @cached_property
+    def _clusterings(self) -> frozenset[str]:
+        """The instants of pending clusterings."""
+        timeline = self.timeline
+        return frozenset(i.time for i in timeline.pending if timeline.is_pending_clustering(i))
 
     def _counts(self, base_file: BaseFile) -> bool:
         return self.is_visible(base_file.instant) and self._is_named(base_file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lakebed.format.avro.container import write_avro_file
@@ -18,6 +18,7 @@ LAYOUTS: tuple[Layout, ...] = ("LINEAR", "ZORDER", "HILBERT")
 _STRATEGIES = "org.apache.hudi.client.clustering.run.strategy."
 _SORT_AND_SIZE = _STRATEGIES + "SparkSortAndSizeExecutionStrategy"
 _SINGLE_FILE_SORT = _STRATEGIES + "SparkSingleFileSortExecutionStrategy"
+_CONSISTENT_BUCKETS = _STRATEGIES + "SparkConsistentBucketClusteringExecutionStrategy"
 _SORT_COLUMNS = "hoodie.clustering.plan.strategy.sort.columns"
 # Hudi's plans leave it to whoever runs them; one of lakebed's is run as it was planned.
 _LAYOUT = "hoodie.layout.optimize.strategy"
@@ -26,10 +27,12 @@ _PLAN_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ClusteringGroup:
-    """File slices of one partition path whose rows are written together, to about `outputs` new file groups."""
+    """File slices of one partition path whose rows are written together, to about `outputs` new file groups; `extra`
+    is what the table's index has to say of those."""
 
     slices: tuple[FileSlice, ...]
     outputs: int = 1
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def partition(self) -> str:
@@ -61,10 +64,11 @@ _ORDERS: Mapping[Layout, str] = {"LINEAR": "sorted by", "ZORDER": "in Z-order of
 
 @dataclass(frozen=True, slots=True)
 class ClusteringOperation:
-    """A group of a plan on the timeline: its slices by the names of their files."""
+    """A group of a plan on the timeline: its slices by the names of their files, and what an index says of it."""
 
     slices: tuple[CompactionOperation, ...]
     outputs: int
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def partition(self) -> str:
@@ -89,7 +93,7 @@ def encode_clustering_plan(root: str, plan: ClusteringPlan) -> bytes:
     clustering = {
         "inputGroups": [_group(root, group) for group in plan.groups],
         "strategy": {
-            "strategyClassName": _SINGLE_FILE_SORT if plan.single_file else _SORT_AND_SIZE,
+            "strategyClassName": _strategy(plan),
             "strategyParams": params,
             "version": _PLAN_VERSION,
         },
@@ -107,6 +111,13 @@ def encode_clustering_plan(root: str, plan: ClusteringPlan) -> bytes:
     return write_avro_file(schema_text("HoodieRequestedReplaceMetadata"), record)
 
 
+def _strategy(plan: ClusteringPlan) -> str:
+    """The class by which Hudi runs the plan."""
+    if any(group.extra for group in plan.groups):
+        return _CONSISTENT_BUCKETS
+    return _SINGLE_FILE_SORT if plan.single_file else _SORT_AND_SIZE
+
+
 def planned_clustering(plan: Mapping[str, Any]) -> PlannedClustering:
     """What a decoded plan asks for, real Hudi's too."""
     clustering: Mapping[str, Any] = plan.get("clusteringPlan") or {}
@@ -122,7 +133,8 @@ def planned_clustering(plan: Mapping[str, Any]) -> PlannedClustering:
 
 
 def _operation(group: Mapping[str, Any]) -> ClusteringOperation:
-    return ClusteringOperation(tuple(map(_slice, group["slices"])), max(1, group.get("numOutputFileGroups") or 1))
+    outputs = max(1, group.get("numOutputFileGroups") or 1)
+    return ClusteringOperation(tuple(map(_slice, group["slices"])), outputs, group.get("extraMetadata") or {})
 
 
 def _slice(info: Mapping[str, Any]) -> CompactionOperation:
@@ -146,7 +158,7 @@ def _group(root: str, group: ClusteringGroup) -> dict[str, Any]:
         "slices": [_slice_info(root, one) for one in group.slices],
         "metrics": cost_metrics(group.slices),
         "numOutputFileGroups": group.outputs,
-        "extraMetadata": None,
+        "extraMetadata": dict(group.extra) or None,
         "version": _PLAN_VERSION,
     }
 

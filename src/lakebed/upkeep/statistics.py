@@ -31,7 +31,7 @@ from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import SCHEMA, joined
 from lakebed.upkeep.kind import FirstBuild, StoredTable, TableAction
-from lakebed.upkeep.stored_files import StoredFiles, is_base_file
+from lakebed.upkeep.stored_files import StoredFiles, completed_logs, is_base_file
 
 
 class ActionStatistics:
@@ -81,9 +81,7 @@ class FirstStatistics:
         self.kinds = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, build.settings)
         listing = list_table(snapshot.storage)
         bases = [b for b in listing.base_files if snapshot.is_visible(b.instant)]
-        # before version 8 a log file goes by its slice's instant
-        of_slices = snapshot.config.version < 8
-        logs = [f for f in listing.log_files if not f.is_cdc and (of_slices or snapshot.is_visible(f.instant))]
+        logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
 
         def ranges(file: BaseFile | LogFile) -> pa.RecordBatch | None:
             read = ranges_of_log if isinstance(file, LogFile) else ranges_of_file

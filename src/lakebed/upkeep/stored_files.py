@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.metadata.kinds.updates import NewFile
-from lakebed.model import CommitMetadata, FileSlice
+from lakebed.model import CommitMetadata, FileSlice, LogFile
 from lakebed.slices.listing import Listing, list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.instants import completes_as
@@ -39,9 +39,7 @@ class StoredFiles:
         listing, snapshot, named = self._listing, self._snapshot, self._named()
         changes = [f for f in listing.log_files if f.is_cdc]
         bases = [f for f in (*listing.base_files, *changes) if f.instant not in named or f.path in named[f.instant]]
-        # before version 8 a log file goes by its slice's instant, which may be that of a pending compaction
-        of_slices = snapshot.config.version < 8
-        logs = [f for f in listing.log_files if not f.is_cdc and (of_slices or snapshot.is_visible(f.instant))]
+        logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
         visible = [*(f for f in bases if snapshot.is_visible(f.instant)), *logs]
         return [NewFile(f.partition, f.name, f.size) for f in visible]
 
@@ -69,6 +67,21 @@ class StoredFiles:
             if paths:
                 found[instant.time] = paths
         return found
+
+
+def completed_logs(snapshot: Snapshot, logs: Sequence[LogFile]) -> list[LogFile]:
+    """Those of the log files that completed actions wrote. Writes beside a pending clustering may name theirs after it:
+    they are told by their write stats."""
+    timeline = snapshot.timeline
+    if snapshot.config.version < 8:
+        # a log file goes by its slice's instant, which may be that of a pending compaction
+        return list(logs)
+    pending = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
+    named: set[str] = set()
+    if any(log.instant in pending for log in logs):
+        bodies = timeline.commits_metadata(timeline.commits)
+        named = {stat.path for meta in bodies for stats in meta.stats.values() for stat in stats}
+    return [log for log in logs if snapshot.is_visible(log.instant) or log.path in named]
 
 
 def is_base_file(path: str) -> bool:

@@ -118,7 +118,6 @@ def test_wrong_options_are_named(given: dict[str, str], said: str):
     [
         {"hoodie.compaction.strategy": "com.example.MyCompactionStrategy"},
         {"hoodie.index.type": "INMEMORY"},
-        {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"},
         {"hoodie.bulkinsert.sort.mode": "PARTITION_PATH_REPARTITION"},
         {"hoodie.write.table.version": "7"},
         {"hoodie.base.file.format": "ORC"},

@@ -13,8 +13,10 @@ from lakebed.format.hashes import bucket_ids
 from lakebed.read.bucket_pruning import BucketLayout, prune_buckets
 from lakebed.read.pruning import PartitionLayout, prune_partitions
 from lakebed.read.table_keys import bucket_layout, partition_layout, rows_may_stay
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import load_timeline
 
 SCHEMA = pa.schema(
     {
@@ -169,6 +171,12 @@ def test_key_generators_that_are_not_known_never_prune() -> None:
 # -- buckets
 
 
+def empty_table(properties: dict[str, str]) -> Snapshot:
+    storage = MemoryStorage("pruning")
+    settings = TableConfig({"hoodie.timeline.layout.version": "2", **properties})
+    return Snapshot(storage, settings, load_timeline(storage, settings))
+
+
 def buckets(key: tuple[str, ...], hashed: tuple[str, ...], count: int = 64) -> BucketLayout:
     properties = {
         "hoodie.table.name": "t",
@@ -179,8 +187,7 @@ def buckets(key: tuple[str, ...], hashed: tuple[str, ...], count: int = 64) -> B
         "lakebed.index.bucket.count": str(count),
         "lakebed.index.bucket.fields": ",".join(hashed),
     }
-    table = TableConfig(properties)
-    found = bucket_layout(table, table.index_settings, SCHEMA)
+    found = bucket_layout(empty_table(properties), SCHEMA)
     assert found is not None
     return found
 
@@ -275,8 +282,7 @@ def test_old_complex_keys_of_one_field_are_looked_for_in_both_forms() -> None:
         "lakebed.index.type": "bucket",
         "lakebed.index.bucket.count": "64",
     }
-    table = TableConfig(properties)
-    found = bucket_layout(table, table.index_settings, SCHEMA)
+    found = bucket_layout(empty_table(properties), SCHEMA)
     assert found is not None
     assert numbers("city = 'a'", found) == of(["a", "city:a"], ("city",))
 

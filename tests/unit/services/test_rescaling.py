@@ -13,7 +13,7 @@ import lakebed
 from compaction_tables import bare
 from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
-from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption
+from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.model import Action
@@ -34,6 +34,35 @@ def filled(make: Make, **given: Any) -> Table:
     table.upsert(rows((3, "c1", "again", 2), (44, "c0", "again", 2)), options=QUIET)
     table.delete([5], options=QUIET)
     return table
+
+
+@pytest.mark.parametrize("kind", ["consistent", "bucket_groups"])
+def test_an_index_whose_rows_cannot_move_is_refused_by_name(make: Make, kind: str) -> None:
+    table = make(index=kind, buckets=2, type="mor", properties=QUIET)
+    table.upsert(rows(*((n, "c0", "v", 1) for n in range(20))), options=QUIET)
+    before, commits = content(table), len(table.timeline)
+    with pytest.raises(InvalidOption, match=f"the index '{kind}'"):
+        table.rescale(buckets=4)
+    with pytest.raises(UnsupportedFeature, match=f"'{kind}' is that of a table from its first write on"):
+        table.indexes.use("bucket", buckets=2)
+    with pytest.raises(UnsupportedFeature, match=f"its index is {kind}"):
+        table.join(table)
+    with pytest.raises(InvalidOption, match=f"its {kind} index has file groups for each bucket"):
+        table.merge_small_files()
+    with pytest.raises(InvalidOption, match=f"partition_buckets does not belong to the index '{kind}'"):
+        make(index=kind, type="mor", partition_buckets="c0,4")
+    table = lakebed.open(table.uri)
+    assert (content(table), len(table.timeline), table.indexes.index.name) == (before, commits, kind)
+
+
+@pytest.mark.parametrize("kind", ["consistent", "bucket_groups"])
+def test_a_bucket_table_does_not_get_an_index_whose_rows_cannot_move(make: Make, kind: str) -> None:
+    table = make(index="bucket", buckets=2, type="mor", properties=QUIET)
+    table.upsert(rows((1, "c0", "v", 1)), options=QUIET)
+    with pytest.raises(UnsupportedFeature, match=f"'{kind}' is that of a table from its first write on"):
+        table.indexes.use(kind, buckets=2)
+    table = lakebed.open(table.uri)
+    assert (content(table), table.indexes.index.name) == ([{"id": 1, "city": "c0", "v": "v", "ts": 1}], "bucket")
 
 
 def content(table: Table, **view: Any) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = Fal
         update_partition_path=choice.update_partition_path,
         partition_buckets=choice.partition_buckets,
     )
+    _refuse_unmovable(old, new)
     admit_change(context, new, "rescale")
     _refuse_unknown_places(context, new)
     missing = missing_indexes(snapshot, new)
@@ -95,6 +96,17 @@ def refuse_repeated(snapshot: Snapshot) -> None:
         hint="Delete the copies that are too many, or take an index that keeps keys unique within partition paths.",
         context={"keys": twice.num_rows, "record_key": twice["key"][0].as_py()},
     )
+
+
+def _refuse_unmovable(old: Index, new: Index) -> None:
+    for index in (old, new):
+        if not index.rows_can_move and dict(old.settings()) != dict(new.settings()):
+            raise UnsupportedFeature(
+                f"the rows of a table cannot be moved to the index {new.name!r} from {old.name!r}: {index.name!r} is"
+                " that of a table from its first write on",
+                hint="Make a new table with the index that you want and write the rows of this one to it.",
+                context={"feature": f"index {index.name} on a table with rows"},
+            )
 
 
 def _refuse_unknown_places(context: WriteContext, new: Index) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from lakebed.errors import CommitConflict
@@ -16,6 +16,7 @@ from lakebed.timeline.timeline import Timeline
 
 CLUSTER_OPERATION = "CLUSTER"
 COMPACT_OPERATION = "COMPACT"
+_COMPACTS = (COMPACT_OPERATION, "LOG_COMPACT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,17 @@ def check_conflicts(
     schema: str = "",
     instant: str = "",
     beside_clustering: bool = False,
+    beside: Mapping[FileGroupId, str] | None = None,
+    named_after: Collection[FileGroupId] = (),
 ) -> str:
     """Raise `CommitConflict` if another writer has touched the same file groups since this write began.
 
     Looked at are commits that completed since, by requested time or because they were pending at the start, and
     pending clusterings (on version 6 pending compactions, too). A compaction requested before this write is none.
     `instant` is the write's own: a pending rollback of it is a conflict as well. With `beside_clustering` a pending
-    clustering is none: it gives way.
+    clustering is none: it gives way. `beside` names the file groups that this write changed in a way that fits the
+    clustering of that instant, pending or completed by now; of these it has log files in `named_after` that are named
+    after the clustering, which a compaction planned meanwhile would leave behind.
 
     Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
     """
@@ -92,8 +97,11 @@ def check_conflicts(
         if meta.operation == COMPACT_OPERATION and instant and other.time < instant:
             continue
         for group in ours.conflicts(meta):
+            if beside and beside.get(group) == other.time:
+                continue
             _refuse(group, other, f"another writer ({meta.operation})")
-    _check_pending(ours, timeline_now, started, instant, beside_clustering=beside_clustering)
+    _check_pending(ours, timeline_now, started, instant, beside_clustering=beside_clustering, beside=beside or {})
+    _check_compacted(ours, timeline_now, started, named_after)
     return resolve_schema(schema, started.timeline, timeline_now, instant)
 
 
@@ -154,7 +162,13 @@ def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
 
 
 def _check_pending(
-    ours: TouchedFiles, timeline: Timeline, started: StartedAt, instant: str, *, beside_clustering: bool
+    ours: TouchedFiles,
+    timeline: Timeline,
+    started: StartedAt,
+    instant: str,
+    *,
+    beside_clustering: bool,
+    beside: Mapping[FileGroupId, str],
 ) -> None:
     pending = [] if beside_clustering else [timeline.pending_clustering()]
     if not has_completion_times(timeline.config.version):
@@ -163,6 +177,8 @@ def _check_pending(
         pending.append({g: i for g, i in compactions if (i.time, completes_as(i.action)) not in started.pending})
     for groups in pending:
         for group in ours.overlap(frozenset(groups)):
+            if beside.get(group) == groups[group].time:
+                continue
             _refuse(group, groups[group], f"a pending {groups[group].action.value}")
     for rollback in timeline.pending:
         if instant and rollback.action is Action.ROLLBACK and rollback_target(timeline.plan(rollback)) == instant:
@@ -171,6 +187,23 @@ def _check_pending(
                 hint="Run the write again.",
                 context={"instant": instant},
             )
+
+
+def _check_compacted(
+    ours: TouchedFiles, timeline: Timeline, started: StartedAt, named_after: Collection[FileGroupId]
+) -> None:
+    """A compaction of a new file group merges what is committed by then; what comes after it goes by its name, which is
+    older."""
+    own = ours.groups & frozenset(named_after)
+    if not own:
+        return
+    planned = {**timeline.pending_log_compaction(), **timeline.pending_compaction()}
+    for group in sorted(own & planned.keys()):
+        _refuse(group, planned[group], f"a pending {planned[group].action.value}")
+    for other in timeline.commits_after(started.last_completed):
+        meta = timeline.commit_metadata(other)
+        for group in sorted(own & frozenset(_groups(meta))) if meta.operation in _COMPACTS else ():
+            _refuse(group, other, f"another writer ({meta.operation})")
 
 
 def _refuse(group: FileGroupId, other: Instant, who: str) -> None:

@@ -1,0 +1,98 @@
+"""The handle of a bucket with several file groups: its rows are looked up among those, and each is written once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.handles.append import AppendHandle
+from lakebed.handles.base import GroupWrite, Handle
+from lakebed.handles.create import CreateHandle
+from lakebed.handles.merge import MergeHandle
+from lakebed.handles.targets import Target
+from lakebed.merge.incoming import Incoming
+from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.slices.key_rows import rows_of_keys
+from lakebed.upkeep.write_status import WriteStatus
+
+Rows = npt.NDArray[np.int64]
+
+
+class BucketHandle:
+    """Rows of known keys go to their file groups, those of new keys to the bucket's smallest file that has room, then
+    to further file groups of the bucket, each up to the maximum file size."""
+
+    def __init__(self, group: GroupWrite) -> None:
+        self._group = group
+        self._slices = group.target.among or ()
+
+    def write(self, incoming: Incoming) -> list[WriteStatus]:
+        parts, new = self._looked_up(incoming)
+        small = self._small_file(parts, new)
+        if small is not None:
+            parts[small] = np.sort(np.concatenate([parts.get(small, new[:0]), new]))
+            new = new[:0]
+        written = [self._of_slice(number, incoming, rows, takes_new=number == small) for number, rows in parts.items()]
+        if len(new) or not written:
+            target = replace(self._group.target, among=None)
+            written.append(CreateHandle(replace(self._group, target=target)).write(_part(incoming, new)))
+        first, *others = [status for statuses in written for status in statuses]
+        # rows of one key that were made one count as received
+        more = incoming.received - incoming.rows
+        return [replace(first, rows_in=first.rows_in + more), *others]
+
+    def _looked_up(self, incoming: Incoming) -> tuple[dict[int, Rows], Rows]:
+        """The rows of each slice that has their keys, by its number, and those of new keys."""
+        everything = np.arange(incoming.rows, dtype=np.int64)
+        if self._group.on_match == "none" or not self._slices or not incoming.rows:
+            return {}, everything
+        keys = incoming.keys.take(pc.sort_indices(incoming.keys))
+        known = np.zeros(incoming.rows, np.bool_)
+        parts: dict[int, Rows] = {}
+        for number, one in enumerate(self._slices):
+            stored = self._keys_in(one, keys)
+            if len(stored):
+                here = pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
+                parts[number] = np.flatnonzero(here)
+                known |= here
+        return parts, np.flatnonzero(~known)
+
+    def _keys_in(self, one: FileSlice, keys: pa.Array) -> pa.Array:
+        """Those of the keys (in ascending order) that a slice shows. New keys go to base files, so that those tell of
+        all; what its log files delete is gone, and comes back as a new key."""
+        found = self._found(one.without_logs() if one.base_file is not None else one, keys)
+        return self._found(one, found) if len(found) and one.log_files else found
+
+    def _found(self, one: FileSlice, keys: pa.Array) -> pa.Array:
+        batches = rows_of_keys(self._group.reader, one, keys, [RECORD_KEY])
+        columns = [batch.column(RECORD_KEY).cast(pa.string()) for batch in batches]
+        found = pa.concat_arrays(columns) if columns else pa.array([], pa.string())
+        return found.take(pc.sort_indices(found))
+
+    def _small_file(self, parts: dict[int, Rows], new: Rows) -> int | None:
+        """The slice that takes new rows in; None where there are none, or every file is large enough."""
+        limit = self._group.format.settings.small_file_limit
+        appends = self._group.reader.config.table_type == "mor"
+        sizes = [
+            (one.base_file.size, number)
+            for number, one in enumerate(self._slices)
+            if one.base_file is not None and one.base_file.size < limit and not (appends and one.log_files)
+        ]
+        return min(sizes)[1] if sizes and len(new) else None
+
+    def _of_slice(self, number: int, incoming: Incoming, rows: Rows, *, takes_new: bool) -> list[WriteStatus]:
+        one, group = self._slices[number], self._group
+        target = Target(one.file_id, one, size_limited=True, rewrites=takes_new, bucket=group.target.bucket)
+        appends = group.reader.config.table_type == "mor" and not takes_new
+        part = _part(incoming, rows)
+        of_slice = replace(group, target=target, located=not takes_new)
+        handle: Handle = AppendHandle(of_slice) if appends else MergeHandle(of_slice)
+        return handle.write(part.by_key() if group.format.sort else part)
+
+
+def _part(incoming: Incoming, rows: Rows) -> Incoming:
+    return replace(incoming.at(rows), received=len(rows))

@@ -1,0 +1,296 @@
+"""Hudi's bucket index of the engine CONSISTENT_HASHING: buckets on a ring, of which single ones split and merge."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.config.settings import ClusteringSettings
+from lakebed.engine.base import Engine, Rows
+from lakebed.engine.groups import distinct_values
+from lakebed.errors import IndexInconsistent, InvalidOption
+from lakebed.expressions.base import Constant
+from lakebed.format.file_names import new_file_id
+from lakebed.index.base import Index, IndexOptions, KeyPlaces, Resizes, Resizing, Tagged
+from lakebed.index.bucket import BucketIndex, split_fields
+from lakebed.index.bucket_keys import first_keys
+from lakebed.index.consistent.placement import ChildFileId, RingFileId
+from lakebed.index.consistent.resize import BucketSizes, Outputs, resize_groups, resizes_of
+from lakebed.index.consistent.ring import Children, Node, Ring, renewed
+from lakebed.index.consistent.ring_files import RingFiles
+from lakebed.index.consistent.ring_hash import ring_hashes
+from lakebed.index.locations import IsNotNull
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, Action, FileSlice
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.clustering_plans import ClusteringGroup, ClusteringOperation, planned_clustering
+from lakebed.upkeep.write_status import WriteStatus
+
+# Of so many file slices keys are looked at to tell whether a table has the index.
+_SAMPLE_SLICES = 32
+
+
+@dataclass
+class ConsistentIndex(Index):
+    """A key's bucket follows from its place on the ring of its partition path, which has `buckets` nodes at first. A
+    bucket that has grown too large is split by a clustering, small neighbours are merged; the other buckets stay.
+
+    For merge-on-read tables: all rows go to log files, those of new keys too. `fields` are the key fields that are
+    hashed; empty means all of them.
+
+    >>> ConsistentIndex(4, ("id",)).settings()
+    {'type': 'consistent', 'bucket.count': '4', 'bucket.fields': 'id'}
+    """
+
+    buckets: int
+    fields: tuple[str, ...] = ()
+    renewed_by: str = ""
+    """The instant of a write whose rows go to new file groups only."""
+
+    name: ClassVar[str] = "consistent"
+    is_global = False
+    places_by_key = True
+    can_index_log_files = True
+    table_types = ("mor",)
+    rows_can_move = False
+    # what real Hudi takes where a job names the bucket index without a count
+    HUDI_SETTINGS: ClassVar[Mapping[str, str]] = BucketIndex.HUDI_SETTINGS
+
+    def __post_init__(self) -> None:
+        BucketIndex(self.buckets)  # refuses a number that cannot be
+        self.fields = tuple(self.fields)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> ConsistentIndex:
+        """The index that `settings()` describes."""
+        like = BucketIndex.from_settings(settings)
+        return cls(like.buckets, split_fields(settings.get("bucket.fields", "")))
+
+    @classmethod
+    def from_options(cls, options: IndexOptions) -> ConsistentIndex:
+        """The index that a caller names."""
+        options.refuse_all_but("buckets", "fields")
+        like = BucketIndex.from_options(options)
+        return cls(like.buckets, like.fields)
+
+    def settings(self) -> Mapping[str, str]:
+        return {**BucketIndex(self.buckets, self.fields).settings(), "type": self.name}
+
+    def resolved(self, key_fields: Sequence[str]) -> ConsistentIndex:
+        return replace(self, fields=BucketIndex(self.buckets, self.fields).resolved(key_fields).fields)
+
+    @property
+    def keeps_places(self) -> bool:
+        return False  # a ring says nothing of single keys
+
+    def resized(self, wanted: Resizing, snapshot: Snapshot) -> ConsistentIndex:
+        raise InvalidOption(
+            f"the index {self.name!r} is not rescaled: clusterings split and merge its buckets",
+            hint="Run t.cluster(), with hoodie.bucket.index.max.num.buckets and hoodie.bucket.index.min.num.buckets for"
+            " how many there may be.",
+            context={"index": self.name},
+        )
+
+    def anew(self, instant: str) -> ConsistentIndex:
+        return replace(self, renewed_by=instant)
+
+    def check(self, snapshot: Snapshot) -> None:
+        """By the file ids, and the first keys of each slice where the table stores them."""
+        rings = RingFiles(snapshot, self.buckets).rings(snapshot.partitions())
+        slices = snapshot.file_slices()
+        places = [rings[one.partition].place_of(one.file_id) for one in slices]
+        step = max(1, len(slices) // _SAMPLE_SLICES)
+        for number, (one, place) in enumerate(zip(slices, places, strict=True)):
+            if place is None:
+                raise _off_ring(one)
+            if snapshot.config.populate_meta_fields and number % step == 0:
+                self._check_keys(rings[one.partition], place, first_keys(snapshot, one), one)
+
+    def _check_keys(self, ring: Ring, place: int, keys: pa.Array, file_slice: FileSlice) -> None:
+        places = pa.array(ring.places(ring_hashes(keys, self.fields)))
+        wrong = keys.filter(pc.not_equal(places, place))
+        if len(wrong):
+            raise IndexInconsistent(
+                f"record key {wrong[0].as_py()!r} in {file_slice.label} is in another bucket of the ring under the hash"
+                f" fields {', '.join(self.fields) or 'of the whole key'}",
+                hint="the hash fields are not those that the table was written with, or a writer without its index has"
+                " written to it",
+                context={"record_key": wrong[0].as_py(), "path": file_slice.label},
+            )
+
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """By the rings of the partition paths that the rows name. During a pending resize a row of its buckets comes
+        twice, the second time with the file group that the bucket turns into."""
+        (partitions,) = distinct_values(engine.aggregate(rows, [PARTITION_PATH]), PARTITION_PATH)
+        files = RingFiles(snapshot, self.buckets)
+        rings = files.rings(partitions)
+        files.note_completed(rings.values())
+        if self.renewed_by:
+            rings = {path: self._for_new_groups(files, ring) for path, ring in rings.items()}
+        tagged = engine.derive(rows, {FILE_ID: RingFileId(rings, self.fields), INSTANT: Constant(None)})
+        return Tagged(tagged if self.renewed_by else self.brought_along(tagged, snapshot, engine))
+
+    def brought_along(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
+        if not self.resizes(snapshot).parents:
+            return rows
+        children: dict[str, dict[int, Children]] = {}
+        planned = [(operation, nodes) for _, operation, nodes in self._pending(snapshot)]
+        rings = RingFiles(snapshot, self.buckets).rings({nodes.partition for _, nodes in planned})
+        for operation, nodes in planned:
+            places = (rings[nodes.partition].place_of(one.file_id) for one in operation.slices)
+            children.setdefault(nodes.partition, {}).update((at, nodes) for at in places if at is not None)
+        copies = engine.derive(rows, {FILE_ID: ChildFileId(rings, children, self.fields)})
+        names = engine.schema(rows).names
+        ordered = engine.derive(engine.filter(copies, IsNotNull(FILE_ID)), {}, keep=names)
+        return engine.union([rows, ordered])
+
+    def _for_new_groups(self, files: RingFiles, ring: Ring) -> Ring:
+        """The ring with new file groups throughout, where the partition path has one."""
+        return ring if files.stored(ring.partition) is None else _renewed(ring, self.renewed_by)
+
+    def _pending(self, snapshot: Snapshot) -> Iterator[tuple[str, ClusteringOperation, Children]]:
+        """The groups of pending clusterings that say what their buckets turn into."""
+        timeline = snapshot.timeline
+        for instant in timeline.pending:
+            if timeline.is_pending_clustering(instant):
+                for operation in planned_clustering(timeline.plan(instant)).operations:
+                    children = Children.of_metadata(operation.extra)
+                    if children is not None:
+                        yield instant.time, operation, children
+
+    def key_places(self, snapshot: Snapshot) -> KeyPlaces:
+        return RingPlaces(self.fields, self.buckets, snapshot)
+
+    # -- clustering: buckets split and merge
+
+    def resizes(self, snapshot: Snapshot) -> Resizes:
+        # a copy adds no key to an index of keys, and would have to when the clustering completes
+        if KeyIndexes.of(snapshot.storage, snapshot.config).partitions:
+            return Resizes()
+        return resizes_of(self._pending(snapshot))
+
+    def clustering_groups(
+        self,
+        snapshot: Snapshot,
+        slices: Sequence[FileSlice],
+        instant: str,
+        settings: ClusteringSettings,
+        max_file_size: int,
+    ) -> list[ClusteringGroup]:
+        """Buckets that split or merge; with sort columns all others too, each by itself. Nothing while a delta commit
+        is pending, which would not know of the plan."""
+        if any(pending.action is Action.DELTACOMMIT for pending in snapshot.timeline.pending):
+            return []
+        sizes = BucketSizes(
+            settings.split_threshold * max_file_size,
+            settings.merge_threshold * max_file_size,
+            settings.most_buckets or self.buckets,
+            settings.least_buckets or self.buckets,
+        )
+        timeline = snapshot.timeline
+        busy = {*timeline.pending_clustering(), *timeline.pending_compaction(), *timeline.pending_log_compaction()}
+        rings = RingFiles(snapshot, self.buckets).rings({one.partition for one in slices})
+        return list(resize_groups(slices, rings, sizes, instant, busy, rewrites_all=bool(settings.sort_columns)))
+
+    def outputs(self, operation: ClusteringOperation) -> Outputs | None:
+        children = Children.of_metadata(operation.extra)
+        return None if children is None else Outputs(children, self.fields)
+
+    # -- what the table remembers
+
+    def update(
+        self,
+        statuses: Sequence[WriteStatus],
+        instant: str,
+        snapshot: Snapshot,
+        replaced: Mapping[str, Sequence[str]],
+    ) -> None:
+        """Write the rings that the instant leaves: with the children of a resize, or with new file groups where it
+        replaced those that are there."""
+        files = RingFiles(snapshot, self.buckets)
+        resized = self._resized(snapshot, instant)
+        for partition, children in resized.items():
+            ring = files.rings([partition])[partition]
+            if any(one.sequence != ring.sequence for one in children):
+                raise _other_ring(ring, instant)
+            files.write(ring.changed(instant, (node for one in children for node in one.nodes)))
+        written = {s.partition for s in statuses if s.path is not None}
+        files.begin((written | replaced.keys()) - resized.keys())
+        for partition in replaced.keys() - resized.keys():
+            ring = files.rings([partition])[partition]
+            own = {s.file_id for s in statuses if s.partition == partition and s.path is not None}
+            on_ring = set(ring.file_ids.to_pylist())
+            if on_ring.intersection(replaced[partition]) or own - on_ring:
+                files.write(_renewed(ring, instant))
+
+    def _resized(self, snapshot: Snapshot, instant: str) -> dict[str, list[Children]]:
+        found: dict[str, list[Children]] = {}
+        for time, _, children in self._pending(snapshot):
+            if time == instant:
+                found.setdefault(children.partition, []).append(children)
+        return found
+
+    def rollback(self, instant: str, snapshot: Snapshot) -> None:
+        RingFiles(snapshot, self.buckets).forget(instant)
+
+    def explain(self) -> str:
+        hashed = ", ".join(self.fields) or "the whole key"
+        return (
+            f"consistent: the ring of the partition path, {self.buckets} buckets at first, names the file group of the"
+            f" hash of {hashed}; no data file is read to tag"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RingPlaces(KeyPlaces):
+    """Which file slices can hold keys, by the rings as a snapshot shows them."""
+
+    fields: tuple[str, ...]
+    buckets: int
+    snapshot: Snapshot
+
+    def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """The place (int32) of each stored key text on the ring."""
+        return pa.array(ring_hashes(keys, self.fields))
+
+    def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
+        found = list(slices)
+        rings = RingFiles(self.snapshot, self.buckets).rings({one.partition for one in found})
+        hashes = pa.array(sorted(numbers), pa.int32()).to_numpy()
+        met = {path: set(ring.file_ids.take(pa.array(ring.places(hashes))).to_pylist()) for path, ring in rings.items()}
+        known = {path: set(ring.file_ids.to_pylist()) for path, ring in rings.items()}
+        # what is on no node was written by a writer of another index
+        return [s for s in found if s.file_id in met[s.partition] or s.file_id not in known[s.partition]]
+
+
+def _renewed(ring: Ring, instant: str) -> Ring:
+    """The ring as a write leaves it whose rows go to new file groups only: the same for every attempt."""
+    numbers = count()
+    nodes: list[Node] = []
+    for place in range(len(ring.nodes)):
+        file_id = new_file_id(instant, ring.partition, next(numbers))
+        nodes += renewed(ring, place, file_id.removesuffix("-0"))
+    return ring.changed(instant, nodes)
+
+
+def _off_ring(file_slice: FileSlice) -> IndexInconsistent:
+    where = repr(file_slice.partition) if file_slice.partition else "the table folder"
+    return IndexInconsistent(
+        f"file group {file_slice.file_id} in {where} is no bucket of the partition path's ring",
+        hint="a writer without the table's index wrote it: write the rows of that partition again with"
+        " insert_overwrite",
+        context={"partition": file_slice.partition, "file_id": file_slice.file_id},
+    )
+
+
+def _other_ring(ring: Ring, instant: str) -> InvalidOption:
+    return InvalidOption(
+        f"clustering {instant} was planned on another ring of partition {ring.partition!r} than it has now",
+        hint="Nothing was changed; take the plan off the timeline, the next clustering makes a new one.",
+        context={"partition": ring.partition, "instant": instant},
+    )

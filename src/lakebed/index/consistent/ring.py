@@ -1,0 +1,231 @@
+"""The ring of a partition path: which bucket takes which hash values, and how buckets split and merge on it.
+
+A node stands for the hash values behind the node before it up to its own; what is behind the last node belongs to the
+first. Pure functions over nodes, and the bytes in which Hudi keeps them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.errors import CorruptFile, IndexInconsistent
+from lakebed.format.hashes import Int32s
+from lakebed.index.consistent.ring_hash import RING_SIZE
+from lakebed.timeline.pretty_json import pretty_json
+
+INITIAL = "0" * 14
+"""The instant of a partition path's first ring."""
+
+_VERSION = 0
+_SUFFIX = "-0"
+NodeTag = Literal["NORMAL", "REPLACE", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A bucket: its greatest hash value, and the file group that has its rows. In a plan the tag says whether the node
+    takes the place of the one with its value, or that goes (without a prefix)."""
+
+    value: int
+    prefix: str | None
+    tag: NodeTag = "NORMAL"
+
+    @property
+    def file_id(self) -> str:
+        return f"{self.prefix}{_SUFFIX}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"value": self.value, "fileIdPrefix": self.prefix, "tag": self.tag}
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The nodes of a partition path, by value, as an instant left them; `buckets` is how many there were at first,
+    `sequence` how often they changed since."""
+
+    partition: str
+    instant: str
+    buckets: int
+    sequence: int
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def file_ids(self) -> pa.Array:
+        return pa.array([node.file_id for node in self.nodes], pa.string())
+
+    @cached_property
+    def _values(self) -> Int32s:
+        return np.array([node.value for node in self.nodes], np.int32)
+
+    def places(self, hashes: Int32s) -> Int32s:
+        """The number of the node of each hash value."""
+        found = np.searchsorted(self._values, hashes, side="left").astype(np.int32)
+        found[found == len(self.nodes)] = 0
+        return found
+
+    def place_of(self, file_id: str) -> int | None:
+        """The number of the node that has a file group; None for one that is on no node."""
+        return next((n for n, node in enumerate(self.nodes) if node.file_id == file_id), None)
+
+    def changed(self, instant: str, children: Iterable[Node]) -> Ring:
+        """The ring with the children of its nodes, as `instant` leaves it."""
+        nodes = {node.value: node for node in self.nodes}
+        for child in children:
+            if child.tag == "DELETE":
+                nodes.pop(child.value, None)
+            else:
+                nodes[child.value] = replace(child, tag="NORMAL")
+        ordered = tuple(nodes[value] for value in sorted(nodes))
+        return replace(self, instant=instant, sequence=self.sequence + 1, nodes=ordered)
+
+    def encode(self) -> bytes:
+        """The bytes of the ring's file."""
+        record = {
+            "version": _VERSION,
+            "partitionPath": self.partition,
+            "instant": self.instant,
+            "numBuckets": self.buckets,
+            "seqNo": self.sequence,
+            "nodes": [node.to_json() for node in self.nodes],
+        }
+        return pretty_json(record).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Ring:
+        """The ring in a file's bytes; `CorruptFile` for what is none."""
+        try:
+            record = json.loads(data)
+            nodes = nodes_of(record["nodes"])
+            ring = cls(record["partitionPath"], record["instant"], record["numBuckets"], record["seqNo"], nodes)
+        except (ValueError, KeyError, TypeError) as cause:
+            raise _corrupt(path, f"is no ring of buckets ({cause!r})") from cause
+        values = [node.value for node in nodes]
+        if not nodes or sorted(set(values)) != values or not all(node.prefix for node in nodes):
+            raise _corrupt(path, "has no nodes, nodes out of order or without a file group")
+        return ring
+
+
+def nodes_of(records: Iterable[dict[str, Any]]) -> tuple[Node, ...]:
+    """Nodes from their JSON objects."""
+    return tuple(Node(int(one["value"]), one["fileIdPrefix"], one["tag"]) for one in records)
+
+
+def _corrupt(path: str, what: str) -> CorruptFile:
+    return CorruptFile(f"{path} {what}", hint="Restore the file from a copy.", context={"path": path})
+
+
+def default_ring(partition: str, buckets: int) -> Ring:
+    """The first ring of a partition path, the same for every writer.
+
+    >>> [(node.value, node.prefix) for node in default_ring("p0", 2).nodes]
+    [(1073741824, 'dad73638-0699-3d64-9014-d55bccb9782d'), (2147483647, 'a13eb516-36a4-3dd9-8c1c-801a3ef285ac')]
+    """
+    step = -(-RING_SIZE // buckets)
+    ends = [min(step * number, RING_SIZE) for number in range(1, buckets + 1)]
+    starts = [0, *ends[:-1]]
+    nodes = (
+        Node(end, _name_uuid(struct.pack(">qq", start, end) + partition.encode()))
+        for start, end in zip(starts, ends, strict=True)
+    )
+    return Ring(partition, INITIAL, buckets, 0, tuple(nodes))
+
+
+def _name_uuid(data: bytes) -> str:
+    """Java's `UUID.nameUUIDFromBytes`: version 3 without a namespace."""
+    digest = bytearray(hashlib.md5(data, usedforsecurity=False).digest())
+    digest[6] = digest[6] & 0x0F | 0x30
+    digest[8] = digest[8] & 0x3F | 0x80
+    return str(uuid.UUID(bytes=bytes(digest)))
+
+
+def split(ring: Ring, place: int, prefixes: Sequence[str]) -> tuple[Node, ...] | None:
+    """The two children of a node that has become too large, each with half of its hash values; None for one that has
+    too few values."""
+    end, before = ring.nodes[place].value, ring.nodes[place - 1].value
+    middle = ((before + end + (RING_SIZE + 1 if before >= end else 0)) >> 1) & RING_SIZE
+    if middle in (before, end):
+        return None
+    return Node(middle, prefixes[0], "REPLACE"), Node(end, prefixes[1], "REPLACE")
+
+
+def merge(ring: Ring, places: Sequence[int], prefix: str) -> tuple[Node, ...]:
+    """What becomes of nodes that stand one behind the other: the last takes the values of all."""
+    *others, last = (ring.nodes[place].value for place in places)
+    return (*(Node(value, None, "DELETE") for value in others), Node(last, prefix, "REPLACE"))
+
+
+def renewed(ring: Ring, place: int, prefix: str) -> tuple[Node, ...]:
+    """A node with the same hash values in another file group."""
+    return (Node(ring.nodes[place].value, prefix, "REPLACE"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The nodes that the file groups of a clustering group become: `partition` and `sequence` of the ring that it was
+    planned on."""
+
+    partition: str
+    sequence: int
+    nodes: tuple[Node, ...]
+
+    PARTITION = "clustering.group.partition"
+    NODES = "clustering.group.child.node"
+    SEQUENCE = "clustering.group.sequence.no"
+
+    def to_metadata(self) -> dict[str, str]:
+        """As a plan has it, Hudi's words."""
+        return {
+            self.SEQUENCE: str(self.sequence),
+            self.NODES: pretty_json([node.to_json() for node in self.nodes]),
+            self.PARTITION: self.partition,
+        }
+
+    @classmethod
+    def of_metadata(cls, extra: dict[str, str] | Any) -> Children | None:
+        """From a plan's group; None where the plan says nothing of nodes."""
+        if not extra or cls.NODES not in extra:
+            return None
+        try:
+            nodes = nodes_of(json.loads(extra[cls.NODES]))
+            return cls(extra[cls.PARTITION], int(extra[cls.SEQUENCE]), nodes)
+        except (ValueError, KeyError, TypeError) as cause:
+            raise IndexInconsistent(
+                f"a clustering plan names nodes of a ring in a way that cannot be read: {cause!r}",
+                hint="Take it off the timeline with the engine that made it.",
+            ) from cause
+
+    @property
+    def alive(self) -> tuple[Node, ...]:
+        """The nodes with a file group, by value."""
+        return tuple(sorted((n for n in self.nodes if n.tag != "DELETE"), key=lambda node: node.value))
+
+    def places(self, hashes: Int32s) -> Int32s:
+        """For hash values of the group, the number of the one of `alive` that takes each."""
+        values = [node.value for node in self.alive]
+        found = np.searchsorted(np.array(values, np.int32), hashes, side="left").astype(np.int32)
+        # values behind the last node go round the ring to the first
+        found[found == len(values)] = 0
+        return found
+
+
+def neighbours(ring: Ring, place: int) -> tuple[int, int]:
+    """The numbers of the nodes before and behind one."""
+    count = len(ring.nodes)
+    return (place - 1) % count, (place + 1) % count
+
+
+def node_at(ring: Ring, value: int) -> int:
+    """The number of the node of a hash value."""
+    at = bisect_left([node.value for node in ring.nodes], value)
+    return at if at < len(ring.nodes) else 0

@@ -1,0 +1,104 @@
+"""The rings of a table in storage: a folder for each partition path, a file for each instant that changed the ring.
+
+A file counts once its instant has completed. Hudi leaves an empty file `<instant>.commit` beside it then, by which it
+still counts when the instant is archived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from lakebed.index.consistent.ring import INITIAL, Ring, default_ring
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.storage.parallel import parallel_map
+
+FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
+_RING, _COMMITTED = ".hashing_meta", ".commit"
+
+
+@dataclass(frozen=True)
+class RingFiles:
+    """The rings as a snapshot shows them; a partition path without one has the first ring of so many `buckets`."""
+
+    snapshot: Snapshot
+    buckets: int
+
+    @property
+    def storage(self) -> Storage:
+        return self.snapshot.storage
+
+    def rings(self, partitions: Collection[str]) -> dict[str, Ring]:
+        """The ring of each partition path."""
+        paths = sorted(partitions)
+        found = parallel_map(self.stored, paths)
+        return {p: ring or default_ring(p, self.buckets) for p, ring in zip(paths, found, strict=True)}
+
+    def stored(self, partition: str) -> Ring | None:
+        """The ring that a partition path has in storage, None where it has none yet."""
+        names = self.storage.list_names(_folder(partition))
+        instants = (name.removesuffix(_RING) for name in names if name.endswith(_RING))
+        for instant in sorted(filter(self._is_in_view, instants), reverse=True):
+            committed = f"{instant}{_COMMITTED}" in names
+            if (ring := self._counting(partition, instant, committed=committed)) is not None:
+                return ring
+        return None
+
+    def _is_in_view(self, instant: str) -> bool:
+        return self.snapshot.as_of is None or instant <= self.snapshot.as_of or instant == INITIAL
+
+    def _counting(self, partition: str, instant: str, *, committed: bool) -> Ring | None:
+        """The ring of an instant, None for one that has not completed, or was taken back."""
+        timeline = self.snapshot.timeline
+        path = ring_path(partition, instant)
+        if instant == INITIAL or timeline.is_completed(instant):
+            return Ring.decode(self.storage.read(path), path)
+        if any(pending.time == instant for pending in timeline.pending):
+            return None
+        is_archived = timeline.start is not None and instant < timeline.start
+        ring = Ring.decode(self.storage.read(path), path)
+        return ring if is_archived and (committed or self._has_files(ring)) else None
+
+    def _has_files(self, ring: Ring) -> bool:
+        """Whether a base file of the ring's buckets is there, which tells that its instant had completed."""
+        ids = set(ring.file_ids.to_pylist())
+        return any(file.file_id in ids for file in self.snapshot.base_files([ring.partition]))
+
+    def begin(self, partitions: Iterable[str]) -> None:
+        """Write the first ring of those partition paths that have none; all writers make the same one."""
+        for partition in sorted(set(partitions)):
+            if self.stored(partition) is None:
+                ring = default_ring(partition, self.buckets)
+                self.storage.put_if_absent(ring_path(partition, INITIAL), ring.encode())
+
+    def write(self, ring: Ring) -> None:
+        """Write the ring that an instant leaves; it counts once that has completed."""
+        self.storage.write(ring_path(ring.partition, ring.instant), ring.encode())
+
+    def note_completed(self, rings: Iterable[Ring]) -> None:
+        """Leave word that the instants of rings have completed, for the time when they are archived."""
+        for ring in rings:
+            if ring.instant != INITIAL:
+                self.storage.put_if_absent(f"{_folder(ring.partition)}/{ring.instant}{_COMMITTED}", b"")
+
+    def forget(self, instant: str) -> None:
+        """Remove what an instant wrote, which is taken back."""
+        own = (f"{instant}{_RING}", f"{instant}{_COMMITTED}")
+        for file in list(self.storage.list(FOLDER)):
+            if file.path.rpartition("/")[2] in own:
+                self.storage.delete(file.path)
+
+
+def has_rings(storage: Storage) -> bool:
+    """Whether a table has rings, so that its index is consistent hashing, whoever wrote it."""
+    return any(file.path.endswith(_RING) for file in storage.list(FOLDER))
+
+
+def ring_path(partition: str, instant: str) -> str:
+    """The file with the ring that an instant left."""
+    return f"{_folder(partition)}/{instant}{_RING}"
+
+
+def _folder(partition: str) -> str:
+    return f"{FOLDER}/{partition}" if partition else FOLDER
