@@ -1,4 +1,4 @@
-"""500 random histories of 30 steps a day over all indexes, versions and services, against a dict; other ones each day.
+"""140 random histories of 30 steps a day over all indexes, versions and services, against a dict; other ones each day.
 
 What `test_histories.py` looks at after every step is looked at here now and then, and all of it at the end. A seed that
 fails is in the message: `LAKEBED_HISTORY=<seed>` runs it again; `LAKEBED_HISTORY_COUNT` says how many are run.
@@ -21,7 +21,7 @@ from lakebed.errors import InvalidOption
 from lakebed.storage.memory import MemoryStorage
 from sampling import today
 
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or 500)
+COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or 140)
 ONLY = os.environ.get("LAKEBED_HISTORY")
 STEPS = 30
 SHARDS = 10

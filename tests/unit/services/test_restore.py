@@ -106,6 +106,13 @@ def test_the_metadata_table_is_put_right_where_it_was_compacted_since(
         assert sorted(found["id"].to_pylist()) == [0, 2, 4, 6]
     table.upsert(rows((0, "c0", "again", 99), (201, "c1", "again", 9)), options=OPTIONS)
     assert is_whole(table)
+    # partitions that were built anew have lost files that commits name; not those that came since
+    assert leftovers(table.uri) == []
+    if version > 6:
+        storage = open_storage(table.uri)
+        logs = [i.path for i in storage.list(".hoodie/metadata/partition_stats") if ".log.1_" in i.path]
+        storage.delete(max(logs))
+        assert leftovers(table.uri) == [f"missing metadata file {max(logs).removeprefix('.hoodie/metadata/')}"]
 
 
 def test_an_index_that_was_built_since_is_put_right(make: Make) -> None:
