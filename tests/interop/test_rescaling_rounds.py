@@ -65,14 +65,15 @@ def test_real_hudi_goes_on_with_the_new_count(kind: Any, case: Case, tmp_path: P
     for rescale in RESCALES:
         done = table.rescale(**rescale)
         assert done.instant is not None, rescale
-        check(oracle, table, case, model, turn)
+        check(oracle, table, case, model, turn, without=["partition_stats"])
         write(True)
         fresh = lakebed.open(table.uri)
         fresh.indexes.index.check(fresh._snapshot())  # pyright: ignore[reportPrivateUsage]
         write(False)
-        check(oracle, table, case, model, turn)
+        # real Hudi 1.2.0 counts the rows of replaced files in the ranges of a partition path that it writes to
+        check(oracle, table, case, model, turn, without=["partition_stats"])
     # split buckets are for lakebed's writes; real Hudi reads them
     largest = max(one.size for one in table.files)
     assert table.rescale(split_over=largest - 1).plan.way == "split"
     write(False)
-    check(oracle, table, case, model, turn)
+    check(oracle, table, case, model, turn, without=["partition_stats"])
