@@ -139,7 +139,7 @@ def test_any_dataframe_is_brought_to_the_buckets_by_a_shuffle_of_its_own(tmp_pat
     ordinary = a.scan().to_spark()
     expected = ordinary.join(visits, ordinary["id"] == visits["trip"]).select("id", "x", "n")
     assert rows_of(joined.select("id", "x", "n")) == rows_of(expected)
-    with pytest.raises(SchemaConflict, match="cast the DataFrame's column"):
+    with pytest.raises(SchemaConflict, match="Cast the DataFrame's column"):
         a.bucketed(visits, on="n")
     with pytest.raises(InvalidOption, match="has no column 'id'"):
         a.bucketed(visits)
