@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _PLAIN = frozenset(
     ("Project", "Filter", "SubqueryAlias", "Join", "Aggregate", "Window", "Sort", "GlobalLimit", "LocalLimit")
 ) | {"Distinct", "Deduplicate", "ResolvedHint", "Repartition", "RepartitionByExpression", "View"}
+# Expressions that have the metadata of what they take.
+_TAKEN = frozenset(("AttributeReference", "OuterReference", "GetStructField"))
 # Sides of a join whose rows may be missing: nulls stand for them, in the key as in the bucket.
 _NO_NULLS = {"LEFT OUTER": (True, False), "RIGHT OUTER": (False, True), "FULL OUTER": (False, False)}
 
@@ -64,9 +66,10 @@ class _Rewriting:
         kind = plan.getClass().getSimpleName()
         made = [self.of(child) for child in children]
         known = [k for _, some in made for k in some] if kind in _PLAIN else []
-        if not any(some for _, some in made):
-            return plan, []
-        if kind not in _PLAIN or kind == "View":  # they count their columns
+        # a changed child may tell nothing more of its output, such as a full join
+        if all(new is old and not some for (new, some), old in zip(made, children, strict=True)):
+            return plan, _numbered(plan) if kind == "Project" else []
+        if kind not in _PLAIN or kind == "View" or not known:  # they count their columns, or need no more of them
             made = [(self.as_before(new, old), some) for (new, some), old in zip(made, children, strict=True)]
         plan = plan.withNewChildren(self._scala.seq([child for child, _ in made]))
         if kind == "Project":
@@ -104,6 +107,7 @@ class _Rewriting:
             if _id(k.bucket) not in {_id(one) for one in (*listed, *added)}:
                 added.append(k.bucket)
             kept.append(_Known(k.bucket, tuple(now[key] for key in k.keys), k.family))
+        kept += _numbered(plan)
         if added:
             plan = self._logical.Project(self._scala.seq([*listed, *added]), plan.child())
         return plan, kept
@@ -146,9 +150,24 @@ class _Rewriting:
 def _told(plan: Any) -> list[_Known]:
     """What a leaf's bucket column says of itself."""
     output = _items(plan.output())
+    return _described(output, output)
+
+
+def _numbered(project: Any) -> list[_Known]:
+    """What a projection says of a bucket column that it computes. One that it takes from elsewhere, out of a struct
+    too, has its metadata from there, and its keys may be others by now."""
+    computed = [
+        one.toAttribute()
+        for one in _items(project.projectList())
+        if _is(one, "Alias") and one.child().getClass().getSimpleName() not in _TAKEN
+    ]
+    return _described(computed, _items(project.output()))
+
+
+def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Known]:
     named: Mapping[str, int] = {a.name(): _id(a) for a in output}
     found: list[_Known] = []
-    for attribute in output:
+    for attribute in candidates:
         about = attribute.metadata()
         if attribute.name() != BUCKET or not about.contains(FAMILY):
             continue
