@@ -3,7 +3,8 @@
     python bench/join.py [--rows 3000000] [--rounds 3]
 
 Two tables of so many rows in 8 buckets, their files sorted by key. Each query runs over ordinary DataFrames of them
-and over `to_spark(bucketed=True)`, in turn; shuffled bytes are those that Spark's own listener counts.
+and over `to_spark(bucketed=True)`, in turn; shuffled bytes are those that Spark's own listener counts. Nothing is
+broadcast: the tables stand for ones that are too large for it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ def load(uri: str, rows: int, column: str, seed: int) -> None:
 
 def shuffled(spark: Any) -> int:
     """Bytes that shuffles of this application have written so far."""
-    stages = spark.sparkContext._jsc.sc().statusStore().stageList(None, False, False, None, None)
+    context, jvm = spark.sparkContext._jsc.sc(), spark.sparkContext._jvm
+    context.listenerBus().waitUntilEmpty()
+    no_quantiles = spark.sparkContext._gateway.new_array(jvm.double, 0)
+    stages = context.statusStore().stageList(None, False, False, no_quantiles, jvm.java.util.ArrayList())
     found = [stages.apply(n) for n in range(stages.size())]
     return sum(int(stage.shuffleWriteBytes()) for stage in found)
 
@@ -56,7 +60,8 @@ def main() -> int:
 
     builder: Any = SparkSession.builder
     spark = builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "3g")
-    spark = spark.config("spark.sql.shuffle.partitions", "8").config("spark.driver.host", "127.0.0.1").getOrCreate()
+    spark = spark.config("spark.sql.shuffle.partitions", "8").config("spark.sql.autoBroadcastJoinThreshold", "-1")
+    spark = spark.config("spark.driver.host", "127.0.0.1").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as folder:
         for seed, (name, column) in enumerate((("a", "x"), ("b", "y"))):
