@@ -214,8 +214,7 @@ class Oracle:
         for key, value in self._kept_indexes(table, stored).items():
             settings.setdefault(key, value)
         if call == "index":  # what builds an index takes the table's schema from the job
-            resolver = self.jvm.org.apache.hudi.common.table.TableSchemaResolver(self._client(table))
-            settings.setdefault("hoodie.avro.schema", resolver.getTableAvroSchema(False).toString())
+            settings.setdefault("hoodie.avro.schema", stored["hoodie.table.create.schema"])
         before = {(i["instant"], i["action"], i["state"]) for i in self._instants(table)}
         properties = self.jvm.java.util.Properties()
         for key, value in settings.items():
