@@ -134,7 +134,7 @@ def random_filter(chance: random.Random, depth: int = 2) -> str:
 def test_random_filters_lose_no_row(table: Table, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from lakebed.read.scan import Scan
 
-    monkeypatch.setattr(Scan, "_zone", lambda _: zone)
+    monkeypatch.setattr(Scan, "zone", lambda _: zone)
     chance = random.Random(zone)
     snapshot = open_snapshot(open_storage(table.uri))
     every = Scan(snapshot, columns=[*SCHEMA.names, "_hoodie_file_name"]).to_arrow()
@@ -184,7 +184,7 @@ def test_another_function_or_zone_is_not_taken_for_it(table: Table, monkeypatch:
         "date_sub(day, 4) = date'2021-01-01'",
     ):
         assert "expression index" not in table.scan(filter=text).explain()
-    monkeypatch.setattr(Scan, "_zone", lambda _: "Asia/Tokyo")
+    monkeypatch.setattr(Scan, "zone", lambda _: "Asia/Tokyo")
     snapshot = open_snapshot(open_storage(table.uri))
     text = "date_format(at, 'yyyy-MM-dd HH') = '2021-01-01 00'"
     assert len(Scan(snapshot, filter=text).files) == 9  # all but the one of nulls
