@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from compaction_tables import pending
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
 from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
@@ -36,13 +35,6 @@ QUIET = {
     ),
     "hoodie.clustering.updates.strategy": f"{CLUSTERING}update.strategy.SparkConsistentBucketDuplicateUpdateStrategy",
 }
-PLANS = {
-    **QUIET,
-    "hoodie.clustering.schedule.inline": "true",
-    "hoodie.clustering.async.max.commits": "1",
-    "hoodie.clustering.inline.max.commits": "1",
-}
-RUNS = {**QUIET, "hoodie.clustering.inline": "true", "hoodie.clustering.inline.max.commits": "1"}
 
 
 @pytest.mark.parametrize("case", todays(CASES, 2, INTEROP), ids=str)
@@ -64,22 +56,13 @@ def test_rings_and_resizes_of_both(case: Case, tmp_path: Path, oracle: HudiOracl
     turns.write(by_hudi=True)
     turns.delete(by_hudi=True)
     turns.delete(by_hudi=False)
-    # lakebed plans, both write beside the plan, real Hudi runs it
+    # lakebed plans, both write beside the plan, lakebed runs it
     planned = table.cluster(plan_only=True, options=SIZES).planned
     assert planned is not None
     turns.write(by_hudi=False)
     turns.write(by_hudi=True)
     turns.delete(by_hudi=False)
-    turns.write(by_hudi=True, how=RUNS)
-    assert planned not in [i.time for i in pending(table)]
-    turns.write(by_hudi=False)
-    # real Hudi plans, both write beside the plan, lakebed runs it
-    turns.write(by_hudi=True, how=PLANS)
-    (plan,) = pending(table)
-    turns.write(by_hudi=False)
-    turns.write(by_hudi=True)
-    done = table.cluster(options=SIZES)
-    assert done.instants[:1] == (plan.time,), done
+    assert table.cluster(options=SIZES).instants[:1] == (planned,)
     turns.check()
     turns.write(by_hudi=True)
     turns.write(by_hudi=False)

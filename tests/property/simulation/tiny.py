@@ -19,6 +19,7 @@ import pyarrow as pa
 import lakebed
 from lakebed.config.settings import WriteSettings
 from lakebed.format.file_names import base_file_name, log_file_name, new_file_id
+from lakebed.index.base import Index
 from lakebed.model import RECORD_KEY, WRITER_ID, Action, CommitMetadata, FileSlice
 from lakebed.operations.transaction import Transaction
 from lakebed.services.service_transaction import ServiceTransaction
@@ -42,11 +43,18 @@ SETTINGS = WriteSettings(
 )
 
 
-class TinyIndex:
+class TinyIndex(Index):
     """Finds keys by reading all files; with `hashes` a key's file group follows from the key."""
 
+    name = "tiny"
+    is_global = False
+
     def __init__(self, hashes: bool) -> None:
-        self.key_hash = object() if hashes else None
+        self._hash: Any = object() if hashes else None
+
+    @property
+    def key_hash(self) -> Any:
+        return self._hash
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         pass

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.index import advisor
+from lakebed.index import advisor, ranking
 from lakebed.table import Table
 from write_tables import SCHEMA, content, refused, rows
 
@@ -19,7 +19,7 @@ FIRST = [(n, f"c{n % 3}", "a", 10) for n in range(12)]
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows make a table that is worth an index."""
     monkeypatch.setattr(advisor, "_SMALL", 100)
-    monkeypatch.setattr(advisor, "_BUCKET_START", 100)
+    monkeypatch.setattr(ranking, "_BUCKET", 100)
 
 
 def made(path: Path, data: Any, **given: Any) -> Table:
@@ -74,12 +74,12 @@ MANY = {"lakebed.expect.rows": 100_000_000}
         ("city", {}, "simple", "whose number is not known"),
         ("city", {"lakebed.expect.partitions": 10}, "bucket", "in each of 10 partitions"),
         ("city", {"lakebed.expect.partitions": 10, "lakebed.expect.growing.keys": True}, "simple", "few partitions"),
-        ("city", {"lakebed.expect.partitions": 1000, "lakebed.expect.batch": 900}, "simple", "too little to split"),
+        ("city", {"lakebed.expect.partitions": 1000, "lakebed.expect.batch": 900}, "bucket", "bucket"),
         (
             "city",
             {"lakebed.expect.partitions": 1000, "lakebed.expect.batch": 900, "lakebed.expect.unique.keys": True},
-            "record",
-            "upserts of 900 rows may touch 900 of 1,000 partitions",
+            "bucket",
+            "bucket",
         ),
     ],
 )
