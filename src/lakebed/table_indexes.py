@@ -223,7 +223,7 @@ class IndexesView(View):
 
         Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
         """
-        if not isinstance(index, str | Index):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(index, str) and not hasattr(index, "place"):
             raise refused("adopt", "index", index, "the name of an index, or an Index object")
         with default_lock(self._storage, wait_seconds=60.0):
             snapshot = self._snapshot()
