@@ -45,11 +45,11 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)
     folded = {name.lower(): name for name in (*(n for n in named if "." not in n), *types)}
     fitted: dict[str, RowExpression] = {}
-    renamed: list[str] = []
+    renamed, present = set[str](), frozenset(given.names)
     for field in given:
         name = folded.get(field.name.lower(), field.name)
-        if name != field.name and name not in given.names and name not in fitted:
-            renamed.append(field.name)
+        if name != field.name and name not in present and name not in fitted:
+            renamed.add(field.name)
             fitted[name] = Column(field.name)
         else:
             name = field.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -12,6 +11,7 @@ import pyarrow.types as pt
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import check_nulls, is_list
 from lakebed.schema.java_text import to_java_text
+from lakebed.schema.layouts import list_offsets
 
 
 def cast_column(array: Any, to_type: pa.DataType) -> Any:
@@ -168,10 +168,8 @@ def _cast_struct(array: pa.Array, to_type: pa.DataType) -> pa.Array:
 def _cast_list(array: pa.Array, to_type: pa.DataType) -> pa.Array:
     # flatten works alike for all list layouts and for slices; a null list has no elements there
     values = cast_column(array.flatten(), to_type.value_type)
-    offsets = np.zeros(len(array) + 1, np.int32)
-    np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), out=offsets[1:])
     mask = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets), values, type=to_type, mask=mask)
+    return pa.ListArray.from_arrays(list_offsets(array), values, type=to_type, mask=mask)
 
 
 def _cast_map(array: pa.Array, to_type: pa.DataType) -> pa.Array:

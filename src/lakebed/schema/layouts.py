@@ -68,7 +68,7 @@ def _filled(array: Any) -> pa.Array:
         items = _filled(array.items.slice(first, last - first))
         keys, offsets = array.keys.slice(first, last - first), pc.subtract(array.offsets, first)
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_nulls(array))
-    return pa.ListArray.from_arrays(_offsets(array), _filled(array.flatten()), type=kind, mask=_nulls(array))
+    return pa.ListArray.from_arrays(list_offsets(array), _filled(array.flatten()), type=kind, mask=_nulls(array))
 
 
 def _shown(values: pa.Array, field: pa.Field, hidden: Any) -> pa.Array:
@@ -133,7 +133,7 @@ def _plain(array: Any) -> pa.Array:
     assert is_list(kind)
     values = _plain(array.flatten())
     return pa.ListArray.from_arrays(
-        _offsets(array), values, type=pa.list_(kind.value_field.with_type(values.type)), mask=_nulls(array)
+        list_offsets(array), values, type=pa.list_(kind.value_field.with_type(values.type)), mask=_nulls(array)
     )
 
 
@@ -151,7 +151,8 @@ def _plain_map(array: Any) -> pa.Array:
     return pa.MapArray.from_arrays(pc.subtract(array.offsets, first), keys, items, type=kind, mask=_nulls(array))
 
 
-def _offsets(array: Any) -> pa.Array:
+def list_offsets(array: Any) -> pa.Array:
+    """Where each list of an array, of whatever layout, begins in what `flatten` gives of it."""
     offsets = np.zeros(len(array) + 1, np.int32)
     np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), out=offsets[1:])
     return pa.array(offsets)
