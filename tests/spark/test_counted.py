@@ -77,7 +77,7 @@ def test_a_key_that_is_a_text_column_is_not_sent_twice(spark: SparkSession, tmp_
     rows = spark.range(100).selectExpr("id", "concat('n', id) name", "id ts")
     t = lakebed.create(str(tmp_path / "t"), rows, key=key, ordering="ts", index="bucket", buckets=4)
     t.upsert(rows)
-    sent = re.search(r"MapInArrow partial\(([^)]*)\)", plans[-1])
+    sent = re.search(r"MapInArrow run\(([^)]*)\)", plans[-1])
     assert sent is not None
     names = [c.split("#")[0] for c in sent.group(1).split(", ")]
     assert names == ["_hoodie_record_key"] * (key == "id") + [GROUP, "id", "name", "ts"]
