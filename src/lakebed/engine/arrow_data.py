@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
+from lakebed.schema.arrow import is_list
 from lakebed.schema.layouts import plain_table
 
 WHAT_IS_DATA = (
@@ -79,15 +81,71 @@ def _of_rows(data: Sequence[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
 
 def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     try:
-        return pa.table({name: _column(values, types.get(name)) for name, values in columns.items()})
+        return pa.table({name: _column(values, _type_of(name, types)) for name, values in columns.items()})
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidOption(
             f"{what}: {error}", hint="give the values of a column one type, and as many for each column"
         ) from error
 
 
+def _type_of(name: Any, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
+    """The type of the column, whose name may be written in another case."""
+    return types.get(name) or (types.get(name.lower()) if isinstance(name, str) else None)
+
+
 def _column(values: Any, kind: pa.DataType | None) -> Any:
     if kind is not None and isinstance(values, Sequence):
         with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
-            return pa.array(values, kind)
+            return _in_type(values, kind)
     return values if hasattr(values, "__arrow_c_array__") else pa.array(values)
+
+
+def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The values in a column of this type; raises where they are not of its sort or do not fit."""
+    try:
+        given = pa.array(values).type
+    except (pa.ArrowException, TypeError, ValueError):  # the items of a map are tuples, which have no type
+        pa.array(values, _exact(kind))
+    else:
+        if not _has_no_width(given, kind):
+            raise TypeError(f"{given} is no {kind}")
+    return pa.array(values, kind)
+
+
+def _has_no_width(given: pa.DataType, known: pa.DataType) -> bool:
+    """Whether a type that Arrow gives to Python values is the known one but for the width, which numbers do not have.
+    Arrow itself takes more: it cuts 2.5 to 2 and a time to its date, and counts numbers from 1970."""
+    if pt.is_null(given):
+        return True
+    if is_list(given) and is_list(known):
+        return _has_no_width(given.value_type, known.value_type)
+    if pt.is_struct(given) and pt.is_struct(known):
+        types = {f.name: f.type for f in known}
+        return all(f.name in types and _has_no_width(f.type, types[f.name]) for f in given)
+    if pt.is_integer(given):
+        return pt.is_integer(known) or pt.is_floating(known) or pt.is_decimal(known)
+    if pt.is_timestamp(given):
+        return pt.is_timestamp(known) and given.unit == known.unit and (given.tz is None) == (known.tz is None)
+    return any(same(given) and same(known) for same in _SORTS)
+
+
+_SORTS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pt.is_floating,
+    pt.is_decimal,
+    pt.is_boolean,
+    lambda kind: pt.is_string(kind) or pt.is_large_string(kind),
+    lambda kind: pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind),
+    pt.is_date,
+    pt.is_time,
+)
+
+
+def _exact(kind: pa.DataType) -> pa.DataType:
+    """The type with decimals for whole numbers: they take no fractions, while integers cut them off."""
+    if pt.is_integer(kind):
+        return pa.decimal128(38)
+    if pt.is_struct(kind):
+        return pa.struct([f.with_type(_exact(f.type)) for f in kind])
+    if pt.is_map(kind):
+        return pa.map_(kind.key_type, _exact(kind.item_type))
+    return pa.list_(_exact(kind.value_type)) if is_list(kind) else kind

@@ -101,9 +101,10 @@ def laid_out(spark: SparkSession, rdd: Any, schema_json: str, layout: Layout | N
     placed = scala.of_layout(layout, named) if layout else scala.unknown()
     order = scala.seq([scala.ascending(named[name]) for name in (layout.order if layout else ())])
     none = scala.none
-    plan = jvm.org.apache.spark.sql.execution.LogicalRDD(
-        attributes, rdd, placed, order, False, none, scala.session, none, none
-    )
+    given = (attributes, rdd, placed, order, False, none, scala.session, none, none)
+    # from 4.3 on Spark also asks whether the rows are a checkpoint's
+    more = [False] * (scala.parameters("org.apache.spark.sql.execution.LogicalRDD") - len(given))
+    plan = jvm.org.apache.spark.sql.execution.LogicalRDD(*given, *more)
     return DataFrame(scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, plan), spark)
 
 
@@ -183,6 +184,10 @@ class Scala:
         for part in package.split("."):
             place = getattr(place, part)
         return getattr(getattr(place, f"{last}$"), "MODULE$")
+
+    def parameters(self, name: str) -> int:
+        """How many things the constructor of a class takes."""
+        return self.jvm.java.lang.Class.forName(name).getConstructors()[0].getParameterCount()
 
     @property
     def none(self) -> Any:

@@ -40,7 +40,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     name, if no other column has it; one of Arrow's type null (Spark's void) gets the table's type."""
     engine = context.engine
     types = {f.name: f.type for f in context.opened.schema}
-    rows = engine.rows(of_python(data, types))
+    rows = engine.rows(of_python(data, {name.lower(): kind for name, kind in types.items()} | types))
     given = engine.schema(rows)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)
     folded = {name.lower(): name for name in (*(n for n in named if "." not in n), *types)}

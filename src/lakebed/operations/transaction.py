@@ -37,6 +37,7 @@ from lakebed.timeline.conflicts.commits import (
     check_conflicts,
     commits_since,
 )
+from lakebed.timeline.conflicts.deletes import check_deletes
 from lakebed.timeline.conflicts.early import EarlyConflicts
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
@@ -214,7 +215,10 @@ class Transaction:
                 named_after=resizes.children,
             )
             metadata.extra["schema"] = agreed
-            others = timeline.commits_metadata(commits_since(timeline, self._started))
+            since = list(commits_since(timeline, self._started))
+            others = timeline.commits_metadata(since)
+            if self.non_blocking:
+                check_deletes(self.storage, self.instant, metadata, zip(since, others, strict=True))
             self._check_others(timeline, others)
             check_unique(self.snapshot.reader, statuses, others, self.unique)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)

@@ -24,12 +24,11 @@ from lakebed.services.compaction_plan import Planner, Scheduled, groups_in_plans
 from lakebed.services.compaction_result import CompactedSlice, CompactionResult, CompactionRun
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.timeline.conflicts.commits import LOG_COMPACT_OPERATION
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.service_plans import CompactionPlan
 from lakebed.timeline.timeline import Timeline
-
-LOG_COMPACT_OPERATION = "LOG_COMPACT"
 
 
 def compact_logs(

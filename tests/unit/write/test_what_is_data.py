@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date, time
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import count
 from typing import Any
 
@@ -236,3 +237,39 @@ def test_plain_layouts_keep_slices_and_chunks() -> None:
         {"runs": None, "maps": []},
     ]
     assert plain.schema.types == [pa.string(), pa.map_(pa.string(), pa.string())]
+
+
+NOON = datetime(2026, 11, 24, 12)
+NUMBERS = {"i": pa.int32(), "x": pa.float32(), "d": pa.decimal128(6, 2), "l": pa.list_(pa.int16())}
+SORTS = NUMBERS | {"at": pa.timestamp("ms", "UTC"), "day": pa.date32(), "m": pa.map_(pa.string(), pa.int32())}
+
+
+def test_values_of_python_get_the_width_that_the_table_has() -> None:
+    table = new(pa.schema([("id", pa.int64()), *SORTS.items()]))
+    row = {"i": 1, "x": 2, "d": 3, "l": [4], "at": NOON.replace(tzinfo=UTC), "day": NOON.date(), "m": [("k", 5)]}
+    table.upsert([{"id": 1, **row}])
+    table.upsert({"ID": [2], **{name.upper(): [value] for name, value in row.items()}})
+    assert rows_of(table) == [{"id": 1, **row}, {"id": 2, **row}]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("i", 2.5, SchemaConflict),
+        ("i", Decimal("2.5"), SchemaConflict),
+        ("i", 1 << 40, SchemaConflict),
+        ("l", [2.5], SchemaConflict),
+        ("m", [("k", 2.5)], InvalidOption),
+        ("day", NOON, SchemaConflict),
+        ("day", 5, SchemaConflict),
+        ("at", NOON, SchemaConflict),
+        ("at", 5, SchemaConflict),
+        ("at", (NOON + timedelta(microseconds=1)).replace(tzinfo=UTC), InvalidRecord),
+    ],
+    ids=str,
+)
+def test_values_of_python_are_never_cut_to_the_tables_type(name: str, value: Any, error: type[Exception]) -> None:
+    table = new(pa.schema([("id", pa.int64()), (name, SORTS[name])]))
+    with pytest.raises(error):
+        table.upsert([{"id": 1, name: value}])
+    assert table.count() == 0
