@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.errors import CorruptFile
-from lakebed.format.avro.record_reader import read_records, record_places
+from lakebed.format.avro.record_reader import Stretch, joint_places, read_records, record_places
 from lakebed.format.avro.types import RecordSchema, record_schema
 from lakebed.format.block_rows import DICTIONARY_COLUMNS, batch_of, corrupt, naming_block
 from lakebed.format.hashes import value_buffer
@@ -36,14 +37,19 @@ class AvroBlock:
             self._record: RecordSchema = record_schema(avro_schema)
         self.schema: pa.Schema = self._record.arrow
 
-    def records(self) -> Records:
-        """The content, and where each record starts and ends in it."""
+    def content(self) -> tuple[bytes | memoryview, int]:
+        """The content, and how many records it tells of."""
         content = self._head.read()
         if len(content) < _HEAD.size:
             raise corrupt(self._head, self._path, f"a content of {len(content)} bytes")
         version, count = _HEAD.unpack_from(content)
         if version not in _VERSIONS:
             raise corrupt(self._head, self._path, f"it has the format version {version}")
+        return content, count
+
+    def records(self) -> Records:
+        """The content, and where each record starts and ends in it."""
+        content, count = self.content()
         with naming_block(self._head, self._path):
             starts, ends = record_places(content, count, _HEAD.size)
         return np.frombuffer(content, np.uint8), starts, ends
@@ -90,11 +96,18 @@ class JointBlock:
 
     @once
     def _records(self) -> tuple[Records, list[int]]:
-        parts = [block.records() for block in self._blocks]
-        before = np.cumsum([0, *(len(data) for data, _, _ in parts)])
-        data = np.concatenate([data for data, _, _ in parts])
-        starts, ends = (np.concatenate([p[n] + at for p, at in zip(parts, before, strict=False)]) for n in (1, 2))
-        return (data, starts, ends), [len(starts) for _, starts, _ in parts]
+        contents = [block.content() for block in self._blocks]
+        data = np.concatenate([np.frombuffer(content, np.uint8) for content, _ in contents])
+        edges = np.cumsum([0, *(len(content) for content, _ in contents)]).tolist()
+        counts = [count for _, count in contents]
+        stretches = [Stretch(a + _HEAD.size, b, n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
+        found = joint_places(data.data, stretches)
+        if found is None:
+            each = [block.records() for block in self._blocks]
+            parts = [(starts + at, ends + at) for (_, starts, ends), at in zip(each, edges, strict=False)]
+            found = np.concatenate([starts for starts, _ in parts]), np.concatenate([ends for _, ends in parts])
+        starts, ends = found
+        return (data, starts, ends), counts
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
         """As `DataBlock.read`: the rows of the blocks are numbered one behind the other."""

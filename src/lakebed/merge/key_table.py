@@ -57,14 +57,15 @@ class KeyTable:
             return pc.fill_null(pc.index_in(keys, value_set=self._keys), -1).to_numpy(zero_copy_only=False)
         words = words_at(keys, self._place)
         slots = _slots(words, self._bits)
-        candidates = self._first[slots]
-        at = np.flatnonzero(candidates >= 0)
-        at = at[self._words[candidates[at]] == words[at]]
-        at = at[_equal(keys, at, self._keys, candidates[at])]
+        every = self._first[slots]
+        taken = np.flatnonzero(every >= 0)
+        candidates, slots = every[taken], slots[taken]
+        same = self._words[candidates] == words[taken]
+        same[same] = _equal(keys, taken[same], self._keys, candidates[same])
         found = np.full(len(keys), -1, np.int32)
-        found[at] = candidates[at]
+        found[taken[same]] = candidates[same]
         if len(self._others):
-            left = np.flatnonzero(self._crowded[slots] & (found < 0))
+            left = taken[self._crowded[slots] & ~same]
             others = pc.index_in(keys.take(pa.array(left)), value_set=self._keys.take(pa.array(self._others)))
             hits = np.flatnonzero(others.is_valid().to_numpy(zero_copy_only=False))
             found[left[hits]] = self._others[others.drop_null().to_numpy()]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from math import isqrt
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,14 @@ _FEWEST_LANES: Final = 16
 _SPARE: Final = 3
 _LONGEST_MARK: Final = 12
 _SHORTEST_MARK: Final = 6
+
+
+class Stretch(NamedTuple):
+    """Bytes that hold so many records, one behind the other with their length (4 bytes) in front."""
+
+    start: int
+    end: int
+    records: int
 
 
 def read_records(
@@ -115,14 +123,13 @@ def record_places(data: bytes | memoryview, count: int, start: int) -> tuple[Int
     front and reach to the end. Raises `Damage`."""
     if not 0 <= count <= (len(data) - start) // _LENGTH.size:
         raise Damage(f"{count} records in {len(data)} bytes")
-    places = _by_lanes(data, count, start) if count >= _MANY else None
-    if places is None:
-        places = np.array(_one_by_one(data, start, len(data), count), np.int64)
-    ends = np.append(places[1:], len(data))
-    starts = places + _LENGTH.size
-    if len(starts) != count or (count == 0 and start != len(data)):
+    places = joint_places(data, [Stretch(start, len(data), count)]) if count >= _MANY else None
+    if places is not None:
+        return places
+    lengths = np.array(_one_by_one(data, start, len(data), count), np.int64)
+    if len(lengths) != count or (count == 0 and start != len(data)):
         raise Damage(f"it does not hold the {count} records that it tells of")
-    return starts, ends
+    return lengths + _LENGTH.size, np.append(lengths[1:], len(data))
 
 
 def _one_by_one(data: bytes | memoryview, at: int, end: int, most: int) -> list[int]:
@@ -143,47 +150,61 @@ def _one_by_one(data: bytes | memoryview, at: int, end: int, most: int) -> list[
     return found
 
 
-def _by_lanes(data: bytes | memoryview, count: int, start: int) -> Int64s | None:
-    """The same from many places at a time that look like a record's start, each up to the next one's. None where they
-    do not lead from record to record."""
-    lanes = _lanes(data, count, start)
+def joint_places(data: bytes | memoryview, stretches: Sequence[Stretch]) -> tuple[Int64s, Int64s] | None:
+    """Where the records of several stretches of bytes start and end, gone through together, from many places at a time
+    that look like a record's start, each up to the next one's. None where they do not lead from record to record."""
+    stretches = [stretch for stretch in stretches if stretch.records or stretch.start != stretch.end]
+    total = sum(stretch.records for stretch in stretches)
+    if not all(0 < stretch.records <= (stretch.end - stretch.start) // _LENGTH.size for stretch in stretches):
+        return None
+    number = min(_LANES, isqrt(total * 8))
+    lanes = [lane for stretch in stretches for lane in _lanes(data, stretch, number * stretch.records // total)]
     if len(lanes) < _FEWEST_LANES:
         return None
-    cells = np.frombuffer(data, np.uint8)
-    at = np.array(lanes)
-    goals = np.append(at[1:], len(data))
+    places = _visited(np.frombuffer(data, np.uint8), np.array(lanes), stretches, total)
+    firsts = np.searchsorted(places, [stretch.start for stretch in stretches])
+    counts = [stretch.records for stretch in stretches]
+    if np.diff(firsts, append=len(places)).tolist() != counts:
+        return None
+    ends = np.append(places[1:], len(data))
+    ends[firsts + counts - 1] = [stretch.end for stretch in stretches]
+    return (places + _LENGTH.size, ends) if np.array_equal(_ends(data, places), ends) else None
+
+
+def _visited(cells: Bytes, lanes: Int64s, stretches: Sequence[Stretch], total: int) -> Int64s:
+    """The places that steps from record to record lead to, in order."""
+    at, goals = lanes, np.append(lanes[1:], 0)
+    goals[np.searchsorted(lanes, [stretch.start for stretch in stretches[1:]]) - 1] = [s.end for s in stretches[:-1]]
+    goals[-1] = stretches[-1].end
     visited: list[Int64s] = []
     high, low = cells[2:], cells[3:]
-    while len(visited) * len(lanes) < _SPARE * count and (at < goals).any():
+    while len(visited) * len(lanes) < _SPARE * total and (at < goals).any():
         visited.append(at)
         # a record longer than two bytes tell is seen by what follows
         length = (high.take(at, mode="clip").astype(np.int64) << 8) | low.take(at, mode="clip")
         at = np.minimum(at + (length + _LENGTH.size), goals)
     places = np.stack(visited, axis=1)
-    places = places[places < goals[:, None]]
-    if len(places) != count:
-        return None
-    return places if np.array_equal(_ends(cells, places), np.append(places[1:], len(data))) else None
+    return places[places < goals[:, None]]
 
 
-def _lanes(data: bytes | memoryview, count: int, start: int) -> list[int]:
-    """Where some records seem to start, the first one among them."""
-    mark = _mark(data, start)
+def _lanes(data: bytes | memoryview, stretch: Stretch, number: int) -> list[int]:
+    """Where about so many records of a stretch seem to start, the first one among them."""
+    lanes = [stretch.start]
+    mark = _mark(data, stretch.start, stretch.end) if number > 1 else None
     if mark is None:
-        return []
-    size = len(data) - start
-    number = min(_LANES, isqrt(count * 8))
-    reach = 4 * size // count + 2 * len(mark)
-    lanes = [start]
-    for near in range(start + size // number, len(data), max(1, size // number)):
-        found = bytes(data[near : near + reach]).find(mark, _LENGTH.size)
+        return lanes
+    size = stretch.end - stretch.start
+    reach = 4 * size // stretch.records + 2 * len(mark)
+    for near in range(stretch.start + size // number, stretch.end, max(1, size // number)):
+        found = bytes(data[near : min(near + reach, stretch.end)]).find(mark, _LENGTH.size)
         if found >= 0 and near + found - _LENGTH.size > lanes[-1]:
             lanes.append(near + found - _LENGTH.size)
     return lanes
 
 
-def _ends(cells: Bytes, places: Int64s) -> Int64s:
+def _ends(data: bytes | memoryview, places: Int64s) -> Int64s:
     """Where the records end whose lengths stand at these places."""
+    cells = np.frombuffer(data, np.uint8)
     if int(places[-1]) + _LENGTH.size > len(cells):
         return places
     words: Any = np.ndarray((len(cells) - _LENGTH.size + 1,), np.uint32, cells, 0, (1,))
@@ -191,11 +212,11 @@ def _ends(cells: Bytes, places: Int64s) -> Int64s:
     return places + (found.byteswap() if sys.byteorder == "little" else found) + _LENGTH.size
 
 
-def _mark(data: bytes | memoryview, start: int) -> bytes | None:
+def _mark(data: bytes | memoryview, start: int, end: int) -> bytes | None:
     """What the first two records begin with."""
     (length,) = _LENGTH.unpack_from(data, start)
     second = start + _LENGTH.size + length
-    if not 0 <= length <= len(data) - second - _LENGTH.size:
+    if not 0 <= length <= end - second - _LENGTH.size:
         return None
     one, two = (bytes(data[at + _LENGTH.size : at + _LENGTH.size + _LONGEST_MARK]) for at in (start, second))
     common = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
