@@ -185,6 +185,8 @@ def test_the_writer_that_rolls_back_is_struck_as_well(index: str, version: int, 
                 LAST.run(lakebed.open(uri))
                 assert state(uri) == LAST.model(found)
                 assert leftovers(uri) == []
+                verified = lakebed.open(uri).indexes.verify()
+                assert verified.ok, verified
             except Exception as error:
                 error.add_note(f"the second writer, {struck}")
                 raise

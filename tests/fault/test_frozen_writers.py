@@ -20,7 +20,7 @@ from sampling import CRASH, is_todays
 OURS = [(0, "c0", "ours", 9), (20, "c0", "ours", 9)]
 THEIRS = [(1, "c1", "theirs", 9), (21, "c1", "theirs", 9)]
 LATER = [(1, "c1", "later", 10), (0, "c0", "later", 10), (20, "c0", "later", 10)]
-KINDS = [("simple", 9), ("record", 8), ("record", 6), ("bucket", 6)]
+KINDS = [("simple", 9), ("record", 8), ("record", 6), ("bucket", 6), ("mor-bucket", 6), ("mor-record", 9)]
 # the metadata table is compacted as the frozen writer begins
 COMPACTS = OPTIONS | {"hoodie.metadata.compact.max.delta.commits": 1}
 

@@ -119,8 +119,7 @@ class LogWriter:
             while not put_once(self.storage, self._path, data):
                 self._take_next_version()
             self._held.clear()
-        if has_completion_times(self.table_version):
-            self._check_marker()
+        self._check_marker()
         file = self._file
         file.millis = int((time.monotonic() - self._started) * 1000)
         file.ranges = None if self._ranges is None else as_stream(self._ranges.row())
@@ -172,6 +171,8 @@ class LogWriter:
             return
         if has_completion_times(self.table_version):
             self.storage.delete(self._path)
+        elif self.storage.head(self._path) is not None:
+            self._mark()  # the file stays: whoever undoes this write hides what is in it
         raise CommitConflict(
             f"instant {self.instant} was over before {self.storage.url(self._path)} was written",
             hint="it committed without this attempt, or was rolled back by a writer that took it for dead",

@@ -22,7 +22,7 @@ from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import Action, Instant, State, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.slices.listing import list_table
-from lakebed.storage.base import Storage
+from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.actions import (
     RollbackPlan,
     encode_rollback_metadata,
@@ -141,6 +141,40 @@ def roll_back(
     plan = plan_rollback(storage, timeline, target, with_plan=with_plan)
     if doomed:
         plan = replace(plan, logs={path: size for path, size in plan.logs.items() if not is_written_by(path, doomed)})
+    keep_plan = _keeps_its_plan(timeline, target) and not with_plan
+    return _run(storage, config, timeline, plan, clock, still_mine, forget, keep_plan=keep_plan)
+
+
+def roll_back_late(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    target: Instant,
+    clock: InstantClock,
+    still_mine: Callable[[], bool],
+) -> None:
+    """Undo what a writer wrote after another one had rolled it back. Files of its own are deleted; blocks in log files
+    of others' slices (before table version 8) are hidden by a rollback of its own. Lock held."""
+    delete_data_files(storage, files_named(storage, target.time), target.time)
+    if not has_completion_times(config.version):
+        plan = _plan_by_paths(timeline, target, [], [m.path for m in list_markers(storage, target.time)])
+        if any(storage.head(path) is not None for path in plan.logs):
+            _run(storage, config, timeline, plan, clock, still_mine, lambda _: None, keep_plan=False)
+    delete_markers(storage, target.time)
+
+
+def _run(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    plan: RollbackPlan,
+    clock: InstantClock,
+    still_mine: Callable[[], bool],
+    forget: Callable[[str], None],
+    *,
+    keep_plan: bool,
+) -> str:
+    """Put a rollback on the timeline and do it; gives its instant."""
     instant = clock.next(after=timeline.greatest_time)
     writer = TimelineWriter(storage, config)
     requested = encode_rollback_plan(storage.url(), plan)
@@ -151,10 +185,9 @@ def roll_back(
             writer.remove_pending(Instant(instant, Action.ROLLBACK, State.INFLIGHT))
             remove_heartbeat(storage, instant)
             raise CommitConflict(
-                f"the table lock was lost before instant {target.time} could be rolled back",
+                f"the table lock was lost before instant {plan.target.time} could be rolled back",
                 hint="another writer took it after it expired; run the write again",
             )
-        keep_plan = _keeps_its_plan(timeline, target) and not with_plan
         _execute(storage, config, timeline, plan, instant, clock, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, instant)
     return instant
@@ -249,7 +282,7 @@ def _execute(
         writer.make_pending(target, pending.action)
         timeline = load_timeline(storage, config)
     deleted = [path for path in plan.files if storage.delete(path)]
-    hiding = hide_blocks(storage, plan.logs, target.time, instant)
+    hiding = _hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
         metadata = MetadataWriter(storage, config, timeline)
         # log files that others named after a clustering were told by those
@@ -280,10 +313,11 @@ def _as_pending(timeline: Timeline, target: Instant) -> Instant:
     return Instant(target.time, asked.action if asked is not None else target.action, State.INFLIGHT)
 
 
-def hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str) -> dict[str, int]:
+def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str) -> dict[str, int]:
     """Write a log file of `instant` behind those of each slice that the log files `logs` belong to, which hides the
-    blocks of the instant `target`; gives their paths with sizes. Slices of log files that are not there need none."""
-    written: dict[str, int] = {}
+    blocks of the instant `target`; gives their paths with sizes, and those of a run that was cut off. Slices of log
+    files that are not there need none."""
+    written = {file.path: file.size for file in _left_by_earlier_run(storage, instant)}
     slices: set[tuple[str, str, str]] = set()
     for path in logs:
         partition, _, name = path.rpartition("/")
@@ -303,6 +337,12 @@ def hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str
                 break
         written[path_in(partition, hiding)] = len(content)
     return written
+
+
+def _left_by_earlier_run(storage: Storage, instant: str) -> list[FileInfo]:
+    """Log files of a rollback that was cut off: they stay, so they are told of like those of the run that ends it."""
+    found = (storage.head(marker.path) for marker in list_markers(storage, instant) if marker.kind == "APPEND")
+    return [info for info in found if info is not None and info.path.endswith(_NO_TOKEN)]
 
 
 def _named_files(storage: Storage, paths: Iterable[str]) -> list[NewFile]:

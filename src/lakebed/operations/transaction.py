@@ -18,10 +18,9 @@ from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, Instan
 from lakebed.operations.leftovers import sweep
 from lakebed.operations.rollback import (
     delete_data_files,
-    files_named,
-    hide_blocks,
     roll_back,
     roll_back_dead_writers,
+    roll_back_late,
     without_refused_rollbacks,
 )
 from lakebed.operations.uniqueness import Uniqueness, check_unique
@@ -327,7 +326,7 @@ class Transaction:
     def abort(self) -> None:
         """Undo this write now: its files, then its pending instant. What fails here the next writer does."""
         self._stop_heartbeat()
-        with suppress(Exception), self._lock():
+        with suppress(Exception), self._lock() as lock:
             timeline = self._load()
             mine = next((i for i in timeline.pending if i.time == self.instant), None)
             if mine is not None:
@@ -336,10 +335,8 @@ class Transaction:
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self._forget(self.instant)
                 MetadataWriter(self.storage, self.config, timeline).take_off(self.instant)
-                delete_data_files(self.storage, files_named(self.storage, self.instant), self.instant)
-                if appended := self._appended_to():
-                    hide_blocks(self.storage, appended, self.instant, self._clock.next(after=timeline.greatest_time))
-                delete_markers(self.storage, self.instant)
+                late = Instant(self.instant, self.action, State.INFLIGHT)
+                roll_back_late(self.storage, self.config, timeline, late, self._clock, lock.still_mine)
                 self._remove_heartbeat()
 
     def __enter__(self) -> Transaction:
