@@ -13,7 +13,7 @@ _START = 0.02
 _FILE = 1.5e-3
 _INDEX_FILE = 1.9e-3
 # A stored key that is read and joined, and a key of the batch in that join.
-_STORED_KEY = 8.5e-7
+STORED_KEY = 8.5e-7
 _JOINED_KEY = 1.1e-6
 # A key that is looked up in the record index, and a byte of its blocks that is inflated; blocks hold a mebibyte.
 _INDEX_KEY = 3.0e-6
@@ -55,7 +55,7 @@ def record_cost(batch: Batch) -> float:
 
 def simple_cost(batch: Batch) -> float:
     """CPU seconds that tagging by a simple index takes, which reads the keys of all these files."""
-    return _START + batch.files * _FILE + batch.rows * _STORED_KEY + batch.keys * _JOINED_KEY
+    return _START + batch.files * _FILE + batch.rows * STORED_KEY + batch.keys * _JOINED_KEY
 
 
 def crossover(batch: Batch) -> int | None:

@@ -9,7 +9,7 @@ from math import ceil, exp
 
 import pyarrow as pa
 
-from lakebed.index.costs import Batch, record_cost, simple_cost
+from lakebed.index.costs import STORED_KEY, Batch, record_cost, simple_cost
 
 MIB = 1 << 20
 # A base file is filled to about this size.
@@ -30,7 +30,6 @@ _PROBE = 2.0e-7
 _FILTER = 2.5e-3
 _FILTER_BUILT = 6.0e-7
 _FALSE = 1.0e-3
-_STORED_KEY = 8.5e-7
 _REMOTE_KEY = 3.0e-5
 _REMOTE = 0.1
 _SEARCHED_FILE = 3.0e-3
@@ -298,7 +297,7 @@ def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
     ranges = max(1.0, files * 0.1) if w.grows else float(files)
     probes = w.batch * ranges / max(1, max(1, w.partitions if everywhere else w.touched))
     hit = _hit(ranges, w.updates + probes * _FALSE)
-    tagging = files * _FILTER + probes * _PROBE + hit * rows / max(1, files) * _STORED_KEY + 0.02
+    tagging = files * _FILTER + probes * _PROBE + hit * rows / max(1, files) * STORED_KEY + 0.02
     groups, rewritten = _of_files(w)
     filters = rewritten * _FILTER_BUILT if not w.mor else 0.0
     seconds, amplification, written = _written(w, groups, rewritten, filters + w.inserts * _FILTER_BUILT)

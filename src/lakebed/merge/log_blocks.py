@@ -10,20 +10,23 @@ from lakebed.format.log_scan import BlockHead
 _DATA = (BlockType.AVRO_DATA, BlockType.HFILE_DATA, BlockType.PARQUET_DATA)
 
 
-def blocks_in_merge_order(blocks: Iterable[BlockHead], is_visible: Callable[[str], bool]) -> list[BlockHead]:
-    """Data and delete blocks, oldest first, from all blocks of a slice in the order of its files.
+def blocks_in_merge_order(
+    blocks: Iterable[BlockHead], is_visible: Callable[[str], bool], *, by_instant: bool = False
+) -> list[BlockHead]:
+    """Data and delete blocks, oldest first, from all blocks of a slice in the order of its files; with `by_instant` in
+    the order of their instants, which the names of files that a resize of buckets brought rows to do not tell.
 
     `is_visible(instant)` says whether a block's instant counts. Damaged blocks are left out, and so are those in
     front of a rollback command for their instant. The blocks of one instant stay together; a log-compacted block
     stands where the newest instant that it replaces stood, instead of those.
     """
-    by_instant: dict[str, list[BlockHead]] = {}
+    counting: dict[str, list[BlockHead]] = {}
     for block in blocks:
         if block.type is BlockType.COMMAND:
-            by_instant.pop(block.headers.get(HeaderKey.TARGET_INSTANT_TIME, ""), None)
+            counting.pop(block.headers.get(HeaderKey.TARGET_INSTANT_TIME, ""), None)
         elif (block.type is BlockType.DELETE or block.type in _DATA) and is_visible(block.instant):
-            by_instant.setdefault(block.instant, []).append(block)
-    return _with_compacted(by_instant)
+            counting.setdefault(block.instant, []).append(block)
+    return _with_compacted(dict(sorted(counting.items())) if by_instant else counting)
 
 
 def _with_compacted(by_instant: dict[str, list[BlockHead]]) -> list[BlockHead]:

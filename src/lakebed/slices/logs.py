@@ -61,11 +61,20 @@ class SliceLogs:
     _kept: int = 0
 
     @classmethod
-    def scan(cls, storage: Storage, log_files: Sequence[LogFile], view: BlockView, memory: int) -> SliceLogs:
-        """Scan the files, in the given order. Raises `CorruptFile` for one that is gone."""
+    def scan(
+        cls,
+        storage: Storage,
+        log_files: Sequence[LogFile],
+        view: BlockView,
+        memory: int,
+        *,
+        by_instant: bool = False,
+    ) -> SliceLogs:
+        """Scan the files, in the given order, or with `by_instant` in that of their blocks' instants. Raises
+        `CorruptFile` for one that is gone."""
         scanned = parallel_map(lambda log: _heads(storage, log), log_files, _READERS if is_remote(storage) else 1)
         heads = list(chain.from_iterable(scanned))
-        shown = tuple(blocks_in_merge_order(heads, view.shows))
+        shown = tuple(blocks_in_merge_order(heads, view.shows, by_instant=by_instant))
         counts = MergeCounts(
             log_files=len(log_files),
             log_bytes=sum(log.size for log in log_files),

@@ -25,6 +25,7 @@ from lakebed.slices.logs import SliceLogs
 from lakebed.slices.merged import MergedSlice
 from lakebed.slices.row_group_rows import RowGroups
 from lakebed.storage.base import Storage
+from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.table_config import TableConfig
 
 Query = Literal["snapshot", "read_optimized"]
@@ -206,7 +207,10 @@ class SliceReader:
 
     def logs(self, file_slice: FileSlice) -> SliceLogs:
         """The blocks of a slice's log files that count; nothing but their heads is read."""
-        return SliceLogs.scan(self.storage, file_slice.log_files, self.blocks, self.memory)
+        # what writes left beside a planned resize of buckets is named after the resize, and real Hudi's in any order;
+        # below version 8 files are in the order that they were written in, and instants need not be
+        by_instant = has_completion_times(self.config.version)
+        return SliceLogs.scan(self.storage, file_slice.log_files, self.blocks, self.memory, by_instant=by_instant)
 
     def count(self, file_slice: FileSlice) -> int:
         """The number of rows; only the footer is read, and where log files are merged keys and ordering values."""

@@ -113,6 +113,29 @@ def test_writes_go_on_beside_a_pending_split(make: Made, version: int) -> None:
     assert sorted(tuple(r.values()) for r in past) == before
 
 
+def test_rows_brought_along_count_in_the_order_of_their_writes_whatever_their_files_are_called(make: Made) -> None:
+    """Real Hudi numbers neither: the names of two of its writes beside a plan are in any order."""
+    words: dict[str, Any] = {"index": "consistent", "buckets": 2, "type": "mor", "ordering": None}
+    table = make(properties={"hoodie.compact.inline": False, "hoodie.metadata.enable": False}, **words)
+    model: dict[int, Row] = {}
+    write(table, model, range(40), 0)
+    plan = table.cluster(plan_only=True, options=SPLITS).planned
+    assert plan is not None
+    write(table, model, range(30, 60), 1)
+    write(table, model, range(30, 60), 2)
+    storage = open_storage(table.uri)
+    copies = [file.path for file in storage.list("") if f"_{plan}.log.2_" in file.path]
+    assert copies, "the second write's"
+    for path in copies:
+        storage.write(f"{path.partition('.log.')[0]}.log.1_0-0-0", storage.read(path))
+        storage.delete(path)
+    no_more = {"hoodie.bucket.index.max.num.buckets": 1, "hoodie.bucket.index.min.num.buckets": 9}
+    assert table.cluster(options=no_more).instants == (plan,)
+    assert content(table) == sorted(model.values())
+    table.compact()
+    assert content(table) == sorted(model.values())
+
+
 def test_small_neighbours_merge_into_one(make: Made) -> None:
     table, model = made(make, buckets=4)
     assert table.cluster(options=MERGES).runs

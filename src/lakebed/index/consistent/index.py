@@ -144,7 +144,7 @@ class ConsistentIndex(Index):
         for operation, nodes in planned:
             places = (rings[nodes.partition].place_of(one.file_id) for one in operation.slices)
             children.setdefault(nodes.partition, {}).update((at, nodes) for at in places if at is not None)
-        copies = engine.derive(rows, {FILE_ID: ChildFileId(rings, children, self.fields)})
+        copies = engine.derive(rows, {FILE_ID: ChildFileId(rings, self.fields, children)})
         names = engine.schema(rows).names
         ordered = engine.derive(engine.filter(copies, IsNotNull(FILE_ID)), {}, keep=names)
         return engine.union([rows, ordered])

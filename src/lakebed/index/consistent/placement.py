@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,8 +17,8 @@ from lakebed.model import PARTITION_PATH, RECORD_KEY
 
 
 @dataclass(frozen=True)
-class RingFileId:
-    """The file id of the bucket that a row's key belongs to; null without a partition path or a ring for it."""
+class KeyPlacement(ABC):
+    """A column of file ids that follow from the record key, by the rings of the partition paths."""
 
     rings: Mapping[str, Ring]
     fields: tuple[str, ...]
@@ -31,6 +32,15 @@ class RingFileId:
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         hashes = ring_hashes(batch.column(RECORD_KEY), self.fields)
         return _by_partition(batch, lambda path, rows: self._ids(path, hashes[rows]))
+
+    @abstractmethod
+    def _ids(self, partition: str, hashes: Int32s) -> pa.Array | None:
+        """The file ids for keys of one partition path; None where they have none."""
+
+
+@dataclass(frozen=True)
+class RingFileId(KeyPlacement):
+    """The file id of the bucket that a row's key belongs to; null without a partition path or a ring for it."""
 
     def _ids(self, partition: str, hashes: Int32s) -> pa.Array | None:
         ring = self.rings.get(partition)
@@ -38,23 +48,11 @@ class RingFileId:
 
 
 @dataclass(frozen=True)
-class ChildFileId:
+class ChildFileId(KeyPlacement):
     """The file id of the group that a row's bucket turns into by a pending clustering, null where it is in none.
     `children` are those of the nodes of each partition path's ring, by their numbers."""
 
-    rings: Mapping[str, Ring]
     children: Mapping[str, Mapping[int, Children]]
-    fields: tuple[str, ...]
-
-    has_sql = False
-    columns = (PARTITION_PATH, RECORD_KEY)
-
-    def sql(self, schema: pa.Schema) -> str:
-        raise NotImplementedError("XXH32 is no function of Spark SQL")
-
-    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        hashes = ring_hashes(batch.column(RECORD_KEY), self.fields)
-        return _by_partition(batch, lambda path, rows: self._ids(path, hashes[rows]))
 
     def _ids(self, partition: str, hashes: Int32s) -> pa.Array | None:
         planned = self.children.get(partition)
