@@ -9,8 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -163,3 +165,39 @@ def test_arrow_polars_and_hudi_rs_read_them(version: int, sort: str, tmp_path: P
     some_keys = ["key-00042", "key-00100", f"key-{ROWS + 3:05}", "key-00000"]
     kept = pa.array([key in some_keys for key in rows["id"].to_pylist()])
     assert_same_rows(lakebed.open(table.uri).get(some_keys), rows.filter(kept))
+
+
+def without_others(path: str, key: str, folder: Path) -> str:
+    """A copy of the file in which only the row group of that key is whole: whoever reads another one fails."""
+    file, data = pq.ParquetFile(path), bytearray(Path(path).read_bytes())
+    at = SCHEMA.names.index("id") + 5  # behind the meta columns
+    for n in range(file.num_row_groups):
+        group = file.metadata.row_group(n)
+        held = group.column(at).statistics
+        if held.min <= key <= held.max:
+            continue
+        for column in map(group.column, range(group.num_columns)):
+            start = column.dictionary_page_offset or column.data_page_offset
+            data[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    other = folder / "damaged.parquet"
+    other.write_bytes(data)
+    return str(other)
+
+
+@pytest.mark.parametrize("sort", ["none", "key"])
+def test_duckdb_reads_them_and_skips_by_their_statistics(sort: str, tmp_path: Path) -> None:
+    table, rows = written(tmp_path, random.Random(5), sort=sort)
+    path = newest(table)
+    names = ", ".join(f'"{name}"' for name in SCHEMA.names)
+    with duckdb.connect() as connection:
+        connection.execute("set TimeZone = 'UTC'")
+        found = connection.sql(f"select {names} from read_parquet('{path}')").to_arrow_table()
+        assert_same_rows(found.cast(SCHEMA), rows)
+        asked = f"select id, ts, word from read_parquet('{{}}') where id = 'key-{GROUP + 5:05}'"
+        expected = rows.filter(pc.equal(rows["id"], f"key-{GROUP + 5:05}")).select(["id", "ts", "word"])
+        assert expected.num_rows == 1
+        damaged = without_others(path, f"key-{GROUP + 5:05}", tmp_path)
+        for one in (path, damaged):
+            assert connection.sql(asked.format(one)).to_arrow_table().to_pylist() == expected.to_pylist()
+        with pytest.raises(duckdb.Error):
+            connection.sql(f"select {names} from read_parquet('{damaged}')").to_arrow_table()

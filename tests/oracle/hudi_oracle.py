@@ -14,7 +14,8 @@ bundles of 1.0.2 and 0.15.0 it answers read, incremental, write, sql, properties
     {"cmd": "metadata_files", "table": T}     {"cmd": "metadata", "table": T, "partition": "files"}
     {"cmd": "validate_metadata", "table": T}
     {"cmd": "service", "table": T, "call": "savepoint", "instant": "2024...", "options": {}}
-        (or restore, rollback, index, schedule_clean; schedule_indexing names a MetadataPartitionType as the instant)
+        (or delete_savepoint, restore, rollback, index, log_compact, and without an instant schedule_clean,
+        schedule_log_compaction; schedule_indexing names a MetadataPartitionType as the instant)
 
 Every request may have `conf`, settings of the Spark session while it runs. `begin` is exclusive, and a completion
 time on tables of version 8 and 9. Without `out` the rows come back in the answer. `write` repeats what
@@ -231,9 +232,16 @@ class Oracle:
                 kinds, paths = self.jvm.java.util.ArrayList(), self.jvm.java.util.ArrayList()
                 kinds.add(kind)
                 assert client.scheduleIndexing(kinds, paths).isPresent(), f"no indexing of {instant} was scheduled"
-            elif call == "schedule_clean":
-                kind = self.jvm.org.apache.hudi.common.model.TableServiceType.CLEAN
+            elif call in ("schedule_clean", "schedule_log_compaction"):
+                kinds = self.jvm.org.apache.hudi.common.model.TableServiceType
+                kind = kinds.CLEAN if call == "schedule_clean" else kinds.LOG_COMPACT
                 client.scheduleTableService(self.jvm.org.apache.hudi.common.util.Option.empty(), kind)
+            elif call == "log_compact":
+                client.commitLogCompaction(
+                    instant, client.logCompact(instant), self.jvm.org.apache.hudi.common.util.Option.empty()
+                )
+            elif call == "delete_savepoint":
+                client.deleteSavepoint(instant)
             elif call == "index":
                 client.index(instant)
             elif call == "restore":
