@@ -64,6 +64,7 @@ class HudiSide:
         before = shuffled_bytes(self.spark)
         indexes = {
             "record": {"hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX"},
+            "simple": {"hoodie.index.type": "SIMPLE"},
             "global_simple": {
                 "hoodie.index.type": "GLOBAL_SIMPLE",
                 "hoodie.simple.index.update.partition.path": "false",

@@ -1,11 +1,13 @@
-"""One workload under an index, lakebed and real Hudi in turn: so far the bloom index, which is Hudi's most used one.
+"""One workload under an index, lakebed and real Hudi in turn: the bloom index, which is Hudi's most used one, or every.
 
     python bench/index.py                  40 files of 50,000 rows, batches of 100,000 keys
+    python bench/index.py --every          under each index: CPU, shuffled bytes, files that tagging opens
     python bench/index.py --small          a check in a few minutes
     python bench/index.py --only lakebed
 
 Two kinds of keys: random ones, which no range rules out, so that every file's filter is asked; and keys that begin with
-the time, of which a batch touches the newest files. See README.md in this folder.
+the time, of which a batch touches the newest files. With `--every` random ones alone; indexes that real Hudi does not
+write are measured without it. See README.md in this folder.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,13 +28,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bars import Bar, figures
 from sides import Cost, Side, hudi_side, lakebed_side
-from tagging import random_keys
+from tagging import random_keys, tag
 
 import lakebed
 
 COLUMNS = 12
 PARTITIONS = 4
 LIMITS = {"hoodie.metadata.index.column.stats.column.list": "ts", "hoodie.parquet.small.file.limit": 0}
+
+BUCKETS = 2
+# What `create` is told for each index, and whether real Hudi writes such a table as well.
+EVERY: dict[str, tuple[dict[str, Any], bool]] = {
+    "bucket": ({"buckets": BUCKETS}, True),
+    "bucket_groups": ({"buckets": BUCKETS}, False),
+    "consistent": ({"buckets": BUCKETS, "type": "mor"}, False),
+    "record": ({}, True),
+    "simple": ({}, True),
+    "global_simple": ({}, True),
+    "bloom": ({}, True),
+    "global_bloom": ({}, True),
+}
 
 
 class Workload:
@@ -63,13 +79,15 @@ class Workload:
         return pa.concat_tables([*pieces, self.part(500 + turn).slice(0, self.batch - known)]).combine_chunks()
 
 
-def built(path: Path, work: Workload) -> Path:
+def built(path: Path, work: Workload, index: str = "bloom", **more: Any) -> Path:
     """A table of that workload."""
     started = time.perf_counter()
-    words: dict[str, Any] = {"key": "id", "partition_by": "day", "ordering": "ts", "index": "bloom"}
-    table = lakebed.create(str(path), work.part(0).schema, properties={"hoodie.table.name": "wide"}, **words)
+    words: dict[str, Any] = {"key": "id", "partition_by": "day", "ordering": "ts", "index": index, **more}
+    properties = {"hoodie.table.name": "wide", "hoodie.compact.inline": False}
+    table = lakebed.create(str(path), work.part(0).schema, properties=properties, **words)
+    write = table.upsert if more else table.bulk_insert
     for commit in range(work.commits):
-        table.bulk_insert(work.part(commit), options=LIMITS)
+        write(work.part(commit), options=LIMITS)
     print(f"  {work.kind} keys: table of {time.perf_counter() - started:.0f} s", file=sys.stderr)
     return path
 
@@ -98,6 +116,49 @@ def run(work: Workload, folder: Path, sides: list[Side], rounds: int, steps: dic
         shutil.rmtree(path)
 
 
+def run_every(work: Workload, folder: Path, sides: list[Side], rounds: int) -> list[str]:
+    """A line of a table for each index."""
+    lines = [
+        "| index | CPU-s lakebed / Hudi | shuffled MB lakebed / Hudi | file groups that tagging opens | MB it reads |",
+        "|---|---|---|---|---|",
+    ]
+    for index, (words, both) in EVERY.items():
+        source = built(folder / index, work, index, **words)
+        everything = len(lakebed.open(str(source)).files.to_arrow())
+        tagged = tag(str(source), index, work.upserts(0), cold=True)
+        steps: dict[str, list[Cost]] = defaultdict(list)
+        counts: dict[str, int] = {}
+        for side in sides:
+            if side.name == "hudi" and not both:
+                continue
+            path = folder / f"{side.name}-{index}"
+            shutil.copytree(source, path)
+            for turn in range(rounds + 1):
+                data = folder / "batch.parquet"
+                pq.write_table(work.upserts(turn), data)
+                told = {"index": index, "buckets": BUCKETS} if side.name == "hudi" else {}
+                cost = side.ask("upsert_by", table=str(path), data=data, **told)
+                if turn:
+                    steps[side.name].append(cost)
+            counts[side.name] = lakebed.open(str(path)).scan().count()
+            shutil.rmtree(path)
+        shutil.rmtree(source)
+        if len(set(counts.values())) > 1:
+            sys.exit(f"{index}: the tables have {counts} rows")
+        spent = [_median(steps, name, lambda one: one.cpu) for name in ("lakebed", "hudi")]
+        moved = [_median(steps, name, lambda one: one.answer["shuffled"] / 1e6) for name in ("lakebed", "hudi")]
+        lines.append(
+            f"| {index} | {' / '.join(spent)} | {' / '.join(moved)} | {tagged.data_files} of {everything}"
+            f" | {tagged.read / 1e6:.1f} |"
+        )
+        print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def _median(steps: dict[str, list[Cost]], side: str, of: Callable[[Cost], float]) -> str:
+    return f"{median(map(of, steps[side])):.2f}" if steps[side] else "-"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=40)
@@ -106,6 +167,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="that are counted; one more warms up")
     parser.add_argument("--keys", choices=("random", "time"), help="one kind of keys only")
     parser.add_argument("--only", choices=("lakebed", "hudi"))
+    parser.add_argument("--every", action="store_true", help="every index")
     parser.add_argument("--small", action="store_true", help="16 files of 10,000 rows, one round")
     parser.add_argument("--work", help="where tables go (default: the temporary folder)")
     given = parser.parse_args()
@@ -119,6 +181,10 @@ def main() -> int:
             sides.append(lakebed_side(folder))
         if given.only != "lakebed":
             sides.append(hudi_side(folder))
+        if given.every:
+            work = Workload("random", given.files, given.rows, given.batch)
+            print(*run_every(work, folder, sides, given.rounds), sep="\n")
+            return 0
         kinds = [given.keys] if given.keys else ["random", "time"]
         for kind in kinds:
             run(Workload(kind, given.files, given.rows, given.batch), folder, sides, given.rounds, steps)

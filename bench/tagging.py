@@ -20,6 +20,7 @@ from bars import Bar
 
 import lakebed
 from lakebed.config.options import resolve_options
+from lakebed.engine.groups import GROUP
 from lakebed.engine.local import LocalEngine
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
@@ -46,8 +47,8 @@ INDEXES = {
 
 @dataclass(frozen=True)
 class Tagging:
-    """One look-up of a batch: seconds on the clock and of CPU, files whose content was asked for, bytes read, and what
-    an index that looks into files tells of it."""
+    """One look-up of a batch: seconds on the clock and of CPU, files whose content was asked for (`data_files` of
+    the table's own), bytes read, and what an index that looks into files tells of it."""
 
     seconds: float
     cpu: float
@@ -55,10 +56,12 @@ class Tagging:
     read: int
     found: int
     lookup: KeyLookup | None = None
+    data_files: int = 0
 
 
 def tag(table: str, index: str, batch: pa.Table, *, cold: bool = False) -> Tagging:
-    """Look the batch's keys up from a new view of the table; `cold` empties what the process keeps of files."""
+    """Look the batch's keys up from a new view of the table, by the index of that name, the table's own if that is not
+    in `INDEXES`; `cold` empties what the process keeps of files."""
     if cold:
         for cache in (FOOTERS, BLOCKS, HFILES, LOGS):
             cache.clear()
@@ -67,16 +70,24 @@ def tag(table: str, index: str, batch: pa.Table, *, cold: bool = False) -> Taggi
     engine = LocalEngine()
     context = write_context(storage, load_table_config(storage), engine, resolve_options({}))
     rows = engine.from_arrow(batch.select(["id", "day"]).rename_columns([RECORD_KEY, PARTITION_PATH]))
-    placed = INDEXES[index].place(rows, context.opened, engine)
-    assert isinstance(placed, Tagged)
-    tagged = engine.collect(placed.rows)
+    used_index = INDEXES.get(index) or context.index
+    if used_index.key_hash is not None:
+        rows = engine.derive(rows, {GROUP: used_index.key_hash.stored_group()})
+    placed = used_index.place(rows, context.opened, engine)
+    if isinstance(placed, Tagged):
+        tagged, lookup = engine.collect(placed.rows), placed.lookup
+        found = len(tagged) - tagged[FILE_ID].null_count
+    else:
+        numbers = engine.collect(rows)[GROUP].to_pylist()
+        found, lookup = sum(("d", number) in placed.existing for number in numbers), None
     return Tagging(
         time.perf_counter() - started,
         time.process_time() - used,
         len(set(storage.opened)),
         _bytes_read() - read,
-        len(tagged) - tagged[FILE_ID].null_count,
-        placed.lookup,
+        found,
+        lookup,
+        len({path for path in storage.opened if not path.startswith(".hoodie")}),
     )
 
 

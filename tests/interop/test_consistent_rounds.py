@@ -4,6 +4,7 @@ writes of both beside the pending plan."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def test_rings_and_resizes_of_both(case: Case, tmp_path: Path, oracle: HudiOracl
     assert planned is not None
     turns.write(by_hudi=False)
     turns.write(by_hudi=True)
+    # real Hudi counts the rows of both, what was replaced and what replaced it, into the statistics of a partition path
+    turns.without = ("partition_stats",)
     turns.write(by_hudi=True, how=RUNS)
     assert planned not in [i.time for i in pending(table)]
     turns.write(by_hudi=False)
@@ -142,7 +145,9 @@ def turns_in(found: pa.Table) -> list[Any]:
 
 
 class Turns:
-    """Writes of the two, and what must be there after each."""
+    """Writes of the two, and what must be there after each; `without` are indexes that real Hudi has left wrong."""
+
+    without: Sequence[str] = ()
 
     def __init__(self, oracle: HudiOracle, table: Table, case: Case) -> None:
         self.oracle, self.table, self.case = oracle, table, case
@@ -174,4 +179,4 @@ class Turns:
         self.check()
 
     def check(self) -> None:
-        check(self.oracle, self.table, self.case, self.model, self.turn)
+        check(self.oracle, self.table, self.case, self.model, self.turn, without=self.without)

@@ -125,10 +125,25 @@ def given(spark: SparkSession, folder: Path) -> None:
     assert lakebed.create(str(folder / "given-auto"), data, key="id").schema.names == list(row)
 
 
+def joined(spark: SparkSession, folder: Path) -> None:
+    """Bucket by bucket, in tasks: the rows of a join of the two in this process."""
+    left = make(spark, folder, "left", "bucket")
+    left.upsert(frame(spark, range(40), "a", 1))
+    right = lakebed.create(str(folder / "right"), SCHEMA, key="id", index="bucket", buckets=2, spark=spark)
+    right.upsert(frame(spark, range(30, 60), "b", 2))
+    for how, ids in (("inner", range(30, 40)), ("left", range(40)), ("anti", range(30)), ("full", range(60))):
+        join = left.join(right.scan(columns=["id", "ts"]), on="id", how=how, columns=["id"])
+        assert sorted(row.id for row in join.to_spark().collect()) == list(ids), how
+        assert sorted(join.to_arrow()["id"].to_pylist()) == list(ids), how
+    with_columns = left.join(right, on="id", columns=["id", "v", "v_right"])
+    expected = sorted((i, "a", "b") for i in range(30, 40))
+    assert sorted(tuple(row) for row in with_columns.to_spark().collect()) == expected
+
+
 def main(remote: str, folder: Path) -> None:
     spark = SparkSession.builder.remote(remote).getOrCreate()
     before = dict(spark.conf.getAll)
-    for step in (bucket, simple, job, given):
+    for step in (bucket, simple, job, given, joined):
         step(spark, folder)
     assert dict(spark.conf.getAll) == before, "the session's settings were changed"
     assert SparkContext._gateway is None, "a gateway was started"

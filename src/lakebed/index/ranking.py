@@ -25,14 +25,21 @@ _NEW_ROW = 1.5e-6
 _HASHED_KEY = 2.0e-7
 _INDEX_COMMIT = 0.05
 _INDEXED_KEY = 3.0e-6
-# A key looked for in a file by its filter, opening one with its footer, and a key looked for in rows of a file.
+# A key looked for in a file by its filter, opening one with its footer, a key that goes into one, and one that is read
+# and written with a file that is written anew.
 _PROBE = 2.0e-7
-_FILTER = 2.5e-3
+_FILTER = 3.6e-3
 _FILTER_BUILT = 6.0e-7
+_FILTER_KEPT = 3.5e-3
 _FALSE = 1.0e-3
 _REMOTE_KEY = 3.0e-5
 _REMOTE = 0.1
-_SEARCHED_FILE = 3.0e-3
+_SEARCHED_FILE = 1.5e-3
+# A ring that is read, and a key placed on it; a file of a bucket with several that is asked for keys, and such a key.
+_RING = 1.0e-3
+_RING_KEY = 4.0e-7
+_LOOKED_INTO = 7.5e-3
+_LOOKED_FOR = 3.5e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +306,7 @@ def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
     hit = _hit(ranges, w.updates + probes * _FALSE)
     tagging = files * _FILTER + probes * _PROBE + hit * rows / max(1, files) * STORED_KEY + 0.02
     groups, rewritten = _of_files(w)
-    filters = rewritten * _FILTER_BUILT if not w.mor else 0.0
+    filters = rewritten * _FILTER_BUILT + groups * _FILTER_KEPT if not w.mor else 0.0
     seconds, amplification, written = _written(w, groups, rewritten, filters + w.inserts * _FILTER_BUILT)
     words = (
         f"tagging: key ranges leave {ranges:.0f} of {files:,} files, {probes:,.0f} probes of filters leave"
@@ -318,10 +325,45 @@ def _global_bloom(w: Workload) -> Candidate:
 
 
 def _consistent(w: Workload) -> Candidate:
+    """As a bucket index of buckets that stay within their size: what grows is split, and written anew by that."""
     found = _bucket(w)
-    words = (*found.words, "single buckets are split and merged as they grow, on merge-on-read tables alone")
-    figures = found.tagging + w.touched * 1e-3, found.writing, found.write_amplification, found.read_amplification
+    tagging = w.batch * _RING_KEY + w.touched * _RING
+    split = w.inserts * _ROW
+    grown = w.inserts / max(1, w.batch)
+    words = (
+        f"tagging: a hash of the key and the rings of {w.touched:,} partitions, no data file is read",
+        f"{found.words[1]}; a bucket that has doubled is split: {w.inserts:,} new rows are written once more by then",
+        "reading: a key lies in one file of its partition",
+        "for merge-on-read tables alone",
+    )
+    figures = tagging, found.writing + split, found.write_amplification + grown, found.read_amplification
     return Candidate("consistent", *figures, words, found.settings, fits=w.mor)
+
+
+def _bucket_groups(w: Workload) -> Candidate:
+    """As a bucket index whose buckets are looked through: files stay within the file size, so fewer rows are written
+    anew where a bucket has several."""
+    found = _bucket(w)
+    buckets = found.settings["buckets"]
+    partitions = max(1, w.partitions if w.deletes else w.touched)
+    stored = w.rows if w.deletes else w.touched_rows
+    each = max(1, ceil(stored * w.row_bytes / partitions / buckets / _FULL))
+    met = _hit(partitions * buckets, w.batch * (partitions if w.deletes else 1))
+    searched = met * each
+    opened = _SEARCHED_FILE if w.deletes else _LOOKED_INTO
+    groups = min(searched, _hit(partitions * buckets * each, w.updates) + min(met, w.inserts))
+    rows = groups * stored / max(1, partitions * buckets * each)
+    tagging = w.batch * _HASHED_KEY + searched * opened + w.batch * _LOOKED_FOR
+    filters = 0.0 if w.mor else rows * _FILTER_BUILT + groups * _FILTER_KEPT
+    seconds, amplification, written = _written(w, groups, rows, filters)
+    words = (
+        f"tagging: a hash of the key, then {searched:,.0f} files of the buckets are asked for the keys",
+        f"{written}, each with a filter",
+        f"reading: a key lies in one of {each:,} files of its bucket, which ranges and filters tell apart",
+    )
+    return Candidate(
+        "bucket_groups", tagging, seconds, amplification, found.read_amplification * each, words, found.settings
+    )
 
 
 def _hbase(w: Workload) -> Candidate:
@@ -343,5 +385,6 @@ _COSTS: dict[str, Callable[[Workload], Candidate]] = {
     "bloom": _bloom,
     "global_bloom": _global_bloom,
     "consistent": _consistent,
+    "bucket_groups": _bucket_groups,
     "hbase": _hbase,
 }
