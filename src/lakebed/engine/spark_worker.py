@@ -68,7 +68,7 @@ class SentToWorkers:
 
 
 def _made_anew(kind: type[Any], state: dict[str, Any]) -> Any:
-    made = kind.__new__(kind)
+    made: Any = object.__new__(kind)
     vars(made).update(state)
     return made
 
