@@ -108,7 +108,8 @@ class Table:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Everything in `hoodie.properties`."""
+        """Everything in `hoodie.properties`, as it is now."""
+        self._config = load_table_config(self._storage)
         return dict(self._config.properties)
 
     @property
@@ -137,7 +138,9 @@ class Table:
         the index where real Hudi left no trace."""
         return IndexesView(
             self,
-            lambda: session_engine(self._spark, worker_tuning=self._worker_tuning),
+            lambda: session_engine(
+                None if self._storage.spec.in_this_process else self._spark, worker_tuning=self._worker_tuning
+            ),
             lambda options: self._service_context(options, "use"),
         )
 
@@ -215,9 +218,7 @@ class Table:
     ) -> Configured:
         """Change what the table remembers of how its services run (`hoodie.compact.*`, ...), under its lock; a value of
         None takes a setting off. With `dry_run` only say what would change. Options of a call come before them."""
-        done = configure(self._storage, settings, resolve_options(options).write, dry_run=dry_run)
-        self._config = load_table_config(self._storage)
-        return done
+        return configure(self._storage, settings, resolve_options(options).write, dry_run=dry_run)
 
     # -- table services
 

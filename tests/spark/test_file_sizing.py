@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakebed
+from lakebed.services import after_write
+from lakebed.table import Table
 
 LIMIT = 300_000
 LIMITS = {
@@ -26,6 +28,10 @@ def part(start: int, rows: int, *, like: bool) -> pa.Table:
     return pa.table({"id": np.arange(start, start + rows), "v": pa.array(values, pa.binary())})
 
 
+def sizes(table: Table) -> list[int]:
+    return [file_slice.base_file.size for file_slice in table.files if file_slice.base_file]
+
+
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
 def test_no_file_outgrows_its_maximum(spark: SparkSession, tmp_path: Path, operation: str) -> None:
     data = pa.concat_tables([part(0, 1_500, like=True), part(10_000, 4_500, like=False)])
@@ -33,7 +39,33 @@ def test_no_file_outgrows_its_maximum(spark: SparkSession, tmp_path: Path, opera
     table = lakebed.create(str(tmp_path / "t"), data.schema, key="id", index="simple", spark=spark)
     assert table.explain(upsert=frame, options=LIMITS).engine == "spark"
     getattr(table, operation)(frame, options=LIMITS)
-    sizes = [file_slice.base_file.size for file_slice in table.files if file_slice.base_file]
-    assert max(sizes) <= 1.1 * LIMIT, sizes
-    assert len(sizes) <= 12, sizes
+    assert max(sizes(table)) <= 1.1 * LIMIT, sizes(table)
+    assert len(sizes(table)) <= 12, sizes(table)
     assert table.scan().to_arrow().sort_by("id").equals(data.combine_chunks())
+
+
+@pytest.mark.parametrize("sorts", [None, ["id"]], ids=["as bytes", "sorted"])
+def test_services_keep_the_maximum(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sorts: list[str] | None
+) -> None:
+    """A compaction of inserts that are in log files, then a clustering of many small files, both on Spark."""
+    monkeypatch.setattr(after_write, "IN_PROCESS_BYTES", 0)
+    given = [part(n * 10_000, 700, like=n == 2) for n in range(6)]
+    quiet = {"hoodie.compact.inline": False}
+    table = lakebed.create(
+        str(tmp_path / "t"), given[0].schema, key="id", index="simple", type="mor", spark=spark, properties=quiet
+    )
+    table.upsert(given[0], options=LIMITS)
+    for rows in given[1:3]:
+        table.upsert(pa.concat_tables([given[0].slice(0, 200), rows]), options=LIMITS)
+    assert any(file_slice.log_files for file_slice in table.files)
+    table.compact(options=LIMITS)
+    assert not any(file_slice.log_files for file_slice in table.files)
+    assert max(sizes(table)) <= 1.1 * LIMIT, sizes(table)
+    for rows in given[3:]:
+        table.insert(rows, options=LIMITS | {"hoodie.parquet.small.file.limit": 0})
+    before = len(sizes(table))
+    table.cluster(sorts, options=LIMITS | {"hoodie.clustering.plan.strategy.target.file.max.bytes": LIMIT})
+    assert len(sizes(table)) < before
+    assert max(sizes(table)) <= 1.1 * LIMIT, sizes(table)
+    assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).combine_chunks())

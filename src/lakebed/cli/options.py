@@ -55,7 +55,7 @@ def check(
     ],
     output: Output = Form.TABLE,
 ) -> None:
-    """What would become of each option of a job. Exits with 2 where one is refused, wrong or unknown."""
+    """What would become of each option of a job. The exit code is 5 where one is refused, wrong or unknown."""
     verdicts = check_options(read_options(file))
     show_records([asdict(v) for v in verdicts], ["option", "value", "verdict", "note"], output)
     if not all(v.is_taken for v in verdicts):

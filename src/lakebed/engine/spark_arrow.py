@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed.engine.spark_worker import for_workers
 from lakebed.expressions.base import Column as Field
 from lakebed.expressions.base import RowExpression, quote_name, unique
 from lakebed.schema.arrow import normalise_batch
@@ -26,6 +28,18 @@ def arrow_text_column(expression: RowExpression, schema: pa.Schema) -> Column:
         batch = normalise_batch(pa.RecordBatch.from_arrays(list(columns), names=list(names)), read)
         return expression.arrow(batch)
 
+    return udf_in_workers(texts, "string", *[F.col(quote_name(name)) for name in names])
+
+
+def udf_in_workers(fn: Callable[..., pa.Array], kind: str, *columns: Column) -> Column:
+    """The column that a function over Arrow arrays makes of others, in Spark's Python workers."""
+    from pyspark.sql import functions as F
+
+    sent = for_workers(fn)
+
+    def udf(*arrays: pa.Array) -> pa.Array:  # by these types Spark knows what it is
+        return sent(*arrays)
+
     # its declared overloads know no functions over pyarrow
     arrow_udf: Any = F.arrow_udf
-    return arrow_udf(texts, "string")(*[F.col(quote_name(name)) for name in names])
+    return arrow_udf(udf, kind)(*columns)

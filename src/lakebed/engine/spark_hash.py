@@ -4,11 +4,12 @@ hashed text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from lakebed.engine.spark_arrow import udf_in_workers
 from lakebed.expressions.bucket import TextHash, java_hash_sql
 
 if TYPE_CHECKING:
@@ -44,6 +45,4 @@ def hash_column(spark: SparkSession, expression: TextHash, schema: pa.Schema) ->
     def hashes(texts: pa.Array) -> pa.Array:
         return expression.of_texts(texts)
 
-    # its declared overloads know no functions over pyarrow
-    arrow_udf: Any = F.arrow_udf
-    return arrow_udf(hashes, "int")(F.expr(expression.hashed.sql(schema)))
+    return udf_in_workers(hashes, "int", F.expr(expression.hashed.sql(schema)))

@@ -18,7 +18,8 @@ import gc
 import os
 import sys
 import zipimport
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed.engine.spark_session import is_in_one_process
@@ -36,24 +37,40 @@ _CONFIGURED = ("spark.pyspark.python", "spark.executorEnv.PYSPARK_PYTHON")
 _tuned_processes: set[int] = set()
 
 
-def for_workers(fn: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def for_workers(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function as one that a worker without lakebed can take and answer with a sentence that says what it lacks."""
     from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
 
     sent, lacking, how = cloudpickle.dumps(fn), LACKING, HOW
+    unpacked: list[Callable[..., Any]] = []
 
-    def run(batches: Iterable[Any]) -> Iterator[Any]:
+    def run(*given: Any) -> Any:
         # nested, so that it is pickled by its code and not by the name of a module that the worker may lack
         import pickle
         import sys
 
-        try:
-            __import__("lakebed")
-        except ImportError as error:
-            raise ImportError(f"{lacking}: {sys.executable} ({error}). To go on, {how}.") from None
-        yield from pickle.loads(sent)(batches)
+        if not unpacked:
+            try:
+                __import__("lakebed")
+            except ImportError as error:
+                raise ImportError(f"{lacking}: {sys.executable} ({error}). To go on, {how}.") from None
+            unpacked.append(pickle.loads(sent))
+        return unpacked[0](*given)
 
     return run
+
+
+class SentToWorkers:
+    """An object of lakebed's that Spark itself sends to its workers, made anew there as `for_workers` does it."""
+
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        return for_workers(partial(_made_anew, type(self), vars(self))), ()
+
+
+def _made_anew(kind: type[Any], state: dict[str, Any]) -> Any:
+    made: Any = object.__new__(kind)
+    vars(made).update(state)
+    return made
 
 
 def use_own_python(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from lakebed.timeline.markers import MarkerKind
 from lakebed.upkeep.write_status import WriteStatus
 
 # What the plan thought to fit may be a little more: better so than a second, tiny file.
-_ALLOWANCE = 1.05
+ALLOWANCE = 1.05
 
 
 class BaseFiles:
@@ -24,7 +24,7 @@ class BaseFiles:
 
     def __init__(self, group: GroupWrite) -> None:
         self._group = group
-        self.limit = int(group.max_file_size * _ALLOWANCE)
+        self.limit = int(group.max_file_size * ALLOWANCE)
         self.done: list[WriteStatus] = []
 
     def prepare_partition(self) -> None:

@@ -16,6 +16,7 @@ from lakebed.errors import LakebedError
 from lakebed.format.base_file import read_footer
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
 from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
+from lakebed.handles.base_files import ALLOWANCE
 from lakebed.handles.compact import operation_rows, operations_in, planned_slice
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.key_ordered import decoded
@@ -119,14 +120,12 @@ class GroupClusterer:
 
     def _put(self, files: _ClusteredFiles, one: FileSlice) -> None:
         """Put the rows of a slice behind those of the open file: as bytes where it has no log files."""
-        writer = files.writer()
         if self.reader.is_merged(one):
             for batch in self._merged(one, files.dictionaries):
-                writer.write(batch, new_keys=None)
-        else:
-            put_file(writer, self.reader, self.format, one)
-        if files.is_full:
-            files.finish()
+                files.add(batch)
+            return
+        files.make_room(one.size)
+        put_file(files.writer(), self.reader, self.format, one)
 
     def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder, outputs: int) -> None:
         """Write the rows in order, to so many files of the same number of rows."""
@@ -190,10 +189,6 @@ class _ClusteredFiles:
         texts = {f.name for f in self.to.format.schema if pa.types.is_string(f.type)}
         return [name for name, how in self.encodings.items() if how == DICTIONARY and name in texts]
 
-    @property
-    def is_full(self) -> bool:
-        return self._open is not None and not self.to.single_file and self._open.size >= self.to.file_bytes
-
     def writer(self) -> FileWriter:
         """The file that takes rows now."""
         if self._open is None:
@@ -222,6 +217,13 @@ class _ClusteredFiles:
             batch = self.writer().fill(batch, limit)
             if batch.num_rows == before:
                 self.finish()
+
+    def make_room(self, size: int) -> None:
+        """Close the open file where so many more bytes would be too many for it."""
+        if self._open is None or self.to.single_file or self.file_id:
+            return
+        if self._open.size + size > self.to.file_bytes * ALLOWANCE:
+            self.finish()
 
     def finish(self) -> None:
         """Close the open file; one without rows is not written."""

@@ -61,6 +61,7 @@ LOCAL_ROWS = 20_000
 LOCAL_BYTES, LOCAL_TABLE_BYTES = 512 << 20, 1 << 30
 # Arrow data up to this size is written in this process even where there is a Spark session.
 IN_PROCESS_BYTES = 128 << 20
+_IN_MEMORY = "the table is in the memory of this process, which Spark's workers cannot see: everything is done here"
 
 
 def choose_engine(
@@ -154,6 +155,8 @@ def write_context(
 ) -> WriteContext:
     """Everything a write of this table needs; `defaults` are options for what neither the job nor the table says.
     Raises `InvalidOption` where options contradict the table."""
+    if engine.is_distributed and storage.spec.in_this_process:
+        engine = LocalEngine(options.write.tasks, note=_IN_MEMORY)
     snapshot = open_snapshot(storage, config)
     conflicts_with_table(options, {**config.properties, **told_index(snapshot)})
     settled = with_table_settings(options, config.properties, defaults=defaults)

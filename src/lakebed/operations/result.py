@@ -104,7 +104,8 @@ class WriteResult:
         gone = "" if self.replaced_rows is None else f" with {self.replaced_rows:,} rows"
         replaced = f", {self.replaced_file_groups} file groups{gone} replaced" if self.replaced_file_groups else ""
         again = f", run {self.retries + 1} times" if self.retries else ""
-        line = f"{self.operation} {self.instant}: {counts or 'no rows changed'} ({size}{replaced}, {took:.2f} s{again})"
+        nothing = "no rows written" if self.replaced_file_groups else "no rows changed"
+        line = f"{self.operation} {self.instant}: {counts or nothing} ({size}{replaced}, {took:.2f} s{again})"
         lookup = [str(self.lookup)] if self.lookup else []
         return "\n".join([line, *lookup, *self.schema_changes, *self.services])
 

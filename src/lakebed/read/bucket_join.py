@@ -218,7 +218,8 @@ class BucketJoin(Results):
         """A lazy DataFrame whose tasks join a bucket each, in Python, with no shuffle; on Spark Connect as well."""
         from lakebed.read.spark_scan import frame_of_parts
 
-        return frame_of_parts(self._session(), self._task, self.buckets, self.schema)
+        storages = (side.snapshot.storage for side in (self._left, self._right))
+        return frame_of_parts(self._session(*storages), self._task, self.buckets, self.schema)
 
     def explain(self) -> str:
         """The plan as text: how many buckets, and what is read of both sides."""

@@ -124,7 +124,7 @@ class ChangeLog(Results):
         """A lazy DataFrame; its tasks read the sources."""
         from lakebed.read.cdc_spark import changes_frame
 
-        return changes_frame(self.jobs, self.reader, self.schema, self._session())
+        return changes_frame(self.jobs, self.reader, self.schema, self._session(self._snapshot.storage))
 
     def count(self) -> int:
         """The number of changes."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebed.storage.base import Storage
+
 
 class Results:
     """Rows that are read when one of the `to_*` methods is called."""
@@ -82,7 +84,14 @@ class Results:
         polars = _require("polars")
         return polars.from_arrow(self.to_arrow())
 
-    def _session(self) -> SparkSession:
+    def _session(self, *storages: Storage) -> SparkSession:
+        """The session to read these with. Raises `UnsupportedFeature` where its workers could not."""
+        for spec in (storage.spec for storage in storages if storage.spec.in_this_process):
+            raise UnsupportedFeature(
+                f"{spec.uri} is in the memory of this process, which Spark's workers cannot see",
+                hint="read with to_arrow(), or make the table at a path that both see",
+                context={"feature": "memory on Spark", "uri": spec.uri},
+            )
         if self._spark is not None:
             return self._spark
         from lakebed.read.spark_scan import active_session

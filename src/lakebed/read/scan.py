@@ -145,7 +145,7 @@ class Scan(Results):
         scan to join with) puts buckets together, where the other table has fewer.
         Raises `UnsupportedFeature` for a table without buckets; docs/joins.md tells the rest.
         """
-        spark = self._session()
+        spark = self._session(self.reader.storage)
         if bucketed is not False:
             from lakebed.read.spark_buckets import bucketed_frame
 

@@ -162,7 +162,7 @@ def _is_compaction_due(snapshot: Snapshot, settings: CompactionSettings) -> bool
 def engine_for(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
     """What compacts the table: Spark where there is a session and more to merge than this process takes on, else the
     engine."""
-    if engine.is_distributed or spark is None:
+    if engine.is_distributed or spark is None or snapshot.storage.spec.in_this_process:
         return engine
     size = sum(file_slice.size for file_slice in snapshot.file_slices() if file_slice.log_files)
     return session_engine(spark) if size > IN_PROCESS_BYTES else engine
@@ -171,6 +171,6 @@ def engine_for(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
 def engine_for_all(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
     """What clusters the table: Spark where there is a session and the table is larger than this process takes on, else
     the engine."""
-    if engine.is_distributed or spark is None:
+    if engine.is_distributed or spark is None or snapshot.storage.spec.in_this_process:
         return engine
     return session_engine(spark) if sum(one.size for one in snapshot.file_slices()) > IN_PROCESS_BYTES else engine

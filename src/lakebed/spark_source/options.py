@@ -9,7 +9,7 @@ from typing import cast
 
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
@@ -57,6 +57,12 @@ class SourceOptions:
 
     def _snapshot(self) -> Snapshot:
         storage = open_storage(self.path, dict(self.storage))
+        if storage.spec.in_this_process:
+            raise UnsupportedFeature(
+                f"{self.path} is in the memory of the process that made it, and Spark reads in others",
+                hint="make the table at a path, or read it in that process with to_arrow()",
+                context={"feature": "memory on Spark", "uri": self.path},
+            )
         config = load_table_config(storage)
         as_of = None if self.as_of is None else resolve_as_of(self.as_of, config)
         return open_snapshot(storage, config, as_of=as_of, use_metadata=self.use_metadata)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
+from lakebed.engine.spark_worker import SentToWorkers
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.predicates import Node
 from lakebed.model import FileSlice
@@ -59,7 +60,7 @@ class SliceBatch(InputPartition):
         return f"SliceBatch({len(self.slices)} file slices)"
 
 
-class LakebedSource(DataSource):
+class LakebedSource(SentToWorkers, DataSource):
     """The data source named `lakebed`. Options: `SourceOptions`."""
 
     @classmethod
@@ -92,7 +93,7 @@ class LakebedSource(DataSource):
         )
 
 
-class TableReader(DataSourceReader):
+class TableReader(SentToWorkers, DataSourceReader):
     """Plans in `partitions` and reads files in `read`, through lakebed's own storage."""
 
     def __init__(self, options: SourceOptions, columns: list[str]) -> None:
@@ -137,7 +138,7 @@ class ChangeBatch(InputPartition):
         self.jobs = jobs
 
 
-class ChangesReader(DataSourceReader):
+class ChangesReader(SentToWorkers, DataSourceReader):
     """Plans the sources of a range's changes and reads them, each where a task is."""
 
     def __init__(self, options: SourceOptions) -> None:

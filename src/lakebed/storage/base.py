@@ -32,6 +32,11 @@ class StorageSpec:
     uri: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def in_this_process(self) -> bool:
+        """Whether the files are in this process's memory, so that no other one sees them."""
+        return self.uri.startswith("memory://")
+
 
 class Upload(BinaryIO):
     """A file being written by `Storage.create`: `close()` makes it durable and visible, `abort()` leaves nothing."""

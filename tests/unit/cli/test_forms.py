@@ -13,6 +13,7 @@ import pytest
 
 import lakebed
 from lakebed.cli.main import invoke
+from lakebed.errors import InvalidOption
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("zip", pa.string()), ("price", pa.decimal128(8, 2)), ("x", pa.float32()), ("ts", pa.int64())]
@@ -110,10 +111,12 @@ def test_options_are_checked_before_a_job_runs(capsys: pytest.CaptureFixture[str
             }
         )
     )
-    assert invoke(["options", "check", str(job), "-o", "json"]) != 0
+    assert invoke(["options", "check", str(job), "-o", "json"]) == InvalidOption.exit_code
     verdicts = {v["option"]: v for v in json.loads(capsys.readouterr().out)}
     assert [v["verdict"] for v in verdicts.values()] == ["implemented", "ignored", "unknown", "refused", "wrong"]
     assert "hoodie.index.type" in verdicts["hoodie.indx.type"]["note"]
+    assert invoke(["options", "check", "--help"]) == 0
+    assert f"exit code is {InvalidOption.exit_code}" in " ".join(capsys.readouterr().out.replace("│", " ").split())
     lines = tmp_path / "job.properties"
     lines.write_text("# a job\nhoodie.table.name=t\nhoodie.index.type BUCKET\n")
     assert invoke(["options", "check", str(lines)]) == 0

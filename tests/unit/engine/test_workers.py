@@ -7,10 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
+import lakebed
 from lakebed.engine.spark_worker import for_workers
+from lakebed.spark_source.options import source_options
+from lakebed.spark_source.source import ChangesReader, LakebedSource, TableReader
 
 WITHOUT = "import sys; sys.modules['lakebed'] = None; "
 RUN = "import pickle; print(list(pickle.load(sys.stdin.buffer)(iter([1, 2]))))"
@@ -31,3 +36,18 @@ def test_a_worker_without_lakebed_says_so_in_one_sentence() -> None:
     last = run.stderr.decode().splitlines()[-1]
     assert last.startswith(f"ImportError: Spark's workers have no lakebed: {sys.executable} (")
     assert "install lakebed for that Python on every worker" in last
+
+
+def test_a_worker_without_lakebed_says_so_of_what_the_data_source_sends_it(tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path / "t"), {"id": [1]}, key="id", index="simple")
+    table.upsert({"id": [1]})
+    options = source_options({"path": table.uri})
+    for sent in (LakebedSource({"path": table.uri}), TableReader(options, ["id"]), ChangesReader(options)):
+        code = cloudpickle.dumps(sent)
+        load = WITHOUT + "import pickle; pickle.load(sys.stdin.buffer)"
+        run = subprocess.run([sys.executable, "-c", load], input=code, capture_output=True, check=False)
+        assert run.stderr.decode().splitlines()[-1].startswith("ImportError: Spark's workers have no lakebed: ")
+        assert type(pickle.loads(code)) is type(sent)
+    reader: TableReader = pickle.loads(cloudpickle.dumps(TableReader(options, ["id"])))
+    (task,) = reader.partitions()
+    assert pa.Table.from_batches(reader.read(task)).to_pylist() == [{"id": 1}]

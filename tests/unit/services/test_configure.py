@@ -231,3 +231,15 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert invoke(["configure", uri]) == 2
     assert invoke(["configure", uri, "hoodie.index.type=SIMPLE"]) != 0
     assert "cannot be changed" in capsys.readouterr().err
+
+
+def test_a_table_shows_its_properties_as_they_are_now(make: Make) -> None:
+    table = make(index="bucket", buckets=2)
+    table.upsert(rows((1, "a", "x", 1)))
+    other = lakebed.open(table.uri)
+    other.configure({"hoodie.clean.commits.retained": 3})
+    assert table.properties["lakebed.clean.commits.retained"] == "3"
+    table.rescale(4)
+    assert table.properties["lakebed.index.bucket.count"] == "4"
+    table.indexes.use("simple")
+    assert table.properties["lakebed.index.type"] == "simple"

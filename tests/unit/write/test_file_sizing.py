@@ -210,6 +210,21 @@ def test_services_keep_the_maximum(make: Make, kinds: str) -> None:
     assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_file_is_not_put_behind_one_that_it_would_make_too_large(make: Make, kind: str) -> None:
+    """Nearly full ones and small ones; on a merge-on-read table some have log files, too."""
+    table = make(WIDE, index="simple", partition_by=None, type=kind, properties={"hoodie.compact.inline": False})
+    given = [stretches("r", n * 10_000).slice(0, count) for n, count in enumerate((1_350, 300, 1_200, 700, 700, 650))]
+    limits = {"hoodie.parquet.max.file.size": LIMIT, "hoodie.parquet.small.file.limit": 0}
+    for part in given:
+        table.insert(part, options=limits)
+    table.upsert(given[3].slice(0, 400), options=limits)
+    table.cluster(options=limits | {"hoodie.clustering.plan.strategy.target.file.max.bytes": LIMIT})
+    assert max(sizes(table)) <= LIMIT * TOLERANCE, sizes(table)
+    assert len(sizes(table)) == 4, sizes(table)
+    assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
+
+
 def test_a_compaction_keeps_the_maximum(make: Make) -> None:
     limits = {"hoodie.parquet.max.file.size": LIMIT, "hoodie.parquet.small.file.limit": LIMIT // 2}
     table = make(WIDE, index="simple", partition_by=None, type="mor")
