@@ -1,4 +1,4 @@
-"""140 random histories of 30 steps a day over all indexes, versions and services, against a dict; other ones each day.
+"""160 random histories of 30 steps a day over all indexes, versions and services, against a dict; other ones each day.
 
 What `test_histories.py` looks at after every step is looked at here now and then, and all of it at the end. A seed that
 fails is in the message: `LAKEBED_HISTORY=<seed>` runs it again; `LAKEBED_HISTORY_COUNT` says how many are run.
@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,17 +19,31 @@ import pytest
 import lakebed
 from crash_tables import leftovers
 from lakebed.errors import InvalidOption
+from lakebed.storage import parallel
 from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline.locks import heartbeat, lock
 from sampling import today
 
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or 140)
+COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or 160)
 ONLY = os.environ.get("LAKEBED_HISTORY")
 STEPS = 30
 SHARDS = 10
 FIRST = today() * 10_000
 KEYS = range(20)
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
-INDEXES = ("bucket", "simple", "global_simple", "record", "record_level_index")
+INDEXES = (
+    "bucket",
+    "bucket_groups",
+    "consistent",
+    "simple",
+    "global_simple",
+    "bloom",
+    "global_bloom",
+    "record",
+    "record_level_index",
+)
+# The file group of a key follows from its hash.
+HASHED = ("bucket", "bucket_groups", "consistent")
 OPTIONS = {
     "lakebed.write.tasks": 1,
     "hoodie.metadata.global.record.level.index.min.filegroup.count": 2,
@@ -55,7 +70,7 @@ class LongHistory:
         self.name = f"long-{seed}"
         self.version = dice.choice([9, 9, 8, 6])
         self.index = dice.choice([name for name in INDEXES if name != "record_level_index" or self.version == 9])
-        self.kind = dice.choice(["cow", "mor"])
+        self.kind = "mor" if self.index == "consistent" else dice.choice(["cow", "mor"])
         self.metadata = self.index.startswith("record") or dice.random() < 0.3
         self.sort = dice.choice(["key", "none"])
         self.rows: Rows = {}
@@ -71,7 +86,7 @@ class LongHistory:
             type=self.kind,  # pyright: ignore[reportArgumentType]
             index=self.index,
             sort=self.sort,
-            buckets=dice.randrange(1, 4) if self.index == "bucket" else None,
+            buckets=dice.randrange(1, 4) if self.index in HASHED else None,
             table_version=self.version,
             properties={
                 **OPTIONS,
@@ -141,7 +156,7 @@ class LongHistory:
 
     def partial(self) -> None:
         keys = [key for key in self.some() if key in self.rows]
-        if keys and self.index != "global_simple":
+        if keys and not self.index.startswith("global_"):
             self.done(self.table().upsert(self.batch(keys), options={"lakebed.write.partial": True}))
 
     def delete(self) -> None:
@@ -168,7 +183,9 @@ class LongHistory:
             getattr(self.table(), self.dice.choice(["compact", "compact_logs"]))()
 
     def cluster(self) -> None:
-        if self.index != "bucket":
+        if self.index == "consistent":
+            self.table().cluster(options={"hoodie.parquet.max.file.size": self.dice.randrange(1000, 4000)})
+        elif self.index not in HASHED:
             self.table().cluster(self.dice.choice([None, ["v"]]) if self.sort == "none" else None)
 
     def clean(self) -> None:
@@ -212,6 +229,17 @@ def history(seed: int, make: Callable[[int], Any] = LongHistory) -> None:
         raise AssertionError(f"history {seed} ({said}): run it again with LAKEBED_HISTORY={seed}") from error
     finally:
         MemoryStorage.drop(one.name)
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for memory: threads, also those that renew what is held for milliseconds, are an eighth of the
+    time."""
+    queue = SimpleNamespace(submit=lambda work: SimpleNamespace(cancel=lambda: True))
+    monkeypatch.setattr(parallel, "_threads", lambda: queue)
+    for module in (heartbeat, lock):
+        never = SimpleNamespace(start=lambda: None, stop=lambda: None)
+        monkeypatch.setattr(module, "PeriodicTask", lambda *_, never=never: never)
 
 
 @pytest.mark.skipif(ONLY is not None, reason="one history is run")

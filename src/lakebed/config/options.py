@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 from lakebed.config.conflicts import check_index, check_table
@@ -241,7 +241,13 @@ def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) ->
     for either in _EITHER:
         if asked.keys() & either:
             stored = {key: text for key, text in stored.items() if key not in either}
-    return resolve_options({**stored, **asked})
+    return _resolved(tuple({**stored, **asked}.items()))
+
+
+@lru_cache(maxsize=64)
+def _resolved(texts: tuple[tuple[str, str], ...]) -> Options:
+    """A table's services ask for the same settings several times a write."""
+    return resolve_options(dict(texts))
 
 
 def compaction_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> CompactionSettings:

@@ -31,7 +31,7 @@ _FARTHEST: Final = 256
 
 
 class KeyTable:
-    """Different keys without nulls. `find` gives the place of each of other keys among them, -1 for none.
+    """Keys without nulls. `find` gives the first place of each of other keys among them, -1 for none.
 
     >>> KeyTable(pa.array(["a", "b"])).find(pa.array(["b", "nobody", "a"])).tolist()
     [1, -1, 0]
@@ -45,7 +45,7 @@ class KeyTable:
         slots = _slots(self._words, self._bits)
         places = np.arange(len(keys), dtype=np.int32)
         self._first = np.full(1 << self._bits, -1, np.int32)
-        self._first[slots] = places
+        self._first[slots[::-1]] = places[::-1]  # the first of a slot is written last, and stays
         # keys whose slots others have
         self._others = np.flatnonzero(self._first[slots] != places)
         self._crowded = np.zeros(len(self._first), np.bool_)

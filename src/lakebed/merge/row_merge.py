@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidRecord
 from lakebed.merge.incoming import Incoming
+from lakebed.merge.key_table import KeyTable
 from lakebed.merge.meta_columns import FreshMeta
 from lakebed.merge.pairs import Flags, Side, merge_into
 from lakebed.merge.put import Positions, put
@@ -115,6 +116,7 @@ class RowMerge:
     tracked: tuple[str, ...] | None = None
     counts: Counts = field(default_factory=Counts)
     _seen: npt.NDArray[np.bool_] = field(init=False)
+    _table: KeyTable | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._seen = np.zeros(self.incoming.rows, dtype=bool)
@@ -224,7 +226,11 @@ class RowMerge:
 
     def _positions(self, batch: pa.RecordBatch, start: int = 0, end: int | None = None) -> Positions:
         """For each stored row the incoming row (of a part of them) with its key, -1 for none."""
-        found = pc.index_in(batch.column(RECORD_KEY), value_set=self.incoming.keys[start:end])
+        keys = batch.column(RECORD_KEY)
+        if start == 0 and end is None:  # all incoming keys, again for the next stored rows
+            self._table = self._table or KeyTable(self.incoming.keys)
+            return self._table.find(keys).astype(np.int64)
+        found = pc.index_in(keys, value_set=self.incoming.keys[start:end])
         positions = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         return np.where(positions < 0, -1, positions + start) if start else positions
 

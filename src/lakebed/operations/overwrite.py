@@ -149,12 +149,14 @@ def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list
 
 
 def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[str, tuple[str, ...]]:
-    """File ids of all current file groups by partition path (None: of the whole table, empty partitions too)."""
+    """File ids of all current file groups by partition path (None: of the whole table, empty partitions too). Below
+    version 8 log files are listed before their write is completed: a group that one begins is not among them."""
     wanted = snapshot.partitions() if partitions is None else sorted(partitions)
     ids: dict[str, list[str]] = {p: [] for p in wanted}
     known = [p for p in wanted if p in set(snapshot.partitions())]
     for file_slice in snapshot.file_slices(None if partitions is None else known):
-        ids[file_slice.partition].append(file_slice.file_id)
+        if file_slice.base_file is not None or snapshot.is_visible(file_slice.instant):
+            ids[file_slice.partition].append(file_slice.file_id)
     return {p: tuple(found) for p, found in ids.items()}
 
 

@@ -88,7 +88,7 @@ class MemoryStorage:
         prefix = check_prefix(prefix)
         start = "".join(f"{part}/" for part in (self._prefix, prefix) if part)
         with self._bucket.lock:
-            found = sorted((k[len(start) :], o) for k, o in self._bucket.objects.items() if k.startswith(start))
+            found = sorted([(k[len(start) :], o) for k, o in self._bucket.objects.items() if k.startswith(start)])
         return (f"{prefix}/" if prefix else ""), found
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:

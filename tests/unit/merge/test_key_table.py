@@ -37,6 +37,17 @@ def test_keys_are_found_where_they_are(shape: str, known: int) -> None:
         assert table.find(some).tolist() == expected.to_pylist()
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_of_a_key_that_comes_again_the_first_is_found(shape: str) -> None:
+    rng = np.random.default_rng(3)
+    numbers = rng.permutation(30_000)[:9000]
+    numbers[rng.integers(4500, 9000, 400)] = numbers[:400]
+    keys = keys_of(shape, numbers)
+    assert len(pc.unique(keys)) < len(keys)
+    sought = pa.concat_arrays([keys, keys_of(shape, rng.integers(0, 40_000, 3000))])
+    assert KeyTable(keys).find(sought).tolist() == pc.fill_null(pc.index_in(sought, value_set=keys), -1).to_pylist()
+
+
 @pytest.mark.parametrize("distinct", [1, 5, 700, 40_000])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equal_keys_have_one_number_in_the_order_in_which_they_come(shape: str, distinct: int) -> None:

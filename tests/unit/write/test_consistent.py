@@ -29,7 +29,7 @@ def batch(numbers: range, turn: int) -> list[Row]:
 
 def made(make: Made, version: int = 9, **given: Any) -> tuple[Table, dict[int, Row]]:
     words: dict[str, Any] = {"index": "consistent", "buckets": 2, "type": "mor", "table_version": version}
-    table = make(properties={"hoodie.compact.inline": False}, **words | given)
+    table = make(**{"properties": {"hoodie.compact.inline": False}, **words} | given)
     table.upsert(rows(*batch(range(40), 0)))
     return table, {row[0]: row for row in batch(range(40), 0)}
 
@@ -83,6 +83,17 @@ def test_look_ups_and_filters_read_one_bucket_of_a_partition_path(make: Made) ->
     assert table.scan(filter="id = 7").to_arrow().column("v").to_pylist() == ["v0"]
     located = table.locate([7]).to_pylist()
     assert [row["partition_path"] for row in located] == ["c1"] or [*located[0].values()][1] == "c1"
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_what_overwrites_is_there(make: Made, version: int, metadata: bool) -> None:
+    """On version 6 its log files are listed before it is completed: it does not replace itself."""
+    listed = {"hoodie.compact.inline": False, "hoodie.metadata.enable": metadata}
+    table, model = made(make, version, properties=listed)
+    table.insert_overwrite(rows(*batch(range(1, 90, 20), 7)))
+    kept = {n: row for n, row in model.items() if n % 2 == 0}
+    assert content(table) == sorted([*kept.values(), *batch(range(1, 90, 20), 7)])
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])

@@ -137,10 +137,7 @@ def skip(data: bytes, at: int, kind: int, depth: int) -> int:
 
 def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
     if kind == STRUCT:
-        while data[at]:
-            _, inner, at = head(data, at, 0)
-            at = skip(data, at, inner, depth)
-        return at + 1
+        return _skip_fields(data, at, depth)
     if kind in (LIST, SET):
         count, inner, at = list_head(data, at)
         # a boolean in a list takes a byte, as a field it is in the head
@@ -157,6 +154,27 @@ def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
             at = skip(data, skip(data, at, kinds >> 4, depth), kinds & 15, depth)
         return at
     raise ValueError(f"its footer has a field of type {kind}")
+
+
+def _skip_fields(data: bytes, at: int, depth: int) -> int:
+    """Where a struct ends; the usual fields without a call, since each page of each copied chunk has some ten."""
+    while first := data[at]:
+        inner = first & 15
+        if first > 15:
+            at += 1
+        else:
+            _, at = varint(data, at + 1)
+        if I16 <= inner <= I64:
+            while data[at] > 0x7F:
+                at += 1
+            at += 1
+        elif inner == BINARY and data[at] < 0x80:
+            at += 1 + data[at]
+            if at > len(data):
+                raise IndexError
+        elif inner > FALSE:
+            at = skip(data, at, inner, depth)
+    return at + 1
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
