@@ -37,7 +37,7 @@ _REMOTE = 0.1
 _SEARCHED_FILE = 1.5e-3
 # A ring that is read, and a key placed on it; a file of a bucket with several that is asked for keys, and such a key.
 _RING = 1.0e-3
-_RING_KEY = 4.0e-7
+_RING_KEY = 2.0e-7
 _LOOKED_INTO = 7.5e-3
 _LOOKED_FOR = 3.5e-6
 
@@ -327,11 +327,12 @@ def _global_bloom(w: Workload) -> Candidate:
 def _consistent(w: Workload) -> Candidate:
     """As a bucket index of buckets that stay within their size: what grows is split, and written anew by that."""
     found = _bucket(w)
-    tagging = w.batch * _RING_KEY + w.touched * _RING
+    rings = max(1, w.partitions) if w.deletes else w.touched
+    tagging = found.tagging + w.batch * _RING_KEY + rings * _RING
     split = w.inserts * _ROW
     grown = w.inserts / max(1, w.batch)
     words = (
-        f"tagging: a hash of the key and the rings of {w.touched:,} partitions, no data file is read",
+        f"{found.words[0]}; the rings of {rings:,} partitions are read",
         f"{found.words[1]}; a bucket that has doubled is split: {w.inserts:,} new rows are written once more by then",
         "reading: a key lies in one file of its partition",
         "for merge-on-read tables alone",
