@@ -306,7 +306,7 @@ def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
     hit = _hit(ranges, w.updates + probes * _FALSE)
     tagging = files * _FILTER + probes * _PROBE + hit * rows / max(1, files) * STORED_KEY + 0.02
     groups, rewritten = _of_files(w)
-    filters = rewritten * _FILTER_BUILT + groups * _FILTER_KEPT if not w.mor else 0.0
+    filters = 0.0 if w.mor else groups * _FILTER_KEPT
     seconds, amplification, written = _written(w, groups, rewritten, filters + w.inserts * _FILTER_BUILT)
     words = (
         f"tagging: key ranges leave {ranges:.0f} of {files:,} files, {probes:,.0f} probes of filters leave"
@@ -355,7 +355,7 @@ def _bucket_groups(w: Workload) -> Candidate:
     groups = min(searched, _hit(partitions * buckets * each, w.updates) + min(met, w.inserts))
     rows = groups * stored / max(1, partitions * buckets * each)
     tagging = w.batch * _HASHED_KEY + searched * opened + w.batch * _LOOKED_FOR
-    filters = 0.0 if w.mor else rows * _FILTER_BUILT + groups * _FILTER_KEPT
+    filters = 0.0 if w.mor else groups * _FILTER_KEPT + w.inserts * _FILTER_BUILT
     seconds, amplification, written = _written(w, groups, rows, filters)
     words = (
         f"tagging: a hash of the key, then {searched:,.0f} files of the buckets are asked for the keys",
