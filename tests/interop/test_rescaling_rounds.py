@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakebed
@@ -14,6 +15,7 @@ from interop.metadata_jobs import keeping_metadata
 from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
 from oracle.client import HudiOracle
 from property.model import DictTable
+from same_rows import assert_same_rows
 from sampling import INTEROP, todays
 
 CASES = (
@@ -77,3 +79,32 @@ def test_real_hudi_goes_on_with_the_new_count(kind: Any, case: Case, tmp_path: P
     assert table.rescale(split_over=largest - 1).plan.way == "split"
     write(False)
     check(oracle, table, case, model, turn, without=["partition_stats"])
+
+
+def test_counts_that_real_hudis_procedure_changes_are_followed(tmp_path: Path, oracle: HudiOracle) -> None:
+    table = lakebed.create(
+        str(tmp_path / "counted"),
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index="bucket",
+        buckets=2,
+        partition_buckets="^rome$,3",
+    )
+    chance = random.Random(0)
+    first, second = (data_of(batch(chance, turn, new=True)) for turn in range(2))
+    table.upsert(first)
+    call = "call partition_bucket_index_manager(table => 'counted', overwrite => '^rome$,5', bucket_number => 2,"
+    oracle.ask("sql", table=table.uri, sql=f"{call} dry_run => false)")
+    opened = lakebed.open(table.uri)
+    assert opened.indexes.index.settings()["bucket.partitions"] == "^rome$,5"
+    assert_same_rows(opened.scan().to_arrow(), first)
+    assert opened.upsert(first).inserted == 0
+    opened.upsert(second)
+    opened.indexes.index.check(opened._snapshot())  # pyright: ignore[reportPrivateUsage]
+    everything = pa.concat_tables([first, second])
+    assert_same_rows(lakebed.open(table.uri).scan().to_arrow(), everything)
+    assert_same_rows(oracle.read(table.uri), everything)
+    numbers = {int(one.file_id[:8]) for one in opened.files if one.partition == "rome"}
+    assert numbers <= set(range(5))
+    assert max(numbers) > 2

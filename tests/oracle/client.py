@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -22,13 +23,19 @@ class OracleError(Exception):
 class HudiOracle:
     """Real Hudi 1.2.0 in one process: start it once a session, ask it many times."""
 
-    def __init__(self, environment: OracleEnvironment, log: Path) -> None:
+    def __init__(self, environment: OracleEnvironment, log: Path, env: Mapping[str, str] | None = None) -> None:
+        """`env` is added to the process's environment."""
         self._folder = tempfile.TemporaryDirectory(prefix="oracle-rows-")
         self._files = 0
         self._log = log
         with log.open("w") as noise, environment.starting():
             self._process = subprocess.Popen(
-                environment.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=noise, text=True
+                environment.command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=noise,
+                text=True,
+                env={**os.environ, **(env or {})},
             )
             try:
                 self.version = str(self._answer()["hudi"])

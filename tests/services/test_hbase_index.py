@@ -122,6 +122,31 @@ def test_verbs_keep_rows_and_places(kept: Kept) -> None:
     kept.check()
 
 
+def test_dataframes_are_upserted_and_deleted_by_tasks_that_ask_hbase(admin: Admin, tmp_path: Path, spark: Any) -> None:
+    kept = Kept(admin, tmp_path)
+    frame = "id string, city string, v long, ts long"
+
+    def write(rows: Rows) -> Any:
+        kept.rows |= rows
+        given = spark.createDataFrame([(i, city, v, v) for i, (city, v) in rows.items()], frame).repartition(3)
+        return lakebed.open(kept.uri, spark=spark).upsert(given)
+
+    assert write({f"k{n:03}": (("oslo", "rome")[n % 2], n) for n in range(200)}).inserted == 200
+    kept.check()
+    # every third key moves, fifty are new
+    done = write({f"k{n:03}": (("rome", "bonn")[n % 3 == 0], 1000 + n) for n in range(100, 250)})
+    assert (done.updated + done.deleted, done.inserted - done.deleted) == (100, 50)
+    kept.check()
+    gone = spark.createDataFrame([(f"k{n:03}",) for n in range(0, 250, 10)], "id string")
+    assert lakebed.open(kept.uri, spark=spark).delete(gone).deleted == 25
+    for n in range(0, 250, 10):
+        del kept.rows[f"k{n:03}"]
+    kept.check()
+    assert len(kept.in_hbase()) == len(kept.rows)
+    kept.upsert(("k001", "bonn", 9999))
+    kept.check()
+
+
 def test_the_table_remembers_where_hbase_is(kept: Kept) -> None:
     settings = kept.table.indexes.index.settings()
     assert settings["hbase.table"] == kept.hbase.table

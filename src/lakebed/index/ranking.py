@@ -37,7 +37,7 @@ _REMOTE = 0.1
 _SEARCHED_FILE = 1.5e-3
 # A ring that is read, and a key placed on it; a file of a bucket with several that is asked for keys, and such a key.
 _RING = 1.0e-3
-_RING_KEY = 4.0e-7
+_RING_KEY = 2.0e-7
 _LOOKED_INTO = 7.5e-3
 _LOOKED_FOR = 3.5e-6
 
@@ -306,7 +306,7 @@ def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
     hit = _hit(ranges, w.updates + probes * _FALSE)
     tagging = files * _FILTER + probes * _PROBE + hit * rows / max(1, files) * STORED_KEY + 0.02
     groups, rewritten = _of_files(w)
-    filters = rewritten * _FILTER_BUILT + groups * _FILTER_KEPT if not w.mor else 0.0
+    filters = 0.0 if w.mor else groups * _FILTER_KEPT
     seconds, amplification, written = _written(w, groups, rewritten, filters + w.inserts * _FILTER_BUILT)
     words = (
         f"tagging: key ranges leave {ranges:.0f} of {files:,} files, {probes:,.0f} probes of filters leave"
@@ -327,11 +327,12 @@ def _global_bloom(w: Workload) -> Candidate:
 def _consistent(w: Workload) -> Candidate:
     """As a bucket index of buckets that stay within their size: what grows is split, and written anew by that."""
     found = _bucket(w)
-    tagging = w.batch * _RING_KEY + w.touched * _RING
+    rings = max(1, w.partitions) if w.deletes else w.touched
+    tagging = found.tagging + w.batch * _RING_KEY + rings * _RING
     split = w.inserts * _ROW
     grown = w.inserts / max(1, w.batch)
     words = (
-        f"tagging: a hash of the key and the rings of {w.touched:,} partitions, no data file is read",
+        f"{found.words[0]}; the rings of {rings:,} partitions are read",
         f"{found.words[1]}; a bucket that has doubled is split: {w.inserts:,} new rows are written once more by then",
         "reading: a key lies in one file of its partition",
         "for merge-on-read tables alone",
@@ -354,7 +355,7 @@ def _bucket_groups(w: Workload) -> Candidate:
     groups = min(searched, _hit(partitions * buckets * each, w.updates) + min(met, w.inserts))
     rows = groups * stored / max(1, partitions * buckets * each)
     tagging = w.batch * _HASHED_KEY + searched * opened + w.batch * _LOOKED_FOR
-    filters = 0.0 if w.mor else rows * _FILTER_BUILT + groups * _FILTER_KEPT
+    filters = 0.0 if w.mor else groups * _FILTER_KEPT + w.inserts * _FILTER_BUILT
     seconds, amplification, written = _written(w, groups, rows, filters)
     words = (
         f"tagging: a hash of the key, then {searched:,.0f} files of the buckets are asked for the keys",

@@ -11,10 +11,22 @@ import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.index.ranking import Workload, rank
 
-NAMES = ("bucket", "record", "simple", "global_simple", "bloom", "global_bloom", "consistent", "hbase")
+NAMES = (
+    "bucket",
+    "bucket_groups",
+    "record",
+    "simple",
+    "global_simple",
+    "bloom",
+    "global_bloom",
+    "consistent",
+    "hbase",
+)
 PLAIN = Workload(
     rows=500_000_000, row_bytes=100, partitions=1000, batch=1000, touched=500, touched_rows=250_000_000, known=0.5
 )
+
+LARGE_BUCKETS = replace(PLAIN, rows=8_000_000, partitions=0, touched=1, touched_rows=8_000_000, known=1.0)
 
 
 def order(workload: Workload) -> list[str]:
@@ -59,6 +71,29 @@ def test_every_figure_has_its_words_and_costs_grow_with_what_they_are_made_of() 
     large = {c.index: c for c in rank(PLAIN, NAMES).candidates}
     assert large["simple"].tagging > 50 * small["simple"].tagging
     assert large["bucket"].tagging == small["bucket"].tagging
+
+
+def test_buckets_of_several_files_cost_look_ups_and_spare_rows_that_would_be_written_anew() -> None:
+    """Few keys of large buckets: a file of a bucket is written for each key, and not the whole bucket."""
+    few = replace(LARGE_BUCKETS, batch=20)
+    found = {c.index: c for c in rank(few, NAMES).candidates}
+    whole, some = found["bucket"], found["bucket_groups"]
+    assert some.tagging > 10 * whole.tagging
+    assert some.writing < whole.writing
+    assert some.read_amplification == 2 * whole.read_amplification
+    small = replace(LARGE_BUCKETS, rows=100_000, touched_rows=100_000)
+    alike = {c.index: c for c in rank(small, NAMES).candidates}
+    assert alike["bucket_groups"].write_amplification == alike["bucket"].write_amplification
+
+
+def test_rings_cost_their_reading_and_what_is_split() -> None:
+    appended = replace(LARGE_BUCKETS, mor=True, known=0.0)
+    found = {c.index: c for c in rank(appended, NAMES).candidates}
+    assert found["consistent"].write_amplification == found["bucket"].write_amplification + 1
+    assert found["consistent"].tagging > found["bucket"].tagging
+    # keys whose partition paths nobody knows are looked for in all of them, by a ring as by a count
+    gone = {c.index: c for c in rank(replace(PLAIN, mor=True, deletes=True, batch=20), NAMES).candidates}
+    assert gone["consistent"].tagging > gone["bucket"].tagging > 100 * found["bucket"].tagging
 
 
 def data(count: int) -> pa.Table:
