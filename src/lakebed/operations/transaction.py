@@ -26,11 +26,9 @@ from lakebed.operations.rollback import (
 from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflicts.commits import (
-    COMPACT_OPERATION,
     StartedAt,
     TouchedFiles,
     check_conflicts,
@@ -38,6 +36,7 @@ from lakebed.timeline.conflicts.commits import (
 )
 from lakebed.timeline.conflicts.deletes import check_deletes
 from lakebed.timeline.conflicts.early import EarlyConflicts
+from lakebed.timeline.conflicts.publication import is_requested, reason_to_take_back
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,
@@ -47,14 +46,12 @@ from lakebed.timeline.index_changes import (
     settings_at,
     settling,
 )
-from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat
 from lakebed.timeline.locks.lock import Lock
 from lakebed.timeline.locks.providers import table_lock
 from lakebed.timeline.markers import delete_markers, list_markers
 from lakebed.timeline.properties_file import load_table_config, update_table_config
-from lakebed.timeline.rolled_back import rollback_record
-from lakebed.timeline.service_plans import compaction_operations
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -279,49 +276,7 @@ class Transaction:
         )
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
-        # whose rollback was cut off finds its requested file still there
-        if not self._is_requested(timeline) or self._is_rolled_back(timeline, checked):
-            return "another writer rolled it back"
-        since = [i for i in commits_since(timeline, StartedAt.of(checked)) if i.time != self.instant]
-        for stats in (commit.stats for commit in timeline.commits_metadata(since)):
-            if any(stat.prev_commit == self.instant for group in stats.values() for stat in group):
-                return None
-        if since:
-            return f"instant {since[0].time} was committed"
-        plan = self._missed_by_plan(timeline, checked)
-        return None if plan is None else f"compaction {plan.time} was planned without its log files"
-
-    def _missed_by_plan(self, timeline: Timeline, checked: Timeline) -> Instant | None:
-        """A compaction that was planned since the timeline was `checked`, of a file group that this write appended to,
-        and does not merge its log file: readers would look for that in the file slice before, and miss it."""
-        mine = timeline.find(self.instant, self.action)
-        if mine is None or not mine.is_completed or not self._has_log_slices():
-            return None
-        stats = (stat for group in timeline.commit_metadata(mine).stats.values() for stat in group)
-        logs = {(s.partition, s.file_id): s.path.rpartition("/")[2] for s in stats if s.log_version is not None}
-        before = {i.time for i in checked.instants}
-        for plan in timeline.instants if logs else ():
-            if plan.time in before or not self._is_compaction(timeline, plan):
-                continue
-            for op in compaction_operations(timeline.plan(plan)):
-                if logs.get((op.partition, op.file_id), "") not in ("", *op.log_files):
-                    return plan
-        return None
-
-    def _has_log_slices(self) -> bool:
-        return self.config.table_type == "mor" and has_completion_times(self.config.version)
-
-    @staticmethod
-    def _is_compaction(timeline: Timeline, instant: Instant) -> bool:
-        if instant.action is Action.COMMIT and instant.is_completed:
-            return timeline.commit_metadata(instant).operation == COMPACT_OPERATION
-        return instant.action is Action.COMPACTION
-
-    def _is_rolled_back(self, timeline: Timeline, checked: Timeline) -> bool:
-        """Whether another writer has begun to take this instant back since the timeline was `checked`."""
-        before = {i.time for i in checked.instants}
-        rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time not in before]
-        return any(rollback_target(rollback_record(timeline, i)) == self.instant for i in rollbacks)
+        return reason_to_take_back(self.instant, self.action, self.config, timeline, checked)
 
     def abort(self) -> None:
         """Undo this write now: its files, then its pending instant. What fails here the next writer does."""
@@ -421,16 +376,12 @@ class Transaction:
 
     def _check_still_pending(self, timeline: Timeline) -> None:
         mine = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)
-        if mine is None or mine.state is State.COMPLETED or not self._is_requested(timeline):
+        if mine is None or mine.state is State.COMPLETED or not is_requested(timeline, self.instant, self.action):
             raise CommitConflict(
                 f"instant {self.instant} was rolled back by another writer, which took this one for dead",
                 hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
                 context={"instant": self.instant},
             )
-
-    def _is_requested(self, timeline: Timeline) -> bool:
-        """Whether the first file of the instant is there, which goes when it is rolled back and nobody writes again."""
-        return (self.instant, completes_as(self.action)) in timeline.requested
 
     def _unnamed(self, metadata: CommitMetadata) -> list[str]:
         """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""

@@ -22,6 +22,7 @@ from lakebed.operations.transaction import Transaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.commit_metadata import encode_commit
+from lakebed.timeline.conflicts.publication import is_requested, is_rolled_back
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
 from lakebed.timeline.timeline import Timeline
@@ -174,9 +175,9 @@ class ServiceTransaction(Transaction):
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
         """Others may commit beside a service: it stands unless it was taken back in between."""
-        if not self._is_requested(timeline):
+        if not is_requested(timeline, self.instant, self.action):
             return "another process took its plan off the timeline"
-        if self._is_rolled_back(timeline, checked):
+        if is_rolled_back(self.instant, timeline, checked):
             return "another process took it back"
         completed = [
             name

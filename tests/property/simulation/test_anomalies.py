@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from lakebed.operations import transaction
-from lakebed.operations.transaction import Transaction
 from lakebed.services import service_transaction
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.storage.base import Storage
 from lakebed.timeline import transitions
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.conflicts import commits as conflict
+from lakebed.timeline.conflicts import publication
 from lakebed.timeline.locks.lock import FileLock
 from property.simulation.schedules import TABLES, History, Schedule, Table, tiny_rows
 from property.simulation.tiny import TinyTable
@@ -128,11 +128,11 @@ class PlannedMeanwhile(Frozen):
 
 
 def asks_for_no_plans(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transaction, "_missed_by_plan", lambda *_: None)
+    patch.setattr(publication, "plan_without", lambda *_: None)
 
 
 def never_asks_for_rollbacks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transaction, "_is_rolled_back", lambda *_: False)
+    patch.setattr(publication, "is_rolled_back", lambda *_: False)
 
 
 def no_order(patch: pytest.MonkeyPatch) -> None:
@@ -212,8 +212,8 @@ def test_anomaly(kind: type[Schedule], tables: list[Table], broken: Broken, ends
       (`is_dead` in `ServiceTransaction.take_up`, `_is_mine` in `finish`).
     - A compaction makes no writer fail (`commits_since` leaves it out).
     - A writer that stands still until its lock is another one's (`FileLock.still_mine`), and publishes when
-      that one has begun to roll it back and died (`Transaction._is_rolled_back`), or a compaction was planned
-      that does not merge its log file (`Transaction._missed_by_plan`).
+      that one has begun to roll it back and died (`publication.is_rolled_back`), or a compaction was planned
+      that does not merge its log file (`publication.plan_without`).
     """
     for seed in range(60):
         kind(installed, seed, tables[seed % len(tables)]).run()
