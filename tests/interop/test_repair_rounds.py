@@ -1,7 +1,7 @@
 """Damage that lakebed or real Hudi mends, after which the other goes on: as far as real Hudi mends it at all.
 
-Its procedures write `hoodie.properties` again and take a metadata table away, which its next write builds anew. That for
-marks of partitions looks three folders deep only, for orphans its Spark bundle has nothing, and what it makes of
+Its procedures write `hoodie.properties` again and take a metadata table away, which its next write builds anew. That
+for marks of partitions looks three folders deep only, for orphans its Spark bundle has nothing, and what it makes of
 duplicates are files beside the table.
 """
 

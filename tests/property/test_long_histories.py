@@ -85,7 +85,7 @@ class LongHistory:
             ordering="ts",
             type=self.kind,  # pyright: ignore[reportArgumentType]
             index=self.index,
-            sort=self.sort,
+            sort=self.sort,  # pyright: ignore[reportArgumentType]
             buckets=dice.randrange(1, 4) if self.index in HASHED else None,
             table_version=self.version,
             properties={
