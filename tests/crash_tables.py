@@ -178,8 +178,8 @@ def leftovers(uri: str) -> list[str]:
     if present < everything:
         found += _litter_of_metadata(FolderStorage(storage, METADATA_FOLDER))
     archived = {instant.time for instant in timeline.archived().instants}
-    # rings stay with the instants that wrote them, the first ones for ever
-    done = {INITIAL, *(i.time for i in timeline.completed)}
+    # rings stay with the instants that wrote them, archived ones too, the first ones for ever
+    done = {INITIAL, *archived, *(i.time for i in timeline.completed)}
     rings = {path for path in present if path.startswith(FOLDER + "/")}
     found += sorted(path for path in rings if path.rpartition("/")[2].partition(".")[0] not in done)
     present -= rings
