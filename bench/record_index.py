@@ -3,6 +3,7 @@
     python bench/record_index.py                 5,000 file groups, 500,000 rows, batches of 500 keys
     python bench/record_index.py --small         500 file groups, a check in a few minutes
     python bench/record_index.py --only lakebed --folder /tmp/wide      keeps the tables there
+    python bench/record_index.py --only process      tagging and point queries, without Spark and Hudi
 
 Upserts under record index, global simple and bucket, lakebed and real Hudi in turn on the same table; tagging alone,
 cold and warm, with the files opened and bytes read; a point query with and without the index; and the batch from which
@@ -272,12 +273,13 @@ def main() -> int:
     try:
         bench = Bench(wide, folder, sides, given.rounds, keys)
         bench.tag_alone()
-        if given.only != "hudi":
+        if given.only in (None, "lakebed"):
             sides.append(lakebed_side(folder))
-        if given.only != "lakebed":
+        if given.only in (None, "hudi"):
             sides.append(hudi_side(folder))
         bench.point_queries()
-        bench.upserts(given.bucket)
+        if sides:
+            bench.upserts(given.bucket)
         missed = report(bench)
     finally:
         for side in sides:
@@ -297,7 +299,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", action="store_true", help="500 file groups")
     parser.add_argument("--bucket", action="store_true", help="a bucket table of as many file groups as well")
-    parser.add_argument("--only", choices=("lakebed", "hudi"), help="upserts of one side only")
+    parser.add_argument("--only", choices=("lakebed", "hudi", "process"), help="one side's upserts, or without Spark")
     parser.add_argument("--json", metavar="FILE", help="write every figure there as well")
     parser.add_argument("--work", help="where tables go (default: the temporary folder)")
     parser.add_argument("--folder", help="keep the tables here, and take those that are there")

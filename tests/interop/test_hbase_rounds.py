@@ -56,6 +56,7 @@ def hudi(hbase: HBase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hud
         made = HudiOracle(oracle_environment("1.0.2"), folder / "oracle.log", {"HADOOP_CONF_DIR": str(folder)})
     except Unavailable as reason:
         unavailable(str(reason))
+        return
     yield made
     made.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import SparkContext
@@ -131,7 +131,13 @@ def joined(spark: SparkSession, folder: Path) -> None:
     left.upsert(frame(spark, range(40), "a", 1))
     right = lakebed.create(str(folder / "right"), SCHEMA, key="id", index="bucket", buckets=2, spark=spark)
     right.upsert(frame(spark, range(30, 60), "b", 2))
-    for how, ids in (("inner", range(30, 40)), ("left", range(40)), ("anti", range(30)), ("full", range(60))):
+    hows: list[tuple[Literal["inner", "left", "anti", "full"], range]] = [
+        ("inner", range(30, 40)),
+        ("left", range(40)),
+        ("anti", range(30)),
+        ("full", range(60)),
+    ]
+    for how, ids in hows:
         join = left.join(right.scan(columns=["id", "ts"]), on="id", how=how, columns=["id"])
         assert sorted(row.id for row in join.to_spark().collect()) == list(ids), how
         assert sorted(join.to_arrow()["id"].to_pylist()) == list(ids), how

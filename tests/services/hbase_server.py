@@ -19,6 +19,7 @@ class HBase(Service):
     """`info`: quorum, port and znode of its ZooKeeper, and with `thrift=True` the gateway's port."""
 
     name = "hbase"
+    patience = 1  # it takes longer than any test wants to wait, and nobody needs its files afterwards
 
     def install(self) -> None:
         self._jars = maven_jars("hbase", _JARS)

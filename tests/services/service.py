@@ -166,6 +166,8 @@ class Service:
     """One server. Subclasses give `name` and write `install` (downloads) and `launch` (gives the `info`)."""
 
     name = "service"
+    patience = 15
+    """Seconds that a process has to end by itself."""
 
     def __init__(self, folder: str | Path | None = None, **options: Any) -> None:
         self._own_folder = folder is None
@@ -256,9 +258,8 @@ class Service:
     def _tail(process: dict[str, Any]) -> str:
         return "\n".join(Path(process["log"]).read_text(errors="replace").splitlines()[-30:])
 
-    @staticmethod
-    def _end(process: dict[str, Any]) -> None:
-        for number, patience in ((signal.SIGTERM, 15), (signal.SIGKILL, 10)):
+    def _end(self, process: dict[str, Any]) -> None:
+        for number, patience in ((signal.SIGTERM, self.patience), (signal.SIGKILL, 10)):
             if not _runs(process):
                 return
             with contextlib.suppress(ProcessLookupError):
