@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.operations.bulk_insert import bulk_insert
@@ -19,9 +19,6 @@ from lakebed.services.after_write import run_due_services
 from lakebed.table_indexes import IndexesView
 from lakebed.table_reads import TableReads
 from lakebed.table_services import TableServices
-
-if TYPE_CHECKING:
-    pass
 
 
 @public_methods_check_arguments
