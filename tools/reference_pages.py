@@ -80,7 +80,7 @@ def _results() -> list[type]:
     shown = {name for _, name, *_ in (*_READS, *_VIEWS)} | {"Table"}
     found: dict[str, type] = {"WriteResult": lakebed.WriteResult}
     for owner in (lakebed.Table, _named("lakebed.table_indexes", "IndexesView")):
-        space = vars(sys.modules[owner.__module__])
+        space = {name: found for part in _parts(owner) for name, found in vars(sys.modules[part.__module__]).items()}
         for _, member in _public(owner):
             function: Any = member.fget if isinstance(member, property) else member
             annotation = str(inspect.signature(function).return_annotation)
@@ -111,8 +111,14 @@ def _members(cls: type, owner: str, shown: tuple[str, ...] | None = None, level:
             yield _function(member, f"{owner}.{name}", level)
 
 
+def _parts(cls: type) -> list[type]:
+    """The classes that a class is documented by: itself, and for the table those that it is put together of."""
+    parts = [one for one in cls.__mro__ if one.__module__.startswith("lakebed.table")]
+    return [parts[-1], *parts[:-1]] if cls is lakebed.Table else [cls]
+
+
 def _public(cls: type) -> Iterator[tuple[str, Any]]:
-    for name, member in vars(cls).items():
+    for name, member in (one for part in _parts(cls) for one in vars(part).items()):
         if name.startswith("_") or name in _LEFT_OUT:
             continue
         if isinstance(member, property) or inspect.isfunction(member):

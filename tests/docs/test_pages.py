@@ -15,6 +15,7 @@ from lakebed.config.option_table import canonical, options
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 _LINK = re.compile(r"\]\(([^)#\s]+\.md)\)")
+_BLOCK = re.compile(r"^```py\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def _page(name: str) -> str:
@@ -138,3 +139,16 @@ def test_the_table_of_the_sql_page_is_tried_word_by_word(one_row: lakebed.Table)
     assert set(_words_of_the_sql_page()) == set(CONDITIONS)
     wrong = [condition for condition in CONDITIONS.values() if one_row.scan(["id"], condition).count() != 1]
     assert wrong == []
+
+
+def test_examples_that_need_a_server_are_few_and_run_elsewhere_or_as_far_as_they_go() -> None:
+    """Blocks marked `py` are not run by page: that of joins.md runs in the Spark layer."""
+    blocks = {page.name: _BLOCK.findall(page.read_text(encoding="utf-8")) for page in DOCS}
+    found = {name: code for name, code in blocks.items() if code}
+    assert sorted(found) == ["indexes.md", "joins.md"]
+    names = {"lakebed": lakebed, "uri": "memory://docs-pages/hbase", "data": pa.table({"id": [1], "city": ["a"]})}
+    (code,) = found["indexes.md"]
+    exec(code, names)
+    table = lakebed.open("memory://docs-pages/hbase")
+    assert table.properties["lakebed.index.hbase.zkquorum"] == "zk1,zk2,zk3"
+    assert table.indexes.index.name == "hbase"

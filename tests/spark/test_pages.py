@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from documented_examples import PAGES_WITH_SPARK, examples_of
+import lakebed
+from documented_examples import PAGES_WITH_SPARK, ROOT, examples_of
 
 
 @pytest.mark.small_frames
@@ -16,3 +20,24 @@ def test_examples_of_a_page_give_what_they_say_on_spark(page: str, spark: Any) -
     assert len(examples) >= 10
     for example in examples:
         example.evaluate()
+
+
+def test_the_example_of_joins_on_spark(spark: Any, tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/joins.md").read_text(), re.DOTALL | re.MULTILINE)
+    made, queries = block.split("\n\n")
+    rows = {
+        "orders": pa.table({"id": ["o1", "o2", "o3"], "city": ["Oslo", "Rome", "Rome"]}),
+        "payments": pa.table({"id": ["o2", "o3", "o4"], "paid": [20.0, 5.0, 40.0]}),
+    }
+    names: dict[str, Any] = {"spark": spark, "lakebed": lakebed}
+    for name, buckets in (("orders", 2), ("payments", 4)):
+        names[name] = lakebed.create(
+            str(tmp_path / name), rows[name], key="id", index="bucket", buckets=buckets, spark=spark
+        )
+        names[name].upsert(rows[name])
+    exec(made, names)
+    joined, grouped = (eval(query, names) for query in queries.splitlines())
+    assert [tuple(row) for row in joined.select("id", "paid").collect()] == [("o2", 20.0)]
+    assert sorted(tuple(row)[:2] for row in grouped.collect()) == [("o2", 20.0), ("o4", 40.0)]
+    for frame in (joined, grouped):
+        assert "Exchange" not in frame._jdf.queryExecution().executedPlan().toString()

@@ -23,12 +23,12 @@ def test_a_local_session_without_a_chosen_python_and_workers_without_lakebed(spa
         [sys.executable, BODY, tmp_path], env=env, capture_output=True, text=True, timeout=200, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
-    write, *reads = run.stdout.splitlines()[-4:]
+    write, *reads = run.stdout.splitlines()[-3:]
     assert write.startswith("write: Spark's workers have no lakebed: ")
     assert sys.executable in write
     assert "Install lakebed for that Python on every worker, or send an environment" in write
     assert write.endswith("set it before the session begins.") == (sys.prefix != sys.base_prefix)
-    assert [read.partition(":")[0] for read in reads] == ["read", "hash", "source"]
+    assert [read.partition(":")[0] for read in reads] == ["read", "hash"]
     for read in reads:
         assert "Spark's workers have no lakebed" in read
         assert "install lakebed for that Python on every worker" in read

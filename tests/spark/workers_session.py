@@ -27,7 +27,6 @@ def main(folder: Path) -> None:
     assert table.upsert(rows.limit(2), options=ON_SPARK).updated == 2
     assert sorted(row.id for row in table.scan().to_spark().collect()) == [0, 1, 2]
 
-    source = spark.read.format("lakebed").load(table.uri)
     bare = folder / "bare"
     bare.mkdir()
     (bare / "sitecustomize.py").write_text("import sys\nsys.modules['lakebed'] = None\n")
@@ -47,10 +46,6 @@ def main(folder: Path) -> None:
         rows.select(spark_hash.hash_column(spark, JavaHash(Column("v")), table.schema)).collect()
     except Exception as error:
         print("hash:", next(line for line in str(error).splitlines() if "lakebed:" in line))
-    try:
-        source.collect()
-    except Exception as error:
-        print("source:", next(line for line in str(error).splitlines() if "lakebed:" in line))
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
     spark.stop()
 

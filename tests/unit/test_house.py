@@ -10,7 +10,7 @@ import lakebed
 
 SOURCE = Path(lakebed.__file__).parent
 # The faces, where a user's session or DataFrame comes in.
-FACES = ("cli", "spark_source", "opening.py", "table.py", "table_indexes.py", "table_views.py")
+FACES = ("cli", "spark_source", "opening.py", *(path.name for path in SOURCE.glob("table*.py")))
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
 MOST_FILES = 30
 

@@ -1,0 +1,220 @@
+"""What options say, collected into settings: two that say one thing are held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakebed.config.option_table import Option
+from lakebed.config.settings import (
+    ArchivalSettings,
+    CleaningSettings,
+    ClusteringSettings,
+    CompactionSettings,
+    FileSizingSettings,
+    HBaseSettings,
+    IndexSettings,
+    LockSettings,
+    PartitionTtlSettings,
+    ReadSettings,
+    RetrySettings,
+    SparkSettings,
+    TableSettings,
+    WriteSettings,
+)
+from lakebed.config.values import (
+    CONCURRENCY_MODES,
+    MERGE_MODES,
+    PAYLOAD_STRATEGY,
+    PAYLOADS,
+    STRATEGIES,
+    TABLE_TYPES,
+    simple_name,
+)
+from lakebed.errors import InvalidOption
+
+_METADATA = "hoodie.metadata.enable"
+_MISSING_DROP = "missing.drop"
+_MISSING_NULL = "missing.null"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A job's options as settings. `given` holds what was said, by canonical key; `operation` is None and `path`
+    empty where the job does not name them."""
+
+    given: Mapping[str, str]
+    operation: str | None = None
+    path: str = ""
+    table: TableSettings = field(default_factory=TableSettings)
+    index: IndexSettings = field(default_factory=IndexSettings)
+    write: WriteSettings = field(default_factory=WriteSettings)
+    read: ReadSettings = field(default_factory=ReadSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
+    cleaning: CleaningSettings = field(default_factory=CleaningSettings)
+    archival: ArchivalSettings = field(default_factory=ArchivalSettings)
+    clustering: ClusteringSettings = field(default_factory=ClusteringSettings)
+    partition_ttl: PartitionTtlSettings = field(default_factory=PartitionTtlSettings)
+    file_sizing: FileSizingSettings = field(default_factory=FileSizingSettings)
+    retries: RetrySettings = field(default_factory=RetrySettings)
+
+
+class CollectedSettings:
+    """Collects parsed values by setting, and notices when two options disagree on one."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[Any, str]] = {}
+        self._timestamp: dict[str, str] = {}
+
+    def put(self, option: Option, value: Any) -> None:
+        if option.setting == "keygen":
+            self._timestamp[option.key] = str(value)
+            return
+        value = _converted(option, value)
+        seen = self._values.get(option.setting)
+        if seen is not None and seen[0] != value and option.setting != _MISSING_NULL:
+            raise InvalidOption(f"{option.key} says {value!r} and {seen[1]} says {seen[0]!r}", hint="give one of them")
+        if seen is None or value:
+            self._values[option.setting] = (value, option.key)
+
+    def options(self, known: Mapping[str, str], extra: Mapping[str, str]) -> Options:
+        write = self._group("write")
+        write["extra_metadata"] = dict(extra)
+        write["lock"] = LockSettings(**self._group("lock"))
+        if self._value(_MISSING_DROP):
+            write["missing_columns"] = "drop"
+        elif self._value(_MISSING_NULL):
+            write["missing_columns"] = "null"
+        _align_duplicates(write)
+        operation = self._value("operation")
+        if operation == "upsert" and write.get("dup_policy", "none") != "none":
+            # Hudi's rule: an upsert that may not touch known keys is an insert.
+            operation = "insert"
+        return Options(
+            given=dict(known),
+            operation=operation,
+            path=self._value("path") or "",
+            table=TableSettings(**self._table()),
+            index=self._index(),
+            write=WriteSettings(**write),
+            spark=SparkSettings(**self._group("spark")),
+            compaction=self._compaction(),
+            cleaning=CleaningSettings(**self._group("cleaning")),
+            archival=self._archival(),
+            clustering=self._clustering(),
+            partition_ttl=PartitionTtlSettings(**self._group("partition_ttl")),
+            file_sizing=FileSizingSettings(**self._group("file_sizing")),
+            retries=RetrySettings(**self._group("retries")),
+            # one word on the metadata table for writes and reads
+            read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
+        )
+
+    def _index(self) -> IndexSettings:
+        hbase, index = HBaseSettings(**self._group("hbase")), self._group("index")
+        if hbase.java_class is not None:
+            index.setdefault("type", "hbase")
+        if index.pop("engine", None) == "CONSISTENT_HASHING" and index.get("type", "bucket") == "bucket":
+            index["type"] = "consistent"
+        return IndexSettings(**index, hbase=hbase)
+
+    def _compaction(self) -> CompactionSettings:
+        settings = CompactionSettings(**self._group("compaction"))
+        if settings.inline and settings.schedule_inline:
+            raise InvalidOption(
+                "hoodie.compact.inline and hoodie.compact.schedule.inline are both true",
+                hint="inline compacts within the write, schedule.inline leaves the plan to another job: choose one",
+            )
+        return settings
+
+    def _archival(self) -> ArchivalSettings:
+        settings = ArchivalSettings(**self._group("archival"))
+        if settings.above <= settings.down_to:
+            raise InvalidOption(
+                f"hoodie.keep.max.commits={settings.above} is not above hoodie.keep.min.commits={settings.down_to}",
+                hint="an archival begins above the one and leaves the other",
+            )
+        return settings
+
+    def _clustering(self) -> ClusteringSettings:
+        settings = ClusteringSettings(**self._group("clustering"))
+        if settings.inline and settings.schedule_inline:
+            raise InvalidOption(
+                "hoodie.clustering.inline and hoodie.clustering.schedule.inline are both true",
+                hint="inline clusters within the write, schedule.inline leaves the plan to another job: choose one",
+            )
+        return settings
+
+    def _value(self, setting: str) -> Any:
+        return self._values.get(setting, (None, ""))[0]
+
+    def _group(self, name: str) -> dict[str, Any]:
+        start = name + "."
+        return {s.removeprefix(start): v[0] for s, v in self._values.items() if s.startswith(start)}
+
+    def _table(self) -> dict[str, Any]:
+        table = self._group("table")
+        _align_merge(table)
+        if any(":" in field for field in table.get("partition_fields", ())):
+            table["partition_fields"], table["partition_types"] = split_partition_types(table["partition_fields"])
+        table["timestamp"] = dict(self._timestamp)
+        return table
+
+
+def _align_merge(table: dict[str, Any]) -> None:
+    """Mode, strategy id and payload say one thing in three ways. Afterwards the mode is there unless a payload stands
+    for it, and the strategy where it is that of the user's own merger."""
+    payload, strategy, mode = table.get("payload"), table.pop("merge_strategy", None), table.get("merge_mode")
+    implied = STRATEGIES.get(strategy)
+    if strategy not in (None, PAYLOAD_STRATEGY) and implied is None:
+        implied, table["merge_strategy"] = "custom", strategy
+    if payload:
+        implied, mode = PAYLOADS[simple_name(payload)], None if mode == "custom" else mode
+        table["merge_mode"] = mode
+    if implied and mode not in (None, implied):
+        what = f"the payload {payload}" if payload else f"the merge strategy {strategy}"
+        raise InvalidOption(
+            f"{what} merges by {implied}, the merge mode given is {mode}",
+            hint="give one of them",
+        )
+    if implied and not payload:
+        table["merge_mode"] = implied
+    if table.get("merge_mode") == "custom" and "merge_strategy" not in table:
+        raise InvalidOption(
+            "the merge mode CUSTOM does not say by what rows are merged",
+            hint="name it: hoodie.record.merge.strategy.id of a merger, or hoodie.datasource.write.payload.class",
+        )
+
+
+def split_partition_types(fields: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and kinds of a custom key generator's partition fields.
+
+    >>> split_partition_types(["city:simple", "at:TIMESTAMP"])
+    (('city', 'at'), ('SIMPLE', 'TIMESTAMP'))
+    """
+    pairs = [field.partition(":") for field in fields]
+    return tuple(name for name, _, _ in pairs), tuple(kind.upper() or "SIMPLE" for _, _, kind in pairs)
+
+
+def _converted(option: Option, value: Any) -> Any:
+    """Hudi's words to lakebed's, where a setting has words of its own."""
+    if option.setting == "table.type":
+        return TABLE_TYPES[value]
+    if option.setting == "table.merge_mode":
+        return MERGE_MODES.get(value, value)
+    if option.setting == "write.concurrency":
+        return CONCURRENCY_MODES[value]
+    if option.setting == "index.type":
+        return value.lower()
+    if option.setting == "write.compression_codec":
+        return "none" if value == "uncompressed" else value
+    return value
+
+
+def _align_duplicates(write: dict[str, Any]) -> None:
+    """`insert.drop.duplicates` and the duplicate policy `drop` are one thing said in two ways."""
+    if write.get("drop_duplicates") and write.get("dup_policy", "none") == "none":
+        write["dup_policy"] = "drop"
+    if write.get("dup_policy") == "drop":
+        write["drop_duplicates"] = True
