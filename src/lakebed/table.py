@@ -447,6 +447,7 @@ class Table:
             meta=meta,
             spark=self._spark,
             reads=self._reads,
+            worker_tuning=self._worker_tuning,
         )
 
     def join(
@@ -525,6 +526,7 @@ class Table:
             meta=meta,
             spark=self._spark,
             reads=self._reads,
+            worker_tuning=self._worker_tuning,
         )
 
     def cdc(

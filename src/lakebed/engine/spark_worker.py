@@ -19,6 +19,7 @@ import os
 import sys
 import zipimport
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.engine.spark_session import is_in_one_process
@@ -36,11 +37,14 @@ _CONFIGURED = ("spark.pyspark.python", "spark.executorEnv.PYSPARK_PYTHON")
 _tuned_processes: set[int] = set()
 
 
-def for_workers(fn: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function as one that a worker without lakebed can take and answer with a sentence that says what it lacks."""
+def for_workers(
+    fn: Callable[[Iterator[Any]], Iterator[Any]], *, tuning: bool = False
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function as one that a worker without lakebed can take and answer with a sentence that says what it lacks.
+    With `tuning` it tunes the worker first."""
     from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
 
-    sent, lacking, how = cloudpickle.dumps(fn), LACKING, HOW
+    sent, lacking, how = cloudpickle.dumps(_Tuning(fn) if tuning else fn), LACKING, HOW
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         # nested, so that it is pickled by its code and not by the name of a module that the worker may lack
@@ -54,6 +58,17 @@ def for_workers(fn: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Itera
         yield from pickle.loads(sent)(batches)
 
     return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuning:
+    """A function of a task that tunes its worker before."""
+
+    fn: Callable[[Iterator[Any]], Iterator[Any]]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        tune_worker()
+        return self.fn(batches)
 
 
 def use_own_python(spark: SparkSession) -> None:

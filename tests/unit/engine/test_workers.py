@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from lakebed.engine.spark_worker import for_workers
 
 WITHOUT = "import sys; sys.modules['lakebed'] = None; "
-RUN = "import pickle; print(list(pickle.load(sys.stdin.buffer)(iter([1, 2]))))"
+RUN = "import pickle, sys; print(list(pickle.load(sys.stdin.buffer)(iter([1, 2]))))"
 
 
 def _times(factor: int, numbers: Iterator[int]) -> Iterator[int]:
@@ -31,3 +31,11 @@ def test_a_worker_without_lakebed_says_so_in_one_sentence() -> None:
     last = run.stderr.decode().splitlines()[-1]
     assert last.startswith(f"ImportError: Spark's workers have no lakebed: {sys.executable} (")
     assert "install lakebed for that Python on every worker" in last
+
+
+def test_a_function_that_is_to_tunes_its_worker_first() -> None:
+    told = "import gc; " + RUN + "; print(gc.get_freeze_count() > 0)"
+    for tuning in (True, False):
+        sent = cloudpickle.dumps(for_workers(partial(_times, 3), tuning=tuning))
+        run = subprocess.run([sys.executable, "-c", told], input=sent, capture_output=True, check=True)
+        assert run.stdout.decode() == f"[3, 6]\n{tuning}\n"
