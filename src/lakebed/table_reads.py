@@ -54,6 +54,7 @@ class TableReads(TableBase):
             meta=meta,
             spark=self._spark,
             reads=self._reads,
+            worker_tuning=self._worker_tuning,
         )
 
     def join(
@@ -132,6 +133,7 @@ class TableReads(TableBase):
             meta=meta,
             spark=self._spark,
             reads=self._reads,
+            worker_tuning=self._worker_tuning,
         )
 
     def cdc(

@@ -18,7 +18,8 @@ import gc
 import os
 import sys
 import zipimport
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +38,12 @@ _CONFIGURED = ("spark.pyspark.python", "spark.executorEnv.PYSPARK_PYTHON")
 _tuned_processes: set[int] = set()
 
 
-def for_workers(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as one that a worker without lakebed can take and answer with a sentence that says what it lacks."""
+def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[..., Any]:
+    """The function as one that a worker without lakebed can take and answer with a sentence that says what it lacks.
+    With `tuning` it tunes the worker first."""
     from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
 
-    sent, lacking, how = cloudpickle.dumps(fn), LACKING, HOW
+    sent, lacking, how = cloudpickle.dumps(_Tuning(fn) if tuning else fn), LACKING, HOW
     unpacked: list[Callable[..., Any]] = []
 
     def run(*given: Any) -> Any:
@@ -71,6 +73,17 @@ def _made_anew(kind: type[Any], state: dict[str, Any]) -> Any:
     made: Any = object.__new__(kind)
     vars(made).update(state)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuning:
+    """A function of a task that tunes its worker before."""
+
+    fn: Callable[[Iterator[Any]], Iterator[Any]]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        tune_worker()
+        return self.fn(batches)
 
 
 def use_own_python(spark: SparkSession) -> None:

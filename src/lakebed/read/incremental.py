@@ -125,13 +125,14 @@ class Changes(Scan):
         spark: SparkSession | None = None,
         meta: bool = False,
         reads: ReadSettings | None = None,
+        worker_tuning: bool = True,
     ) -> None:
         if not snapshot.config.populate_meta_fields:
             raise InvalidOption(
                 f"table {snapshot.config.name!r} has no meta fields, so its rows do not tell which commit wrote them",
                 hint="read a snapshot, or compare two as_of reads",
             )
-        super().__init__(snapshot, columns, filter, "snapshot", spark, meta, reads)
+        super().__init__(snapshot, columns, filter, "snapshot", spark, meta, reads, worker_tuning)
         self._newest = snapshot
         self._start = start
         self._end = end

@@ -35,7 +35,8 @@ class Scan(Results):
     `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
     columns may be named. `filter` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
     session's zone, without Spark in UTC. `reads` says whether the metadata table's indexes and statistics rule out
-    files, and whether pages are checked. Raises `InvalidOption` for unknown columns and filters that do not parse.
+    files, and whether pages are checked, `worker_tuning` whether tasks tune the Spark workers that they run in. Raises
+    `InvalidOption` for unknown columns and filters that do not parse.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Scan(Results):
         spark: SparkSession | None = None,
         meta: bool = False,
         reads: ReadSettings | None = None,
+        worker_tuning: bool = True,
     ) -> None:
         if query not in ("snapshot", "read_optimized"):
             raise InvalidOption(
@@ -60,6 +62,7 @@ class Scan(Results):
         self._query: Query = query
         self._meta = meta
         self._reads = reads or ReadSettings()
+        self.worker_tuning = worker_tuning
         self._conditions: tuple[Node, ...] = ()
 
     @once
@@ -152,7 +155,7 @@ class Scan(Results):
             return bucketed_frame(self, spark, bucketed)
         from lakebed.read.spark_scan import scan_frame
 
-        return scan_frame(self.plan, spark, self.reader)
+        return scan_frame(self.plan, spark, self.reader, worker_tuning=self.worker_tuning)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""

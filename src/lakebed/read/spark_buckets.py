@@ -129,7 +129,7 @@ def _numbered(scan: Scan, spark: SparkSession, places: Buckets, count: int) -> D
     """An ordinary DataFrame of the scan that has the column, so that the same queries run on it."""
     wanted = [name for name in scan.given if name != BUCKET]
     wide = scan.of_columns([*wanted, *places.keys.key_fields])
-    frame = scan_frame(wide.plan, spark, wide.reader)
+    frame = scan_frame(wide.plan, spark, wide.reader, worker_tuning=wide.worker_tuning)
     hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), wide.plan.schema).alias(BUCKET)
     return frame.select(*[quote_name(name) for name in wanted], hashed)
 

@@ -57,7 +57,7 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
     return ""
 
 
-def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> DataFrame:
+def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, worker_tuning: bool = True) -> DataFrame:
     """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python,
     and all of them where Spark cannot read the table."""
     require_spark()
@@ -70,11 +70,11 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> Data
     reason = through_storage(plan, spark, slices)
     if reason:
         _warn(reason, slices.storage.spec)
-        return _python_frame(plan, plan.sets, spark, slices)
+        return _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
     parts = [_native_frame(plan, alike, spark, slices.storage) for alike in chosen_slices(plan.sets, log_files=False)]
     merged = chosen_slices(plan.sets, log_files=True)
     if merged:
-        parts.append(_python_frame(plan, merged, spark, slices))
+        parts.append(_python_frame(plan, merged, spark, slices, tuning=worker_tuning))
     frame = parts[0]
     for part in parts[1:]:
         frame = frame.unionByName(part)
@@ -187,7 +187,9 @@ def narrowed_plan(plan: ScanPlan, sets: Sequence[SliceSet], *, by_sql: bool) -> 
     return replace(plan, columns=columns, sets=tuple(sets))
 
 
-def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession, slices: SliceReader) -> DataFrame:
+def _python_frame(
+    plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession, slices: SliceReader, *, tuning: bool
+) -> DataFrame:
     condition = None
     by_sql = plan.predicate is not None and bool(plan.predicate.text)
     if plan.predicate is not None and not by_sql:
@@ -197,7 +199,7 @@ def _python_frame(plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession,
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    read = for_workers(partial(_read_slices, slices, _Jobs.of(jobs)))
+    read = for_workers(partial(_read_slices, slices, _Jobs.of(jobs)), tuning=tuning)
     frame = numbers.mapInArrow(read, arrow_to_spark_ddl(read_by_spark(wide.schema)))
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())

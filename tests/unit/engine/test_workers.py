@@ -18,7 +18,7 @@ from lakebed.spark_source.options import source_options
 from lakebed.spark_source.source import ChangesReader, LakebedSource, TableReader
 
 WITHOUT = "import sys; sys.modules['lakebed'] = None; "
-RUN = "import pickle; print(list(pickle.load(sys.stdin.buffer)(iter([1, 2]))))"
+RUN = "import pickle, sys; print(list(pickle.load(sys.stdin.buffer)(iter([1, 2]))))"
 
 
 def _times(factor: int, numbers: Iterator[int]) -> Iterator[int]:
@@ -51,3 +51,11 @@ def test_a_worker_without_lakebed_says_so_of_what_the_data_source_sends_it(tmp_p
     reader: TableReader = pickle.loads(cloudpickle.dumps(TableReader(options, ["id"])))
     (task,) = reader.partitions()
     assert pa.Table.from_batches(reader.read(task)).to_pylist() == [{"id": 1}]
+
+
+def test_a_function_that_is_to_tunes_its_worker_first() -> None:
+    told = "import gc; " + RUN + "; print(gc.get_freeze_count() > 0)"
+    for tuning in (True, False):
+        sent = cloudpickle.dumps(for_workers(partial(_times, 3), tuning=tuning))
+        run = subprocess.run([sys.executable, "-c", told], input=sent, capture_output=True, check=True)
+        assert run.stdout.decode() == f"[3, 6]\n{tuning}\n"
