@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bars import Bar, figures
 from sides import Cost, Side, hudi_side, lakebed_side
+from svg import Axis, chart
 from tagging import Tagging, tag
 
 import lakebed
@@ -207,6 +208,23 @@ def report(bench: Bench) -> int:
     return 1 if any(bar.held is False for bar in found) else 0
 
 
+def picture(bench: Bench) -> str:
+    """CPU seconds of tagging by the keys of a batch, nothing cached."""
+    lines = {
+        index.replace("_", " "): [
+            (keys, median(run.cpu for run in runs))
+            for (name, how, keys), runs in bench.tagging.items()
+            if (name, how) == (index, "cold")
+        ]
+        for index in ("global_simple", "record")
+    }
+    keys = [keys for keys, _ in lines["record"]]
+    costs = [cost for line in lines.values() for _, cost in line]
+    ticks = [tick for tick in (0.01, 0.1, 1.0, 10.0, 100.0) if min(costs) / 10 < tick < max(costs) * 10]
+    title = f"CPU seconds to tag a batch in {bench.wide.files:,} files"
+    return chart(title, Axis("keys of the batch", keys, log=True), Axis("CPU seconds", ticks, log=True), lines)
+
+
 def _crossover(bench: Bench) -> str:
     """What the cost model says of these tables, beside what was measured."""
     size = sum(p.stat().st_size for p in (bench.record / ".hoodie/metadata/record_index").iterdir())
@@ -286,6 +304,8 @@ def main() -> int:
             side.close()
         if not given.folder:
             shutil.rmtree(folder, ignore_errors=True)
+    if given.picture:
+        Path(given.picture).write_text(picture(bench))
     if given.json:
         steps = {name: [[c.wall, c.cpu, c.answer] for c in costs] for name, costs in bench.steps.items()}
         Path(given.json).write_text(json.dumps({"steps": steps, "queries": bench.queries}, indent=1, default=str))
@@ -300,6 +320,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="500 file groups")
     parser.add_argument("--bucket", action="store_true", help="a bucket table of as many file groups as well")
     parser.add_argument("--only", choices=("lakebed", "hudi", "process"), help="one side's upserts, or without Spark")
+    parser.add_argument("--picture", metavar="FILE", help="an SVG file of what tagging costs by the keys of a batch")
     parser.add_argument("--json", metavar="FILE", help="write every figure there as well")
     parser.add_argument("--work", help="where tables go (default: the temporary folder)")
     parser.add_argument("--folder", help="keep the tables here, and take those that are there")
