@@ -22,7 +22,7 @@ from lakebed.config import reference
 
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 _WIDTH = 100
-_FUNCTIONS = ("create", "open", "write", "exists", "drop", "repair", "run_services")
+_FUNCTIONS = ("create", "open", "write", "exists", "drop", "repair", "advise", "by_buckets", "run_services")
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
     ("lakebed.read.results", "Results", None),

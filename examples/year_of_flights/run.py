@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -93,9 +94,18 @@ def main(path: str | None = None, output: Literal["text", "json"] = "text") -> i
         return 0
     reporter.closing(play.played)
     reporter.say(f"All equal, in {seconds:.0f} s. The tables are at {uri} and {uri}{_HOURLY}; look at them with")
-    reporter.say(f"  lakebed table describe {uri}")
-    reporter.say(f"  lakebed timeline show {uri}{_HOURLY}")
+    command = _command()
+    reporter.say(f"  {command} table describe {uri}")
+    reporter.say(f"  {command} timeline show {uri}{_HOURLY}")
     return 0
+
+
+def _command() -> str:
+    """The command line as the caller's shell finds it: `make demo` runs in an environment that is not on its path."""
+    own = Path(sys.executable).with_name("lakebed")
+    if shutil.which("lakebed") or not own.exists():
+        return "lakebed"
+    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
 
 
 def _play(uri: str, flights: pl.DataFrame, spark: SparkSession, scratch: Path, reporter: Reporter) -> _Play:

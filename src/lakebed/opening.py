@@ -75,8 +75,9 @@ def create(
 
     Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
 
-    >>> import pyarrow as pa
-    >>> t = create("memory://docs/orders", pa.schema([("id", pa.int64()), ("at", pa.int64())]), key="id", ordering="at")
+    >>> import lakebed, pyarrow as pa
+    >>> columns = pa.schema([("id", pa.int64()), ("at", pa.int64())])
+    >>> t = lakebed.create("memory://docs/orders", columns, key="id", ordering="at")
     >>> t.name, t.schema.names
     ('orders', ['id', 'at'])
     """
@@ -136,7 +137,8 @@ def open(
 
     Raises `TableNotFound`, `CorruptFile` for unreadable properties, `UnsupportedFeature` for another table version.
 
-    >>> open("memory://docs/nothing-here")
+    >>> import lakebed
+    >>> lakebed.open("memory://docs/nothing-here")
     Traceback (most recent call last):
     lakebed.errors.TableNotFound: ...
     """
@@ -149,7 +151,8 @@ def open(
 def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
     """Whether there is a table at a path or URL; also one that lakebed cannot open.
 
-    >>> exists("memory://docs/nothing-here")
+    >>> import lakebed
+    >>> lakebed.exists("memory://docs/nothing-here")
     False
     """
     return dropping.exists(open_storage(uri, storage_options))
@@ -161,9 +164,10 @@ def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, st
 
     Raises `TableNotFound` where there is none, but not with `missing_ok`.
 
-    >>> _ = create("memory://docs/passing", {"id": [1]}, key="id")
-    >>> drop("memory://docs/passing")
-    >>> exists("memory://docs/passing")
+    >>> import lakebed
+    >>> _ = lakebed.create("memory://docs/passing", {"id": [1]}, key="id")
+    >>> lakebed.drop("memory://docs/passing")
+    >>> lakebed.exists("memory://docs/passing")
     False
     """
     try:
@@ -217,9 +221,9 @@ def advise(
     told from the rows); `deletes` that batches are keys to be deleted, without partition columns. Nothing is written.
     Raises `InvalidOption` for columns that the data lacks.
 
-    >>> import pyarrow as pa
+    >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": list(range(1000)), "city": ["Oslo", "Rome"] * 500})
-    >>> advice = advise(rows, key="id", partition_by="city", batch=rows.slice(0, 10))
+    >>> advice = lakebed.advise(rows, key="id", partition_by="city", batch=rows.slice(0, 10))
     >>> advice.index in [one.index for one in advice.ranking], advice.workload.known
     (True, 1.0)
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -152,3 +153,12 @@ def test_examples_that_need_a_server_are_few_and_run_elsewhere_or_as_far_as_they
     table = lakebed.open("memory://docs-pages/hbase")
     assert table.properties["lakebed.index.hbase.zkquorum"] == "zk1,zk2,zk3"
     assert table.indexes.index.name == "hbase"
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = _page("docs/api.md")
+    functions = [name for name in lakebed.__all__ if inspect.isfunction(getattr(lakebed, name))]
+    assert [name for name in functions if f"\n### lakebed.{name}\n" not in page] == []
+    classes = [name for name in lakebed.__all__ if inspect.isclass(getattr(lakebed, name))]
+    shown = [*re.findall(r"^#+ (\w+)$", page, re.MULTILINE), *re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)]
+    assert set(classes) <= set(shown)

@@ -12,18 +12,23 @@ from typing import Any
 
 import pytest
 
-from documented_examples import ROOT
+from documented_examples import PAGES_WITH_SPARK, ROOT
 
 from .first_day import KEYED, OLDER
 
 HERE = Path(__file__).parent
-# The pages that a new user reads first; all of them run elsewhere, too.
-PAGES = ("README.md", *(f"docs/{name}.md" for name in ("install", "storage", "from_hudi", "deletes", "schema", "sql")))
+# All but the page whose examples install a package of their own; test_own_index.py does that.
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES.remove("docs/own_index.md")
 RUN_PAGES = """
 import sys
-from documented_examples import examples_of
+from documented_examples import PAGES_WITH_SPARK, examples_of
+names = {}
+if set(sys.argv) & set(PAGES_WITH_SPARK):
+    from pyspark.sql import SparkSession
+    names["spark"] = SparkSession.builder.getOrCreate()
 for page in sys.argv[1:]:
-    for example in examples_of(page):
+    for example in examples_of(page, **names):
         example.evaluate()
 import lakebed
 print(lakebed.__file__)
@@ -54,9 +59,12 @@ def _run(*command: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_the_pages_of_a_beginner_run_in_a_new_environment(home: Path) -> None:
+@pytest.mark.parametrize("with_spark", [False, True], ids=["without Spark", "with Spark"])
+def test_all_pages_run_in_a_new_environment(home: Path, with_spark: bool) -> None:
     python = str(home / "venv/bin/python")
-    found = _run(python, "-c", RUN_PAGES, *PAGES, PYTHONPATH=str(ROOT / "tests"))
+    pages = [page for page in PAGES if (page in PAGES_WITH_SPARK) is with_spark]
+    more = {"PYSPARK_PYTHON": python, "PYSPARK_SUBMIT_ARGS": _submit(home)} if with_spark else {}
+    found = _run(python, "-c", RUN_PAGES, *pages, PYTHONPATH=str(ROOT / "tests"), **more)
     assert found.splitlines()[-1].startswith(str(home / "venv"))
 
 
@@ -69,15 +77,18 @@ def test_the_options_of_the_quickstart_are_taken(home: Path, options: dict[str, 
     assert {v["verdict"] for v in verdicts} <= {"implemented", "ignored"}
 
 
-@pytest.fixture(scope="module")
-def seen(home: Path) -> dict[str, Any]:
-    python = str(home / "venv/bin/python")
-    submit = (
+def _submit(home: Path) -> str:
+    return (
         "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
         f" --conf spark.sql.shuffle.partitions=2 --conf spark.sql.warehouse.dir={home}/warehouse"
         " --conf spark.driver.bindAddress=127.0.0.1 pyspark-shell"
     )
-    out = _run(python, str(HERE / "first_day.py"), str(home), PYSPARK_PYTHON=python, PYSPARK_SUBMIT_ARGS=submit)
+
+
+@pytest.fixture(scope="module")
+def seen(home: Path) -> dict[str, Any]:
+    python = str(home / "venv/bin/python")
+    out = _run(python, str(HERE / "first_day.py"), str(home), PYSPARK_PYTHON=python, PYSPARK_SUBMIT_ARGS=_submit(home))
     return json.loads(out.splitlines()[-1])
 
 

@@ -1,4 +1,4 @@
-"""The pages of docs/ whose examples need a Spark session."""
+"""An example of docs/ that no page runs: it needs tables on a disk. The pages with Spark run in test_new_user.py."""
 
 from __future__ import annotations
 
@@ -7,19 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import lakebed
-from documented_examples import PAGES_WITH_SPARK, ROOT, examples_of
-
-
-@pytest.mark.small_frames
-@pytest.mark.parametrize("page", PAGES_WITH_SPARK)
-def test_examples_of_a_page_give_what_they_say_on_spark(page: str, spark: Any) -> None:
-    examples = examples_of(page, spark=spark)
-    assert len(examples) >= 10
-    for example in examples:
-        example.evaluate()
+from documented_examples import ROOT
 
 
 def test_the_example_of_joins_on_spark(spark: Any, tmp_path: Path) -> None:

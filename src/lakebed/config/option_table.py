@@ -80,10 +80,12 @@ def canonical(name: str) -> str | None:
 
 
 def nearest(name: str) -> str | None:
-    """The known name most like `name`, or None where nothing is near.
+    """The known name most like `name`, or that ends in it; None where nothing is near.
 
-    >>> nearest("hoodie.indx.type")
-    'hoodie.index.type'
+    >>> nearest("hoodie.indx.type"), nearest("evolution")
+    ('hoodie.index.type', 'lakebed.write.evolution')
     """
+    if ends := [known for known in _names() if known.endswith(f".{name}")]:
+        return min(ends, key=lambda known: (len(known), known))
     found = get_close_matches(name, _names(), n=1, cutoff=0.7)
     return found[0] if found else None

@@ -17,7 +17,8 @@ from lakebed.slices.snapshot import Snapshot
 class KeyText:
     """Record keys as the table stores them (`_hoodie_record_key`), for `get`, `exists`, `locate` and `delete`.
 
-    >>> len(KeyText(["id:1,code:x"]))
+    >>> import lakebed
+    >>> len(lakebed.KeyText(["id:1,code:x"]))
     1
     """
 
