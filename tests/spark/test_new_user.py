@@ -63,7 +63,7 @@ def _run(*command: str, **environment: str) -> str:
 def test_all_pages_run_in_a_new_environment(home: Path, with_spark: bool) -> None:
     python = str(home / "venv/bin/python")
     pages = [page for page in PAGES if (page in PAGES_WITH_SPARK) is with_spark]
-    more = {"PYSPARK_PYTHON": python, "PYSPARK_SUBMIT_ARGS": _submit(home)} if with_spark else {}
+    more = {"PYSPARK_PYTHON": python, "PYSPARK_SUBMIT_ARGS": _submit(home), "TZ": "UTC"} if with_spark else {}
     found = _run(python, "-c", RUN_PAGES, *pages, PYTHONPATH=str(ROOT / "tests"), **more)
     assert found.splitlines()[-1].startswith(str(home / "venv"))
 
