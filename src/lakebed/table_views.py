@@ -12,9 +12,9 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import index_of
 from lakebed.model import Action, FileSlice, Instant
-from lakebed.operations.result import size_text
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
+from lakebed.wording import count_text, size_text
 
 # Services whose pending plans are shown, with the file slices that they merge.
 _PLANNED = {Action.COMPACTION: "compact", Action.LOGCOMPACTION: "log_compact"}
@@ -160,7 +160,7 @@ class BucketSkewView(View):
         mean = sum(sizes) / max(1, len(sizes))
         y = _HEIGHT - mean / most * _HEIGHT
         cut = f", the first {_MOST_BARS} of {len(self._slices)}" if len(self._slices) > _MOST_BARS else ""
-        text = f"{len(self._slices)} file groups, mean {size_text(mean)}, largest {size_text(most)}{cut}"
+        text = f"{count_text(len(self._slices), 'file group')}, mean {size_text(mean)}, largest {size_text(most)}{cut}"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT + _ROOM}" width="{_WIDTH}"'
             f' role="img" aria-label="{text}">{bars}<line x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#888"'

@@ -9,6 +9,7 @@ import typer
 
 import lakebed
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_rows, shown_rows, tell_cut
+from lakebed.wording import count_text
 
 timeline_app = typer.Typer(help="The table's instants.", no_args_is_help=True)
 files_app = typer.Typer(help="The table's file slices.", no_args_is_help=True)
@@ -26,7 +27,7 @@ def show_timeline(
     most = shown_rows(limit, output)
     show_rows(instants.slice(max(0, len(instants) - most)) if most else instants, output)
     if 0 < most < len(instants):
-        tell_cut(f"the newest {most} of {len(instants)} instants", output)
+        tell_cut(f"the newest {most} of {count_text(len(instants), 'instant')}", output)
 
 
 @files_app.command("show")
@@ -44,7 +45,7 @@ def show_files(
     most = shown_rows(limit, output)
     show_rows(files.slice(0, most) if most else files, output)
     if 0 < most < len(files):
-        tell_cut(f"{most} of {len(files)} file slices", output)
+        tell_cut(f"{most} of {count_text(len(files), 'file slice')}", output)
 
 
 @files_app.command("skew")

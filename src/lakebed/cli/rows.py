@@ -24,6 +24,7 @@ from lakebed.cli.output import (
     tell_cut,
     working,
 )
+from lakebed.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.read.results import Results
@@ -84,7 +85,7 @@ def _show_some(found: Results, limit: int | None, output: Form) -> bool:
         rows, cut = _first(found, most)
     show_rows(rows, output)
     if cut:
-        tell_cut(f"the first {most} rows", output)
+        tell_cut(f"the first {count_text(most, 'row')}", output)
     return cut
 
 

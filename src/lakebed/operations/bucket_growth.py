@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.model import path_in
 from lakebed.operations.context import WriteContext
-from lakebed.operations.result import size_text
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.write_status import WriteStatus
+from lakebed.wording import size_text
 
 _log = logging.getLogger("lakebed")
 _told: set[tuple[str, str, str]] = set()

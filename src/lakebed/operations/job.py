@@ -39,6 +39,7 @@ from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.timeline.table_config import TableConfig
+from lakebed.wording import count_text
 
 Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
 
@@ -109,7 +110,7 @@ def _why_collected(data: Any, local_rows: int | None, table_bytes: Callable[[], 
     if rows is None:
         return None
     if rows <= most:
-        return f"the DataFrame has about {rows:,} rows: it is collected and written here"
+        return f"the DataFrame has about {count_text(rows, 'row')}: it is collected and written here"
     if local_rows is not None or not is_in_one_process(data.sparkSession):
         return None
     size = known_bytes(data)

@@ -17,6 +17,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.tagging_costs import tagging_costs
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
+from lakebed.wording import count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class WritePlan:
     def __str__(self) -> str:
         size = sum(f.bytes_rewritten for f in self.files) / (1 << 20)
         lines = [
-            f"{self.operation.lower()} of {self.rows:,} rows on the {self.engine} engine",
+            f"{self.operation.lower()} of {count_text(self.rows, 'row')} on the {self.engine} engine",
             f"  index: {self.index}",
             f"  file groups: {len(self.files)}, {self.rewritten} of them rewritten ({size:.1f} MiB of base files)"
             + (f", {self.appended} appended to" if self.appended else ""),
@@ -115,7 +116,7 @@ class WritePlan:
             split = "" if f.updates is None else f" ({f.updates:,} updates, {f.inserts:,} inserts)"
             where = f.partition or "(no partition)"
             kind = "append" if f.appends else "rewrite" if f.bytes_rewritten else "new"
-            lines.append(f"    {where} {f.file_id or '-'} {kind}: {f.rows:,} rows{split}")
+            lines.append(f"    {where} {f.file_id or '-'} {kind}: {count_text(f.rows, 'row')}{split}")
         if len(self.files) > 10:
             lines.append(f"    ... and {len(self.files) - 10} more")
         lines += [f"  {line}" for line in (*self.schema_changes, *self.waiting)]
@@ -129,7 +130,9 @@ def waiting_services(timeline: Timeline) -> tuple[str, ...]:
     kinds = (Action.COMPACTION, Action.LOGCOMPACTION)
     planned = [i for i in timeline.pending if i.action in kinds]
     counts = (len(timeline.plan(i).get("operations") or ()) for i in planned)
-    return tuple(f"{i.action} {i.time} of {n} file slices is pending" for i, n in zip(planned, counts, strict=True))
+    return tuple(
+        f"{i.action} {i.time} of {count_text(n, 'file slice')} is pending" for i, n in zip(planned, counts, strict=True)
+    )
 
 
 def plan_of_assignment(

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakebed.index.base import KeyLookup
 from lakebed.upkeep.write_status import WriteStatus
+from lakebed.wording import count_text, size_text
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,13 @@ class WriteResult:
             if n
         )
         took = sum(self.seconds.values())
-        size = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, {size_text(self.bytes)}"
-        gone = "" if self.replaced_rows is None else f" with {self.replaced_rows:,} rows"
-        replaced = f", {self.replaced_file_groups} file groups{gone} replaced" if self.replaced_file_groups else ""
+        size = f"{count_text(len(self.files), 'file')}, {size_text(self.bytes)}"
+        gone = "" if self.replaced_rows is None else f" with {count_text(self.replaced_rows, 'row')}"
+        replaced = (
+            f", {count_text(self.replaced_file_groups, 'file group')}{gone} replaced"
+            if self.replaced_file_groups
+            else ""
+        )
         again = f", run {self.retries + 1} times" if self.retries else ""
         nothing = "no rows written" if self.replaced_file_groups else "no rows changed"
         line = f"{self.operation} {self.instant}: {counts or nothing} ({size}{replaced}, {took:.2f} s{again})"
@@ -140,12 +145,3 @@ class StageTimes:
         now = time.monotonic()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
-
-
-def size_text(n: float) -> str:
-    """Bytes as people read them."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TB"

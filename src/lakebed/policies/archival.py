@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lakebed.model import Action, Instant
 from lakebed.timeline.listed import completed_at
+from lakebed.wording import count_text
 
 # What goes with the commits around it.
 _FOLLOWING = (Action.CLEAN, Action.ROLLBACK)
@@ -49,7 +50,7 @@ class ArchivalPlan:
         held = f"; from {self.limit.time or 'the start'} on: {self.limit.reason}" if self.limit else ""
         if not self.commits:
             return f"archival of nothing{held}"
-        return f"archival of {len(self.commits)} commits up to {self.commits[-1].time}{held}"
+        return f"archival of {count_text(len(self.commits), 'commit')} up to {self.commits[-1].time}{held}"
 
 
 def is_archival_due(commits: Sequence[Instant], bounds: ArchivalBounds) -> bool:

@@ -24,6 +24,7 @@ from lakebed.read.results import Results
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.once import once
+from lakebed.wording import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -228,7 +229,7 @@ class BucketJoin(Results):
         lines = [f"{self._how} join on {on}, {self.buckets} buckets one after another, no shuffle"]
         for name, side in (("left", task.left), ("right", task.right)):
             found = [len(some) for some in side.slices]
-            lines.append(f"  {name:6} {sum(found)} file slices, at most {max(found, default=0)} a bucket")
+            lines.append(f"  {name:6} {count_text(sum(found), 'file slice')}, at most {max(found, default=0)} a bucket")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ from lakebed.read.scan import Results
 from lakebed.schema.json_rows import json_texts
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.once import once
+from lakebed.wording import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +136,7 @@ class ChangeLog(Results):
         commits, sources = self.range, self.sources
         span = f"({commits.start or 'beginning'}, {commits.end}]"
         lines = [
-            f"changes of {self._snapshot.config.name}: {len(commits.commits)} commits in {span}",
+            f"changes of {self._snapshot.config.name}: {count_text(len(commits.commits), 'commit')} in {span}",
             f"  columns     {', '.join(self.image_schema.names)}",
         ]
         for kind, what in _KINDS.items():

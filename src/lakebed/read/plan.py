@@ -22,6 +22,7 @@ from lakebed.schema.spark import spark_type
 from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.reader import Query, readable_slices
 from lakebed.slices.snapshot import Snapshot
+from lakebed.wording import count_text
 
 _READS = ReadSettings()
 
@@ -102,7 +103,11 @@ class ScanPlan:
             logs = [log for one in merged for log in one.log_files]
             weight = sum(log.size for log in logs) / (1 << 20)
             lines.append(f"  log files   {len(logs)} of {len(merged)} file slices are merged ({weight:.1f} MiB)")
-        lines += [f"  pruned      {count} files by {what}" for what, count in (self.pruned_by or {}).items() if count]
+        lines += [
+            f"  pruned      {count_text(count, 'file')} by {what}"
+            for what, count in (self.pruned_by or {}).items()
+            if count
+        ]
         if self.predicate is not None:
             lines.append(f"  filter      {self.predicate}")
         lines.append(f"  columns     {', '.join(self.columns)}")

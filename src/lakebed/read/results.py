@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.wording import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +132,7 @@ class _Limited(Results):
         return self._whole.to_spark().limit(self._rows)
 
     def explain(self) -> str:
-        return f"{self._whole.explain()}\n  limit       {self._rows} rows"
+        return f"{self._whole.explain()}\n  limit       {count_text(self._rows, 'row')}"
 
     def __repr__(self) -> str:
         return self.explain()

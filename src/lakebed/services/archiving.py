@@ -36,6 +36,7 @@ from lakebed.timeline.instants import completes_as, without_suffix
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.service_plans import CleaningPolicy
 from lakebed.timeline.timeline import Timeline
+from lakebed.wording import count_text
 
 _OPERATION = "ARCHIVE"
 
@@ -97,7 +98,8 @@ def _result(
     notes: tuple[str, ...] = ()
     if not plan.commits and plan.limit is None:
         bounds = bounds_of(timeline, timeline.commits, settings)
-        notes = (f"nothing to archive: the timeline has {len(timeline.commits)} commits, {bounds.above} may stay",)
+        commits = count_text(len(timeline.commits), "commit")
+        notes = (f"nothing to archive: the timeline has {commits}, {bounds.above} may stay",)
     return ArchivalResult(plan, dry_run, seconds, notes)
 
 

@@ -37,6 +37,7 @@ from lakebed.timeline.service_plans import CleanPlan, clean_files, encode_clean_
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.timeline.written_files import is_data_path
+from lakebed.wording import count_text
 
 _OPERATION = "CLEAN"
 # Files that are deleted at a time where an answer is long under way.
@@ -108,7 +109,7 @@ def _carry_out(tx: CleanTransaction) -> CleanRun:
     started = time.monotonic()
     files = {partition: _data_files(partition, names) for partition, names in clean_files(tx.record).items()}
     count = sum(map(len, files.values()))
-    with progress(f"deleting {count} files", count, counted=True) as advance:
+    with progress(f"deleting {count_text(count, 'file')}", count, counted=True) as advance:
         _delete(tx.storage, files, advance)
     done, gone = tx.finish_clean(files, int((time.monotonic() - started) * 1000))
     return CleanRun(

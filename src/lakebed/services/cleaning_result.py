@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.timeline.service_plans import CleanPlan
+from lakebed.wording import count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,11 @@ class CleanRun:
         }
 
     def __str__(self) -> str:
-        gone = f", {len(self.partitions):,} partitions deleted" if self.partitions else ""
+        gone = f", {count_text(len(self.partitions), 'partition')} deleted" if self.partitions else ""
         kept = f", what {self.earliest} and later commits see is kept" if self.earliest else ""
         return (
-            f"clean {self.instant}: {self.count:,} files in {len(self.files):,} partitions deleted{gone}{kept}"
-            f" ({self.seconds:.2f} s)"
+            f"clean {self.instant}: {count_text(self.count, 'file')} in {count_text(len(self.files), 'partition')}"
+            f" deleted{gone}{kept} ({self.seconds:.2f} s)"
         )
 
     __repr__ = __str__

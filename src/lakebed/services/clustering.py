@@ -42,6 +42,7 @@ from lakebed.timeline.service_plans import CompactionOperation
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
+from lakebed.wording import count_text
 
 
 def cluster(
@@ -108,7 +109,7 @@ def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str 
     times += [i.time for i in pending_clusterings(timeline)]
     commits = commits_since_clustering(timeline.instants, times)
     wanted = settings.due_after
-    return None if commits >= wanted else f"{commits} commits since the last clustering, of {wanted}"
+    return None if commits >= wanted else f"{count_text(commits, 'commit')} since the last clustering, of {wanted}"
 
 
 def _bodies(timeline: Timeline, times: Sequence[str]) -> list[str]:

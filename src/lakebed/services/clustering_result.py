@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lakebed.operations.result import size_text
 from lakebed.timeline.clustering_plans import ClusteringPlan
+from lakebed.wording import count_text, size_text
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class ClusteringRun:
 
     def __str__(self) -> str:
         return (
-            f"cluster {self.instant}: {self.slices:,} file slices became {len(self.files):,} files of"
-            f" {size_text(self.bytes)}, {self.rows:,} rows ({self.seconds:.2f} s)"
+            f"cluster {self.instant}: {count_text(self.slices, 'file slice')} became"
+            f" {count_text(len(self.files), 'file')} of {size_text(self.bytes)}, {count_text(self.rows, 'row')}"
+            f" ({self.seconds:.2f} s)"
         )
 
     __repr__ = __str__

@@ -34,6 +34,7 @@ from lakebed.timeline.commit_metadata import commit_from_record
 from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
 from lakebed.timeline.service_plans import CompactionOperation, compaction_operations
 from lakebed.upkeep.statistics import columns_with_stats
+from lakebed.wording import count_text
 
 
 def compact(
@@ -91,7 +92,7 @@ def run_compaction(context: WriteContext, instant: str) -> CompactionRun:
         operations = operations_of(snapshot, instant, Action.COMPACTION)
         reader = replace(snapshot.reader, memory=context.settings.memory)
         writer = SliceCompactor(reader, instant, file_format(context, snapshot))
-        done = run_operations(context, writer, operations, f"compacting {len(operations)} file slices")
+        done = run_operations(context, writer, operations, f"compacting {count_text(len(operations), 'file slice')}")
         metadata = commit_of(done, snapshot, COMPACT_OPERATION, tx)
         completed = tx.finish(metadata, [one.status for one in done])
     return CompactionRun(

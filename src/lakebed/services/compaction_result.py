@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.handles.compact import Compacted
-from lakebed.operations.result import size_text
 from lakebed.timeline.service_plans import CompactionPlan
+from lakebed.wording import count_text, size_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,9 @@ class CompactionRun:
         done = self.to_dict()
         counts = ", ".join(f"{done[word]:,} {word}" for word in ("updated", "inserted", "deleted") if done[word])
         return (
-            f"{self.operation} {self.instant}: {self.log_files:,} log files with {self.log_records:,} records of"
-            f" {len(self.slices):,} file groups merged into {size_text(self.bytes)}, {self.rows:,} rows"
+            f"{self.operation} {self.instant}: {count_text(self.log_files, 'log file')} with"
+            f" {count_text(self.log_records, 'record')} of {count_text(len(self.slices), 'file group')} merged into"
+            f" {size_text(self.bytes)}, {count_text(self.rows, 'row')}"
             f" ({counts or 'none changed'}, {self.seconds:.2f} s)"
         )
 

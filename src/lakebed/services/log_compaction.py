@@ -29,6 +29,7 @@ from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.service_plans import CompactionPlan
 from lakebed.timeline.timeline import Timeline
+from lakebed.wording import count_text
 
 
 def compact_logs(
@@ -119,7 +120,9 @@ def run_log_compaction(context: WriteContext, instant: str) -> CompactionRun:
         operations = operations_of(snapshot, instant, Action.LOGCOMPACTION)
         reader = replace(snapshot.reader, memory=context.settings.memory)
         writer = LogCompactor(reader, instant, file_format(context, snapshot))
-        done = run_operations(context, writer, operations, f"merging the logs of {len(operations)} file slices")
+        done = run_operations(
+            context, writer, operations, f"merging the logs of {count_text(len(operations), 'file slice')}"
+        )
         done = [one for one in done if one.status.path is not None]
         metadata = commit_of(done, snapshot, LOG_COMPACT_OPERATION, tx)
         completed = tx.finish(metadata, [one.status for one in done])

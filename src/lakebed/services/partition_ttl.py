@@ -27,6 +27,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.clock import InstantClock
+from lakebed.wording import count_text
 
 # So many small files are read at a time where an answer is long under way.
 _READERS = 16
@@ -63,7 +64,7 @@ class PartitionTtlResult:
         if not self.paths:
             return "\n".join(self.notes) or "nothing to expire"
         some = ", ".join(map(repr, list(self.paths)[:5])) + (", ..." if len(self.paths) > 5 else "")
-        what = f"{len(self.paths):,} partition paths of {self.file_groups:,} file groups"
+        what = f"{count_text(len(self.paths), 'partition path')} of {count_text(self.file_groups, 'file group')}"
         begin = "would expire" if self.dry_run else f"expire {self.instant}:"
         took = "" if self.dry_run else f" ({self.seconds:.2f} s)"
         return "\n".join([f"{begin} {what}: {some}{took}", *self.notes])

@@ -38,6 +38,7 @@ from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
+from lakebed.wording import count_text
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,12 @@ class RestoreResult:
         if not self.rolled_back:
             return f"nothing to restore: {self.to} is the last commit"
         names = ", ".join(f"{i.action} {i.time}" for i in self.rolled_back)
-        done = f"{self.files_deleted} files deleted, {self.seconds:.2f} s" if self.instant else "nothing was done"
-        return f"restore to {self.to}: {len(self.rolled_back)} instants rolled back, {names} ({done})"
+        done = (
+            f"{count_text(self.files_deleted, 'file')} deleted, {self.seconds:.2f} s"
+            if self.instant
+            else "nothing was done"
+        )
+        return f"restore to {self.to}: {count_text(len(self.rolled_back), 'instant')} rolled back, {names} ({done})"
 
     __repr__ = __str__
 

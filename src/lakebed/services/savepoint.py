@@ -19,6 +19,7 @@ from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.savepoint_metadata import encode_savepoint, savepointed_names
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
+from lakebed.wording import count_text
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Savepoint:
         count = sum(map(len, self.files.values()))
         by = " by " + self.user if self.user else ""
         note = f": {self.comment}" if self.comment else ""
-        return f"savepoint {self.instant}{by}, {count} files in {len(self.files)} partitions{note}"
+        partitions = count_text(len(self.files), "partition")
+        return f"savepoint {self.instant}{by}, {count_text(count, 'file')} in {partitions}{note}"
 
     __repr__ = __str__
 
@@ -126,7 +128,7 @@ def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
     state = EarlierState(snapshot, later)
     lost = state.lost()
     if target.time < retained or lost:
-        what = f"{len(lost)} files, {lost[0]} among them" if lost else "files"
+        what = f"{count_text(len(lost), 'file')}, {lost[0]} among them" if lost else "files"
         raise InvalidOption(
             f"{target.action} {target.time} cannot have a savepoint: {what} of it may be cleaned already"
             f" (everything is kept from {retained} on)",

@@ -12,6 +12,7 @@ from lakebed.format.json_text import parse_json_object
 from lakebed.model import FileGroupId, Instant, path_in
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.body_shapes import ACTION, check_shape
+from lakebed.wording import count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,9 @@ class RollbackPlan:
     logs: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __str__(self) -> str:
-        hidden = f", blocks in {len(self.logs)} log files hidden" if self.logs else ""
-        return f"rollback of {self.target.action} {self.target.time}: {len(self.files)} files deleted{hidden}"
+        hidden = f", blocks in {count_text(len(self.logs), 'log file')} hidden" if self.logs else ""
+        files = count_text(len(self.files), "file")
+        return f"rollback of {self.target.action} {self.target.time}: {files} deleted{hidden}"
 
 
 def decode_action(data: bytes, path: str = "") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.model import FileSlice, path_in
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.service_plans import CompactionOperation, cost_metrics
+from lakebed.wording import count_text
 
 Layout = Literal["LINEAR", "ZORDER", "HILBERT"]
 LAYOUTS: tuple[Layout, ...] = ("LINEAR", "ZORDER", "HILBERT")
@@ -56,7 +57,8 @@ class ClusteringPlan:
         size = sum(one.size for one in slices)
         outputs = sum(group.outputs for group in self.groups)
         order = f", {_ORDERS[self.layout]} {', '.join(self.sort_columns)}" if self.sort_columns else ""
-        return f"clustering of {len(slices)} file slices of {size} bytes into about {outputs} files{order}"
+        read, written = count_text(len(slices), "file slice"), count_text(outputs, "file")
+        return f"clustering of {read} of {size} bytes into about {written}{order}"
 
 
 _ORDERS: Mapping[Layout, str] = {"LINEAR": "sorted by", "ZORDER": "in Z-order of", "HILBERT": "in Hilbert order of"}

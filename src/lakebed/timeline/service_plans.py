@@ -10,6 +10,7 @@ from typing import Any
 from lakebed.format.avro.container import write_avro_file
 from lakebed.model import FileSlice, Instant
 from lakebed.timeline.avro_schemas import schema_text
+from lakebed.wording import count_text
 
 # In plans and results of cleans: the savepoints that kept files from it.
 SAVEPOINTED = "savepointed_timestamps"
@@ -42,7 +43,8 @@ class CompactionPlan:
     def __str__(self) -> str:
         kind = "log compaction" if self.is_log_compaction else "compaction"
         logs = [log.size for file_slice in self.slices for log in file_slice.log_files]
-        return f"{kind} of {len(self.slices)} file slices with {len(logs)} log files, {sum(logs)} bytes"
+        slices, files = count_text(len(self.slices), "file slice"), count_text(len(logs), "log file")
+        return f"{kind} of {slices} with {files}, {sum(logs)} bytes"
 
 
 class CleaningPolicy(StrEnum):
@@ -72,7 +74,8 @@ class CleanPlan:
 
     def __str__(self) -> str:
         kept = f", what {self.earliest.time} and later commits see is kept" if self.earliest else ""
-        return f"clean of {self.count} files in {len(self.files)} partitions by {self.policy}{kept}"
+        files, partitions = count_text(self.count, "file"), count_text(len(self.files), "partition")
+        return f"clean of {files} in {partitions} by {self.policy}{kept}"
 
 
 def encode_compaction_plan(plan: CompactionPlan) -> bytes:

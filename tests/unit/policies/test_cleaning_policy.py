@@ -169,7 +169,7 @@ def test_plans_name_files_by_partition_and_print() -> None:
     assert plan.files == {"x": names}
     assert plan.last_completed == "06"
     assert str(plan) == (
-        "clean of 4 files in 1 partitions by KEEP_LATEST_COMMITS, what 04 and later commits see is kept"
+        "clean of 4 files in 1 partition by KEEP_LATEST_COMMITS, what 04 and later commits see is kept"
     )
 
 

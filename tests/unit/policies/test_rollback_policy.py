@@ -39,7 +39,7 @@ def test_by_the_files_that_markers_name(
 
 def test_plans_print() -> None:
     plan = plan_rollback_by_paths(TARGET, [OWN_BASE], [OLD_LOG], version=6)
-    assert str(plan) == f"rollback of deltacommit {AT}: 1 files deleted, blocks in 1 log files hidden"
+    assert str(plan) == f"rollback of deltacommit {AT}: 1 file deleted, blocks in 1 log file hidden"
 
 
 @pytest.mark.parametrize(("logs", "expected"), [(True, ["f", "g"]), (False, ["f"])])

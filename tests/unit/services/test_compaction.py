@@ -161,7 +161,7 @@ def test_logs_become_base_files_and_rows_keep_their_meta_columns(mor: Make, vers
     result = table.compact()
     (run,) = result.runs
     assert [(s.partition, s.rows, s.updated, s.inserted, s.deleted) for s in run.slices] == [("a", 2, 1, 1, 1)]
-    assert str(result).startswith(f"compact {run.instant}: 2 log files with 3 records of 1 file groups merged into")
+    assert str(result).startswith(f"compact {run.instant}: 2 log files with 3 records of 1 file group merged into")
     fresh = lakebed.open(table.uri)
     assert bare(fresh.scan(meta=True).to_arrow()) == before
     assert bare(fresh.scan(meta=True, query="read_optimized").to_arrow()) == before
@@ -272,7 +272,7 @@ def test_writes_go_on_while_a_plan_is_pending(mor: Make, version: int) -> None:
     expected = [(1, "a", "y", 2), (2, "a", "z", 3), (4, "a", "z", 3)]
     assert content(table) == expected
     explained = table.explain(upsert=rows((2, "a", "z", 3)))
-    assert explained.waiting == (f"compaction {plan.planned} of 1 file slices is pending",)
+    assert explained.waiting == (f"compaction {plan.planned} of 1 file slice is pending",)
     assert str(explained).endswith(explained.waiting[0])
     (waiting,) = [r for r in table.timeline.to_arrow().to_pylist() if r["state"] == "requested"]
     assert (waiting["operation"], waiting["files"]) == ("compact", 1)

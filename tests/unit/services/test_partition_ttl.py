@@ -210,7 +210,7 @@ def test_a_dry_run_only_tells(make: Make) -> None:
     before = files(table.uri)
     with day(7):
         done = table.expire_partitions(5, dry_run=True)
-    assert str(done) == "would expire 1 partition paths of 1 file groups: 'b'"
+    assert str(done) == "would expire 1 partition path of 1 file group: 'b'"
     assert files(table.uri) == before
 
 
@@ -367,7 +367,7 @@ def test_on_the_command_line(make: Make, capsys: pytest.CaptureFixture[str]) -> 
     with day(7):
         assert invoke(["expire-partitions", table.uri, "--days", "5", "--dry-run"]) == 0
         first = timeline(table).commits[0].time
-        shown = f"would expire 1 partition paths of 1 file groups: 'b'\n  b since {first}\n"
+        shown = f"would expire 1 partition path of 1 file group: 'b'\n  b since {first}\n"
         assert capsys.readouterr().out == shown
         assert invoke(["expire-partitions", table.uri, "--days", "5", "-o", "json", "--partition", "b"]) == 0
         said = json.loads(capsys.readouterr().out)

@@ -386,7 +386,7 @@ def test_the_command_line(make: Make, tmp_path: Path, capsys: pytest.CaptureFixt
     assert [one["instant"] for one in json.loads(capsys.readouterr().out)["rolled_back"]] == [last]
     assert content(table) != before
     assert invoke(["restore", uri, to]) == 0
-    assert "1 instants rolled back" in capsys.readouterr().out
+    assert "1 instant rolled back" in capsys.readouterr().out
     assert content(table) == before
     last = table.upsert(rows((0, "c0", "z", 3))).instant
     assert invoke(["rollback", uri, last, "-o", "json"]) == 0

@@ -101,7 +101,7 @@ def test_what_can_have_none(make: Make) -> None:
         table.savepoint(second)
     old = {info.path for info in open_storage(table.uri).list() if info.path.endswith(f"{first}.parquet")}
     assert cleaned(table, lambda path: path in old, earliest=second)
-    with refused(table.uri, InvalidOption, "cannot have a savepoint", "1 files", second):
+    with refused(table.uri, InvalidOption, "cannot have a savepoint", "1 file", second):
         table.savepoint(first)
 
 

@@ -229,7 +229,7 @@ def test_a_dry_run_says_all_and_writes_nothing(make: Make) -> None:
     text = str(planned)
     for words in (
         "table version 9 -> 6",
-        "compaction of 1 file slices",
+        "compaction of 1 file slice",
         "the past cannot be read",
         "2 instants and 0 archived",
         "hoodie.table.version: 6",

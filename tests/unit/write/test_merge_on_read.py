@@ -184,7 +184,7 @@ def test_explain_says_what_is_appended(mor: Make) -> None:
     plan = table.explain(upsert=rows((0, "c0", "b", 2)))
     assert (plan.appended, plan.rewritten, plan.to_dict()["file_groups_appended"]) == (1, 0, 1)
     assert "1 appended to" in str(plan)
-    assert "append: 1 rows" in str(plan)
+    assert "append: 1 row" in str(plan)
 
 
 class TestNonBlocking:

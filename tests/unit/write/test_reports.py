@@ -25,7 +25,7 @@ def test_overwrites_and_dropped_partitions_count_the_rows_that_went(make: Make, 
     assert "with 6 rows replaced" in str(done)
     gone = table.delete_partitions("c1")
     assert (gone.replaced_rows, gone.to_dict()["replaced_rows"]) == (5, 5)
-    assert ": no rows written (0 files, 0 B, 1 file groups with 5 rows replaced" in str(gone)
+    assert ": no rows written (0 files, 0 B, 1 file group with 5 rows replaced" in str(gone)
     assert table.insert_overwrite(rows((0, "c0", "new", 3)), "table").replaced_rows == 1
     assert table.upsert(rows((0, "c0", "new", 4))).replaced_rows == 0
 

@@ -95,7 +95,7 @@ def decode(
 ) -> dict[str, pa.Table]:
     """A table of `stats_schema` for each column that occurs, rows in the given order.
 
-    Bounds have the type that `types` names for the column, else the one that the records tell: version 1 records tell a
+    Bounds have the type that `types` names for the column, else the one that the records tell: version 1 record tell a
     timestamp only as a number, and an old release's compaction a date and a decimal only as a number and as bytes. A
     bound that does not fit the column's type, or is ordered differently (a number where the column is text by now), is
     null: a null bound says nothing where `null_count` is less than `value_count`.

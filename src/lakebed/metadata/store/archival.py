@@ -10,6 +10,7 @@ from lakebed.policies.archival import ArchivalBounds, ArchivalLimit, before_pend
 from lakebed.policies.compaction import last_compaction
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.listed import COMMITS
+from lakebed.wording import count_text
 
 
 def run_archival(store: MetadataStore) -> list[str]:
@@ -23,7 +24,7 @@ def run_archival(store: MetadataStore) -> list[str]:
         return []
     archive(store.timeline, plan.instants)
     store.changed()
-    return [f"archival of {len(plan.commits)} commits up to {plan.commits[-1].time}"]
+    return [f"archival of {count_text(len(plan.commits), 'commit')} up to {plan.commits[-1].time}"]
 
 
 def _limits(store: MetadataStore) -> Iterator[ArchivalLimit | None]:

@@ -14,6 +14,7 @@ from lakebed.policies.compaction import last_compaction
 from lakebed.timeline.file_slices import GroupSlices, all_slices
 from lakebed.timeline.service_plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
 from lakebed.timeline.written_files import is_data_path
+from lakebed.wording import count_text
 
 # Readers that began before a compaction get this many instants to finish.
 _GRACE_INSTANTS = 3
@@ -54,7 +55,7 @@ def _run(store: MetadataStore, instant: str, state: State) -> str:
     store.parallel_map(store.storage.delete, files)
     millis = int((time.monotonic() - started) * 1000)
     store.finish(Action.CLEAN, instant, encode_clean_metadata(instant, plan, millis))
-    return f"clean {instant} of {len(files)} files"
+    return f"clean {instant} of {count_text(len(files), 'file')}"
 
 
 def _last_clean(store: MetadataStore) -> str:

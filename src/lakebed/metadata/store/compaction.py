@@ -17,6 +17,7 @@ from lakebed.policies.compaction import delta_commits_since_compaction, plan_com
 from lakebed.policies.rollback import files_of_instant
 from lakebed.timeline.commit_metadata import NEW_FILE
 from lakebed.timeline.service_plans import CompactionOperation, compaction_operations, encode_compaction_plan
+from lakebed.wording import count_text
 
 _OPERATION = "COMPACT"
 
@@ -113,7 +114,7 @@ def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state:
         store.transitions.inflight(Action.COMPACTION, instant)
     compacted = store.parallel_map(lambda file_slice: _compact(store, file_slice, instant), slices)
     store.complete(Action.COMPACTION, instant, _OPERATION, [one.stat() for one in compacted])
-    return f"compaction {instant} of {len(slices)} file groups"
+    return f"compaction {instant} of {count_text(len(slices), 'file group')}"
 
 
 def _compact(store: MetadataStore, file_slice: FileSlice, instant: str) -> _Compacted:

@@ -23,6 +23,7 @@ from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, FileSlice
 from lakebed.policies.compaction import plan_log_compaction
 from lakebed.timeline.service_plans import encode_compaction_plan
+from lakebed.wording import count_text
 
 _OPERATION = "LOG_COMPACT"
 _FIRST_NATIVE_VERSION = 9
@@ -62,7 +63,7 @@ def run_log_compaction(store: MetadataStore) -> list[str]:
     store.transitions.inflight(Action.LOGCOMPACTION, instant)
     written = store.parallel_map(lambda file_slice: _merge_logs(store, file_slice, instant), plan.slices)
     store.complete(Action.LOGCOMPACTION, instant, _OPERATION, [log.stat() for log in written])
-    return [f"log compaction {instant} of {len(plan.slices)} file groups"]
+    return [f"log compaction {instant} of {count_text(len(plan.slices), 'file group')}"]
 
 
 def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> WrittenLog:

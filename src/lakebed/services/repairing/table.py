@@ -26,6 +26,7 @@ from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.locks.lock import Lock, default_lock
 from lakebed.timeline.properties_file import load_table_config, mend_properties
 from lakebed.upkeep.comparison import DIFFERENCES
+from lakebed.wording import count_text
 
 PARTS: tuple[Part, ...] = get_args(Part)
 # Rows go only where somebody asked for it by name: a table of inserts may hold a key twice on purpose.
@@ -151,7 +152,9 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
     done = delete_copies(context)
     # an index of keys took the deletes for the keys' ends
     _metadata(context.storage, mends=True)
-    return RepairPart("duplicates", found, mended=True, note=f"{done.deleted:,} rows deleted by {done.instant}")
+    return RepairPart(
+        "duplicates", found, mended=True, note=f"{count_text(done.deleted, 'row')} deleted by {done.instant}"
+    )
 
 
 def _metadata(storage: Storage, *, mends: bool) -> RepairPart:

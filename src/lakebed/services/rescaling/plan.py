@@ -11,7 +11,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.handles.rebucket import Move
 from lakebed.index.base import KeyHash
 from lakebed.model import FileSlice
-from lakebed.operations.result import size_text
+from lakebed.wording import count_text, size_text
 
 Way = Literal["nothing", "split", "merge", "split and merge", "overwrite"]
 _SHOWN = 10
@@ -124,12 +124,13 @@ class RescalePlan:
     def __str__(self) -> str:
         lines = [f"index: {self.before}", f"   to: {self.after}", f"  way: {self.why}"]
         shuffled = f", {size_text(self.shuffle_bytes)} of them shuffled" if self.shuffle_bytes else ""
-        lines.append(f" work: {self.slices:,} file slices, {self.rows:,} rows, {size_text(self.bytes)}{shuffled}")
+        slices, rows = count_text(self.slices, "file slice"), count_text(self.rows, "row")
+        lines.append(f" work: {slices}, {rows}, {size_text(self.bytes)}{shuffled}")
         lines += [f"   build: {name}" for name in self.builds]
         moving = [one for one in self.partitions if one.sources]
         for one in moving[:_SHOWN]:
             where = one.path or "(no partition)"
-            lines.append(f"    {where}: {one.way}, {len(one.sources)} slices read, {one.kept} stay")
+            lines.append(f"    {where}: {one.way}, {count_text(len(one.sources), 'slice')} read, {one.kept} stay")
         if len(moving) > _SHOWN:
             lines.append(f"    ... and {len(moving) - _SHOWN} more")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])

@@ -17,7 +17,6 @@ from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice
 from lakebed.operations.context import WriteContext
 from lakebed.operations.placement import checked_statuses
-from lakebed.operations.result import size_text
 from lakebed.operations.transaction import Transaction
 from lakebed.services.compaction import file_format
 from lakebed.services.compaction_plan import groups_in_plans
@@ -32,6 +31,7 @@ from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
+from lakebed.wording import count_text, size_text
 
 # Readers of changes pass over commits with this operation: file groups go, their rows stay.
 _OPERATION = CLUSTER_OPERATION
@@ -67,7 +67,7 @@ class Rescaled:
     def __str__(self) -> str:
         if self.instant is None:
             return f"{self.plan}\n(nothing was done)"
-        done = f"{self.rows:,} rows in {len(self.files):,} files of {size_text(self.bytes)}"
+        done = f"{count_text(self.rows, 'row')} in {count_text(len(self.files), 'file')} of {size_text(self.bytes)}"
         return f"{self.plan}\ndone by {self.instant}: {done} ({self.seconds:.2f} s)"
 
     __repr__ = __str__
@@ -251,7 +251,7 @@ def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) 
             by_path.setdefault(one.partition, []).append(one)
         numbers = {path: tuple(range(mover.key_hash.in_partition(path).groups)) for path in by_path}
         return run_moves(engine, mover, tuple(Move(p, tuple(some), numbers[p]) for p, some in by_path.items()))
-    with progress(f"moving the rows of {len(slices)} file slices", len(slices), counted=False):
+    with progress(f"moving the rows of {count_text(len(slices), 'file slice')}", len(slices), counted=False):
         reader = SliceNumberer(mover, slices)
         rows = engine.spread(len(slices), reader, reader.schema)
         written = engine.group_map(rows, BucketWriter(mover), STATUS_SCHEMA, groups=None, one_group_per_task=False)

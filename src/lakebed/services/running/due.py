@@ -28,6 +28,7 @@ from lakebed.services.partition_ttl import expire_partitions, expired_partitions
 from lakebed.services.service_transaction import ServiceTransaction, can_be_run
 from lakebed.timeline.clock import InstantClock
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
+from lakebed.wording import count_text
 
 
 class Done(Protocol):
@@ -110,13 +111,13 @@ def _clean_is_due(context: WriteContext, settings: Options) -> str | None:
     return (
         f"what only commits before {earliest.time} see"
         if earliest
-        else f"older than {found.retention.versions} file slices"
+        else f"older than {count_text(found.retention.versions, 'file slice')}"
     )
 
 
 def _archival_is_due(context: WriteContext, settings: Options) -> str | None:
     found = planned_archival(context.opened, settings).commits
-    return f"{len(found)} commits can leave the timeline" if found else None
+    return f"{count_text(len(found), 'commit')} can leave the timeline" if found else None
 
 
 def _compaction_is_due(context: WriteContext, settings: Options) -> str | None:
@@ -137,7 +138,7 @@ def _log_compaction_is_due(context: WriteContext, settings: Options) -> str | No
         return why
     if not _merges_logs(settings) or not is_log_compaction_due(timeline, settings.compaction):
         return None
-    return f"{settings.compaction.log_blocks} delta commits or more since the last (log) compaction"
+    return f"{count_text(settings.compaction.log_blocks, 'delta commit')} or more since the last (log) compaction"
 
 
 def _merges_logs(settings: Options) -> bool:
@@ -151,7 +152,7 @@ def _clustering_is_due(context: WriteContext, settings: Options) -> str | None:
     clustering = settings.clustering
     if not _clusters(settings) or clustering_verdict(timeline, clustering) is not None:
         return None
-    return f"{clustering.due_after} commits or more since the last clustering"
+    return f"{count_text(clustering.due_after, 'commit')} or more since the last clustering"
 
 
 def _file_sizing_is_due(context: WriteContext, settings: Options) -> str | None:
@@ -159,7 +160,7 @@ def _file_sizing_is_due(context: WriteContext, settings: Options) -> str | None:
     if least < 1 or not can_merge(context):
         return None
     found = partitions_with_small_files(context, max(2, least))
-    return f"{sum(found.values())} small files lie in {len(found)} partition paths" if found else None
+    return f"{sum(found.values())} small files lie in {count_text(len(found), 'partition path')}" if found else None
 
 
 def _clusters(settings: Options) -> bool:

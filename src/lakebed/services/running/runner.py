@@ -41,7 +41,7 @@ def run_services(
     >>> for n in range(3): _ = t.upsert(rows)
     >>> for event in lakebed.run_services([t.uri], once=True): print(event)
     memory://docs/served: clean is due: what only commits before ... see
-    memory://docs/served: clean ...: 1 files in 1 partitions deleted, what ... and later commits see is kept (... s)
+    memory://docs/served: clean ...: 1 file in 1 partition deleted, what ... and later commits see is kept (... s)
     """
     resolve_options(options)
     uris = [tables] if isinstance(tables, str) else list(dict.fromkeys(tables))

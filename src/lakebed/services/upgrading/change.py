@@ -44,6 +44,7 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.versions.instants import copy_timeline, remove_timeline
 from lakebed.timeline.versions.properties import other_layout, with_changes
+from lakebed.wording import count_text
 
 # Writers may log between the compaction and the lock so many times.
 _ATTEMPTS = 3
@@ -290,7 +291,7 @@ def _finish(tx: Undoing, config: TableConfig, sizings: Mapping[str, GroupSizing 
     that are noted are built."""
     storage = tx.storage
     removed = remove_timeline(storage, other_layout(config), tx.still_mine)
-    notes = [f"{removed:,} files of the old timeline removed"] if removed else []
+    notes = [f"{count_text(removed, 'file')} of the old timeline removed"] if removed else []
     noted = noted_indexes(config)
     if not noted:
         return notes

@@ -21,6 +21,7 @@ from lakebed.timeline.properties_file import SUPPORTED_VERSIONS
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.versions.properties import changed_properties
 from lakebed.upkeep.registry import find_upkeep
+from lakebed.wording import count_text
 
 # Indexes that are to be built again, noted from before the first one goes until all are there: whoever runs the change
 # again, after it was cut off, builds those.
@@ -71,11 +72,13 @@ class VersionPlan:
     def __str__(self) -> str:
         lines = [f"table version {self.source} -> {self.target}"]
         if self.slices:
-            lines.append(f"compaction of {self.slices:,} file slices with log files")
+            lines.append(f"compaction of {count_text(self.slices, 'file slice')} with log files")
         if self.cleans:
             lines.append("files of earlier file slices are deleted: the past cannot be read any more")
         if self.is_crossing:
-            lines.append(f"{self.instants:,} instants and {self.archived:,} archived ones get the other layout")
+            lines.append(
+                f"{count_text(self.instants, 'instant')} and {self.archived:,} archived ones get the other layout"
+            )
         if self.rebuilt:
             lines.append(f"built again in the metadata table: {', '.join(self.rebuilt)}")
         lines += [f"dropped: {name} ({reason})" for name, reason in self.dropped.items()]
