@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.parquet
 
 from lakebed.errors import InvalidOption, InvalidRecord
 
+_DELIMITERS = (";", "\t", "|", ",")
 _KINDS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
@@ -27,7 +29,10 @@ def read_rows(path: Path, schema: pa.Schema | None = None, delimiter: str | None
         if kind == ".parquet":
             return pyarrow.parquet.ParquetFile(path).read()
         if kind in (".csv", ".tsv"):
-            return _csv(path, schema, delimiter or ("\t" if kind == ".tsv" else ","))
+            found = _csv(path, schema, delimiter or ("\t" if kind == ".tsv" else ","))
+            if delimiter is None:
+                _check_delimiter(path, found.column_names)
+            return found
         known = pa.schema(list(schema or ()))
         return pyarrow.json.read_json(path, parse_options=pyarrow.json.ParseOptions(explicit_schema=known))
     except (pa.ArrowException, OSError) as error:
@@ -41,6 +46,14 @@ def _csv(path: Path, schema: pa.Schema | None, delimiter: str) -> pa.Table:
     convert = pyarrow.csv.ConvertOptions(column_types=plain, strings_can_be_null=True, quoted_strings_can_be_null=False)
     options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     return pyarrow.csv.read_csv(path, parse_options=options, convert_options=convert)
+
+
+def _check_delimiter(path: Path, names: Sequence[str]) -> None:
+    """Refuse a file that seems to have another one: all its columns would be one."""
+    other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        hint = "name it .tsv" if other == "\t" else f"say what its fields are separated by: --delimiter {other!r}"
+        raise InvalidOption(f"{path} has one column, {names[0]!r}", hint=hint)
 
 
 def read_options(path: Path) -> dict[str, str]:

@@ -47,6 +47,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_the_version_option_prints_the_version():
     result = CliRunner().invoke(app, ["--version"])
     assert result.output == f"lakebed {lakebed.__version__}\n"
+    as_module = subprocess.run([sys.executable, "-m", "lakebed", "--version"], capture_output=True, check=True)
+    assert as_module.stdout.decode() == result.output
 
 
 def test_describe_shows_the_tables_settings(capsys: pytest.CaptureFixture[str], uri: str):

@@ -59,6 +59,18 @@ def test_csv_is_read_in_the_types_of_the_table(capsys: pytest.CaptureFixture[str
     assert "not one character" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("mark", "hint"), [(";", "--delimiter ';'"), ("\t", "Name it .tsv.")])
+def test_a_csv_file_of_another_delimiter_is_told_how_to_be_read(
+    capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path, mark: str, hint: str
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text(mark.join(["id", "zip", "price", "x", "ts"]) + "\n" + mark.join(["2", "00502", "7.5", "", "3"]))
+    before = lakebed.open(uri).count()
+    assert invoke(["upsert", uri, str(rows)]) != 0
+    assert hint in capsys.readouterr().err
+    assert lakebed.open(uri).count() == before
+
+
 def test_loads_and_overwrites(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"id": 5, "zip": "00501", "price": 1.5, "x": 1.0, "ts": 1}) + "\n")
