@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -261,8 +262,8 @@ def test_without_data_skipping_files_are_listed_and_none_is_skipped() -> None:
     assert "statistics" not in scan.explain()
 
 
-def test_the_data_source_s_filter_prunes_too() -> None:
-    uri = storage_of("v9_cow_mdt_all").url()
+def test_the_data_source_s_filter_prunes_too(tmp_path: Path) -> None:
+    uri = str(golden("v9_cow_mdt_all").unpack(tmp_path))
     given = {"path": uri, "filter": "qty > 100000"}
     assert len(source_options(given).scan().files) == 0
     assert len(source_options({**given, "hoodie.enable.data.skipping": "false"}).scan().files) > 0
