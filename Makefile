@@ -1,5 +1,5 @@
 # lakebed. `make demo` and `make test` need Python >= 3.11 and a JDK 17 or 21; they make their own environment.
-# Another PySpark: `make test SPARK=4.3.0` (its Spark layer, in an environment of its own).
+# Another PySpark: `make test SPARK=4.3.0` (its Spark layer and Spark Connect, in an environment of its own).
 
 FLOOR := 4.1.4
 SPARK ?= $(FLOOR)
@@ -37,7 +37,9 @@ test: $(INSTALLED) ## every layer of tests
 	@tools/find-java
 	@$(LAYERS) plain spark services interop
 else
-test: spark
+test: $(INSTALLED)
+	@tools/find-java
+	@$(LAYERS) spark connect
 endif
 
 unit: $(INSTALLED) ## codecs, rules and planning, no Spark
