@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lakebed.config.settings import IndexSettings, TableSettings
 from lakebed.engine.base import Engine, Rows
+from lakebed.engine.spark_session import session_of
 from lakebed.index.advisor import TableProfile
 from lakebed.slices.row_size import from_types
 
@@ -16,6 +17,8 @@ def schema_given(data: Any) -> pa.Schema | None:
     """The Arrow schema where the caller gave one (Arrow's, Spark's StructType); None for data."""
     if isinstance(data, pa.Schema):
         return data
+    if session_of(data) is not None:  # a DataFrame of Spark Connect says of every name that it has such a column
+        return None
     if hasattr(data, "jsonValue") and hasattr(data, "json"):
         from lakebed.schema.spark import spark_json_to_arrow
 
