@@ -97,7 +97,7 @@ def test_a_feature_is_refused_by_name(table: GoldenTable, tmp_path: Path):
 WRITTEN = [*golden_tables(lambda t: not is_refused(t) and t.name not in HELD)]
 
 
-@pytest.mark.parametrize("table", todays(WRITTEN, 6, INTEROP), ids=str)
+@pytest.mark.parametrize("table", todays(WRITTEN, 8, INTEROP), ids=str)
 def test_real_hudi_reads_what_lakebed_wrote_into_its_table(table: GoldenTable, tmp_path: Path, oracle: HudiOracle):
     kept = set(table.entry["metadata_partitions"])
     keeps = bool(kept) and not is_refused(table)

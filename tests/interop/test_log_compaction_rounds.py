@@ -18,7 +18,7 @@ OFTEN = {"hoodie.log.compaction.blocks.threshold": "2"}
 ENABLED = {"hoodie.log.compaction.enable": "true"}
 
 
-@pytest.mark.parametrize(("version", "index"), todays(CASES, 2, INTEROP))
+@pytest.mark.parametrize(("version", "index"), todays(CASES, 4, INTEROP))
 def test_plans_of_one_are_run_by_the_other(version: int, index: str, tmp_path: Path, oracle: HudiOracle) -> None:
     turns = ServiceTurns(tmp_path, oracle, "mor", version, index, OFTEN)
     turns.write(by_hudi=False)

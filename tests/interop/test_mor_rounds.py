@@ -98,7 +98,7 @@ def created(folder: Path, case: Case) -> Table:
     )
 
 
-@pytest.mark.parametrize("case", todays(CASES, 4, INTEROP), ids=str)
+@pytest.mark.parametrize("case", todays(CASES, 8, INTEROP), ids=str)
 def test_both_writers_in_turn_merge_what_the_other_logged(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     take_turns(oracle, created(tmp_path, case), case)
 

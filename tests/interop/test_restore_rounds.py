@@ -18,7 +18,7 @@ ROUNDS = 5
 LATE = {"hoodie.metadata.compact.max.delta.commits": "100"}
 
 
-@pytest.mark.parametrize(("kind", "version", "index"), todays(CASES, 4, INTEROP))
+@pytest.mark.parametrize(("kind", "version", "index"), todays(CASES, 8, INTEROP))
 def test_each_goes_back_to_what_the_other_saved(
     kind: str, version: int, index: str, tmp_path: Path, oracle: HudiOracle
 ) -> None:
@@ -48,7 +48,7 @@ def test_each_goes_back_to_what_the_other_saved(
     assert len(turns.instants(Action.RESTORE)) == 2 * ROUNDS
 
 
-@pytest.mark.parametrize(("kind", "version", "index"), todays(CASES, 4, INTEROP))
+@pytest.mark.parametrize(("kind", "version", "index"), todays(CASES, 8, INTEROP))
 def test_each_takes_back_what_the_other_wrote(
     kind: str, version: int, index: str, tmp_path: Path, oracle: HudiOracle
 ) -> None:
