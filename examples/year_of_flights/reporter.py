@@ -65,8 +65,8 @@ class Reporter:
 
     def checked(self, check: Check) -> None:
         self.say(
-            f"  equal: {check.name}: {check.rows:,} rows, {check.values:,} values, checksum {check.checksum} "
-            f"({check.seconds:.2f} s)"
+            f"  equal: {check.name}: {check.rows:,} row{'s' * (check.rows != 1)}, {check.values:,} values,"
+            f" checksum {check.checksum} ({check.seconds:.2f} s)"
         )
 
     def closing(self, played: Sequence[Played]) -> None:

@@ -27,6 +27,7 @@ from lakebed.read.skipping import skip_slices
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.spark_source.options import source_options
 from lakebed.storage.counting import CountingStorage
+from lakebed.wording import count_text
 from sampling import HISTORIES, todays
 from tables_in_memory import WITH_INDEXES, in_memory
 
@@ -205,7 +206,7 @@ def test_explain_names_what_pruned_how_many_files() -> None:
     ):
         kept, explained = kept_by(name, text)
         assert kept < files, text
-        assert f"pruned      {files - kept} files by {what}" in explained, explained
+        assert f"pruned      {count_text(files - kept, 'file')} by {what}" in explained, explained
 
 
 def test_keys_that_nobody_has_open_no_file() -> None:
