@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.options import resolve_options
 from lakebed.index.base import Resizing
+from lakebed.operations.context import WriteContext
 from lakebed.services.after_write import engine_for_all
 from lakebed.services.archiving import ArchivalResult, archive
 from lakebed.services.cleaning import clean
@@ -103,9 +104,7 @@ class TableServices(TableBase):
             "hoodie.layout.optimize.strategy": layout and layout.upper(),
             "hoodie.clustering.plan.strategy.partition.selected": partitions,
         }
-        given = {key: value for key, value in words.items() if value is not None}
-        context = self._context(None, {**given, **(options or {})}, "cluster")
-        context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
+        context = self._clustering_context(_with_words(words, options))
         return cluster(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
     def merge_small_files(
@@ -123,9 +122,12 @@ class TableServices(TableBase):
         `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it. Raises
         `InvalidOption` for a table with a bucket index.
         """
-        context = self._context(None, options, "cluster")
-        context = replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
+        context = self._clustering_context(options)
         return merge_small_files(context, least=least, plan_only=plan_only, dry_run=dry_run)
+
+    def _clustering_context(self, options: Mapping[str, Any] | None) -> WriteContext:
+        context = self._context(None, options, "cluster")
+        return replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
 
     def clean(
         self,
@@ -163,8 +165,7 @@ class TableServices(TableBase):
             "hoodie.partition.ttl.strategy.days.retain": days,
             "hoodie.partition.ttl.strategy.partition.selected": partitions,
         }
-        given = {key: value for key, value in words.items() if value is not None}
-        context = self._context(None, {**given, **(options or {})}, "expire_partitions")
+        context = self._context(None, _with_words(words, options), "expire_partitions")
         return expire_partitions(context, dry_run=dry_run)
 
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
@@ -246,3 +247,8 @@ class TableServices(TableBase):
     def _changed(self, done: VersionChange) -> VersionChange:
         self._config = load_table_config(self._storage)
         return done
+
+
+def _with_words(words: Mapping[str, Any], options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a call, which come before those that its words stand for; words of None say nothing."""
+    return {**{key: value for key, value in words.items() if value is not None}, **(options or {})}
