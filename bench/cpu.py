@@ -1,17 +1,20 @@
-"""What a process tree has cost so far: CPU seconds from /proc, by kind of process."""
+"""What a process tree costs: CPU seconds from /proc, by kind of process."""
 
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_JVM = "java"
+_EVERY_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """User and system CPU seconds, ended and waited-for children included."""
+    """User and system CPU seconds."""
 
     jvm: float = 0.0
     python: float = 0.0
@@ -20,29 +23,57 @@ class Cpu:
     def total(self) -> float:
         return self.jvm + self.python
 
-    def __sub__(self, before: Cpu) -> Cpu:
-        return Cpu(self.jvm - before.jvm, self.python - before.python)
+
+class TreeMeter:
+    """CPU of a process and everything below it while this is open, looked at so often that the share of processes that
+    end meanwhile is counted, too: PySpark's daemon lets go of its workers without waiting for them, and what they have
+    cost is in nobody's account.
+
+    `spent` is complete when the block is left.
+    """
+
+    def __init__(self, root: int) -> None:
+        self.spent = Cpu()
+        self._root = root
+        self._done = threading.Event()
+        self._before = _seconds_below(root)
+        self._latest = dict(self._before)
+
+    def __enter__(self) -> TreeMeter:
+        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._looking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._looking.join()
+        self._latest.update(_seconds_below(self._root))
+        spent = {who: seconds - self._before.get(who, 0.0) for who, seconds in self._latest.items()}
+        jvm = sum(seconds for (name, _), seconds in spent.items() if name == _JVM)
+        self.spent = Cpu(jvm, sum(spent.values()) - jvm)
+
+    def _look(self) -> None:
+        while not self._done.wait(_EVERY_SECONDS):
+            self._latest.update(_seconds_below(self._root))
 
 
-def cpu_of_tree(root: int) -> Cpu:
-    """CPU of a process and everything below it, up to now."""
+def _seconds_below(root: int) -> dict[tuple[str, int], float]:
+    """Seconds of each process of a tree, by name and number."""
     stats = {
         int(entry.name): stat for entry in Path("/proc").iterdir() if entry.name.isdigit() and (stat := _read(entry))
     }
     children: dict[int, list[int]] = {}
     for pid, (_, parent, _) in stats.items():
         children.setdefault(parent, []).append(pid)
-    jvm = python = 0.0
+    found: dict[tuple[str, int], float] = {}
     waiting = [root]
     while waiting:
         pid = waiting.pop()
         waiting.extend(children.get(pid, ()))
-        name, _, seconds = stats.get(pid, ("", 0, 0.0))
-        if name == "java":
-            jvm += seconds
-        else:
-            python += seconds
-    return Cpu(jvm, python)
+        if pid in stats:
+            name, _, seconds = stats[pid]
+            found[name, pid] = seconds
+    return found
 
 
 def _read(entry: Path) -> tuple[str, int, float] | None:
@@ -52,5 +83,6 @@ def _read(entry: Path) -> tuple[str, int, float] | None:
     except OSError:
         return None
     name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-    # utime, stime, cutime, cstime are fields 14 to 17 of proc(5), the first two of which are cut off here
-    return name, int(rest[1]), sum(int(ticks) for ticks in rest[11:15]) / _TICKS
+    # utime, stime, cutime, cstime are fields 14 to 17 of proc(5), the first two of which are cut off here; a JVM waits
+    # for the short commands that it starts, which are too short to be seen, so that they count with it
+    return name, int(rest[1]), sum(int(ticks) for ticks in rest[11 : 15 if name == _JVM else 13]) / _TICKS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cpu import cpu_of_tree
+from cpu import TreeMeter
 
 _HERE = Path(__file__).parent
 
@@ -52,13 +52,13 @@ class Side:
         """Run one step. Raises RuntimeError with the side's own message where it failed."""
         pipe = self._process.stdin
         assert pipe is not None
-        before, started = cpu_of_tree(self._process.pid), time.perf_counter()
-        pipe.write(json.dumps({"cmd": cmd, **request}, default=str) + "\n")
-        pipe.flush()
-        answer = self._answer()
-        wall = time.perf_counter() - started
-        spent = cpu_of_tree(self._process.pid) - before
-        return Cost(wall, spent.jvm, spent.python, answer)
+        with TreeMeter(self._process.pid) as meter:
+            started = time.perf_counter()
+            pipe.write(json.dumps({"cmd": cmd, **request}, default=str) + "\n")
+            pipe.flush()
+            answer = self._answer()
+            wall = time.perf_counter() - started
+        return Cost(wall, meter.spent.jvm, meter.spent.python, answer)
 
     def close(self) -> None:
         assert self._process.stdin is not None
