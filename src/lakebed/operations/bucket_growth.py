@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lakebed.index.bucket_counts import ADVISED_BYTES
-from lakebed.model import path_in
+from lakebed.model import FileGroupId, path_in
 from lakebed.operations.context import WriteContext
-from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.write_status import WriteStatus
 from lakebed.wording import size_text
@@ -17,21 +16,19 @@ _log = logging.getLogger("lakebed")
 _told: set[tuple[str, str, str]] = set()
 
 
-def tell_of_growth(context: WriteContext, snapshot: Snapshot, statuses: Sequence[WriteStatus]) -> None:
+def tell_of_growth(
+    context: WriteContext, snapshot: Snapshot, sizes: Mapping[FileGroupId, int], statuses: Sequence[WriteStatus]
+) -> None:
     """Warn of each bucket that this write brought beyond the advised size, once a process. `snapshot` is the table
-    before it."""
+    before it, `sizes` are those of its file groups."""
     if context.index.key_hash is None or not context.index.has_fixed_groups:
         return
     limit = context.settings.bucket_bytes or ADVISED_BYTES
-    written = [s for s in statuses if s.path is not None]
-    logged = {(s.partition, s.file_id) for s in written if s.log_files is not None}
-    before: dict[tuple[str, str], int] = {}
-    if logged:
-        known = snapshot.file_slices({p for p, _ in logged}, groups_of_ids({name for _, name in logged}))
-        before = {(one.partition, one.file_id): one.size for one in known}
-    for status in written:
+    for status in statuses:
+        if status.path is None:
+            continue
         place = status.partition, status.file_id
-        size = status.file_size + (before.get(place, 0) if status.log_files is not None else 0)
+        size = status.file_size + (sizes.get(place, 0) if status.log_files is not None else 0)
         told = (snapshot.storage.spec.uri, *place)
         if size <= limit or told in _told:
             continue

@@ -107,7 +107,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         replaced = verb.replaced(write, statuses)
         done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
         times.mark("commit")
-    tell_of_growth(context, tx.snapshot, statuses)
+    tell_of_growth(context, tx.snapshot, layout.sizes, statuses)
     copies = context.index.resizes(tx.snapshot).children
     return WriteResult.of(
         tx.instant,

@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import pyarrow as pa
@@ -165,6 +166,11 @@ class Layout(Protocol):
         """What the index has to tell of its search for keys."""
         return None
 
+    @property
+    def sizes(self) -> Mapping[FileGroupId, int]:
+        """What file groups that rows have a fixed place in took before, in bytes."""
+        return {}
+
 
 class Placed(Protocol):
     """Rows with their place."""
@@ -249,7 +255,7 @@ class HashedRows(Layout):
 
     def plan(self) -> WritePlan:
         write = self.write
-        plan = plan_of_hashed(write.context, write.snapshot, self.rows, self._existing(), write.operation)
+        plan = plan_of_hashed(write.context, write.snapshot, self.rows, self._existing, write.operation)
         return with_absent(plan, write.context, write.absent)
 
     def profile(self) -> bytes:
@@ -258,7 +264,7 @@ class HashedRows(Layout):
     def run(self) -> list[WriteStatus]:
         write, key_hash = self.write, self.write.context.index.key_hash
         assert key_hash is not None
-        placed = self._existing()
+        placed = self._existing
         existing = {} if write.anew else dict(placed.existing)
         several = {} if write.anew and placed.several is not None else placed.several
         fixed = write.context.is_non_blocking and not write.anew
@@ -275,6 +281,11 @@ class HashedRows(Layout):
         groups = None if write.context.keys.partition_fields else key_hash.groups
         return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)
 
+    @property
+    def sizes(self) -> Mapping[FileGroupId, int]:
+        return {(one.partition, one.file_id): one.size for one in self._existing.existing.values()}
+
+    @cached_property
     def _existing(self) -> Hashed:
         context = self.write.context
         answer = context.index.place(self.rows, self.write.snapshot, context.engine)
@@ -332,6 +343,10 @@ class AssignedRows:
     tagged: Rows
     assignment: Assignment
     lookup: KeyLookup | None = None
+
+    @property
+    def sizes(self) -> Mapping[FileGroupId, int]:
+        return {}  # its index places keys, not numbers
 
     def plan(self) -> WritePlan:
         write = self.write
