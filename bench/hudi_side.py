@@ -32,6 +32,11 @@ class HudiSide:
             settings["spark.jars.packages"] = os.environ["BENCH_HUDI_PACKAGE"]
             settings["spark.jars.ivy"] = os.environ["BENCH_HUDI_IVY"]
         self.spark = local_session(settings)
+        self._frames: dict[str, Any] = {}
+
+    def frame(self, data: str) -> None:
+        """The DataFrame that the next upsert of this data takes."""
+        self._frames = {data: self.spark.read.parquet(data)}
 
     def load(self, table: str, data: str, buckets: int) -> None:
         self._write(table, data, "bulk_insert", buckets, "overwrite")
@@ -103,12 +108,12 @@ class HudiSide:
         return {"shuffled": shuffled_bytes(self.spark) - before}
 
     def mor_load(self, table: str, data: str, index: str, buckets: int) -> None:
-        self._merge_on_read(table, data, "bulk_insert", index, buckets, "overwrite")
+        self._merge_on_read(table, self.spark.read.parquet(data), "bulk_insert", index, buckets, "overwrite")
 
     def mor_upsert(self, table: str, data: str, index: str, buckets: int) -> None:
-        self._merge_on_read(table, data, "upsert", index, buckets, "append")
+        self._merge_on_read(table, self._frames[data], "upsert", index, buckets, "append")
 
-    def _merge_on_read(self, table: str, data: str, operation: str, index: str, buckets: int, mode: str) -> None:
+    def _merge_on_read(self, table: str, rows: Any, operation: str, index: str, buckets: int, mode: str) -> None:
         indexes = {
             "record": {"hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX"},
             "bucket": {
@@ -136,7 +141,7 @@ class HudiSide:
             "hoodie.bulkinsert.shuffle.parallelism": str(buckets),
             "hoodie.upsert.shuffle.parallelism": str(buckets),
         }
-        self.spark.read.parquet(data).write.format("hudi").options(**options).mode(mode).save(table)
+        rows.write.format("hudi").options(**options).mode(mode).save(table)
 
     def mor_read(self, table: str) -> None:
         """A snapshot of all rows and data columns; they are consumed, nothing is written."""
@@ -192,7 +197,7 @@ def without_statistics(index: str) -> dict[str, str]:
 def _start() -> Commands:
     side = HudiSide()
     names = ("load", "upsert", "sums", "upsert_by", "point_query")
-    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact", "cluster", "clean", "archive")
+    names += ("frame", "mor_load", "mor_upsert", "mor_read", "mor_compact", "cluster", "clean", "archive")
     return {name: getattr(side, name) for name in names}
 
 

@@ -50,6 +50,11 @@ class LakebedSide:
 
     def __init__(self) -> None:
         self.spark = local_session({})
+        self._frames: dict[str, Any] = {}
+
+    def frame(self, data: str) -> None:
+        """The DataFrame that the next upsert of this data takes."""
+        self._frames = {data: self.spark.read.parquet(data)}
 
     def load(self, table: str, data: str, buckets: int) -> dict[str, float]:
         shutil.rmtree(table, ignore_errors=True)
@@ -108,7 +113,7 @@ class LakebedSide:
         return dict(made.bulk_insert(rows).seconds)
 
     def mor_upsert(self, table: str, data: str, index: str, buckets: int) -> dict[str, float]:
-        return self.upsert(table, data, buckets)
+        return dict(lakebed.open(table, spark=self.spark).upsert(self._frames[data]).seconds)
 
     def mor_read(self, table: str) -> None:
         _consume(lakebed.open(table, spark=self.spark).scan().to_spark())
@@ -173,7 +178,17 @@ def without_statistics(index: str) -> dict[str, bool]:
 def _start() -> Commands:
     side = LakebedSide()
     names = ("load", "upsert", "sums", "count_only", "spark_write", "scan", "scan_files", "files", "upsert_by")
-    names += ("mor_load", "mor_upsert", "mor_read", "mor_compact", "cluster", "clean", "archive", "upsert_told")
+    names += (
+        "frame",
+        "mor_load",
+        "mor_upsert",
+        "mor_read",
+        "mor_compact",
+        "cluster",
+        "clean",
+        "archive",
+        "upsert_told",
+    )
     return {name: getattr(side, name) for name in names}
 
 

@@ -20,7 +20,8 @@ COLUMNS = 7
 BUCKETS = 8
 LOGS = 3
 _READS = 2
-_SMALL = 2
+# Small upserts by index: those under the record index take real Hudi seven times as long.
+_SMALL = {"bucket": 8, "record": 2}
 _SEED = 4
 INDEXES = ("bucket", "record")
 
@@ -41,7 +42,7 @@ class Spark:
             if index == "bucket":
                 self._logs(name)
             self._each("upsert", name, index, self.inputs.upsert)
-            for small in self.inputs.small:
+            for small in self.inputs.small[: _SMALL[index]]:
                 self._each("upsert", name, index, small, as_="small")
             self._same(name, index)
             for side in self.sides:
@@ -66,8 +67,12 @@ class Spark:
         self._same(name, "bucket")
 
     def _each(self, what: str, name: str, index: str, data: Path, as_: str = "") -> None:
+        """A step of each side. The DataFrame of an upsert is there before the clock starts: that Spark looks at the
+        files for their schema is no part of it."""
         for side in self.sides:
             table = self._table(side, name, index)
+            if what == "upsert":
+                side.ask("frame", data=data)
             cost = side.ask(f"mor_{what}", table=table, data=data, index=index, buckets=BUCKETS)
             self._note(side, f"{as_ or what}, {index}", cost)
 
@@ -102,7 +107,7 @@ class Spark:
 def log_inputs(folder: Path, rows: int) -> list[Path]:
     """Newer rows of a thirtieth of the loaded keys, for each log version."""
     # the keys of `make_inputs`, of which the first are loaded
-    keys = _keys(np.random.default_rng(_SEED), rows + rows // 10 // 15 + 50 * _SMALL).slice(0, rows)
+    keys = _keys(np.random.default_rng(_SEED), rows + rows // 10 // 15 + 50 * max(_SMALL.values())).slice(0, rows)
     rng = np.random.default_rng(_SEED + 1)
     found: list[Path] = []
     for n in range(LOGS):
@@ -119,7 +124,7 @@ def run(work: Path, rows: int, rounds: int, warm_up: int, only: str | None = Non
     os.environ["BENCH_METADATA"], os.environ["BENCH_SORT"] = str(int(metadata)), "none"
     sides: list[Side] = []
     try:
-        inputs = make_inputs(work / "inputs", rows, COLUMNS, _SMALL)
+        inputs = make_inputs(work / "inputs", rows, COLUMNS, max(_SMALL.values()))
         if only != "hudi":
             sides.append(lakebed_side(work))
         if only != "lakebed":
