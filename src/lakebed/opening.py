@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebed.config.arguments import checks_arguments
+from lakebed.config.arguments import checks_arguments, refused
 from lakebed.config.options import Options, resolve_options, service_properties, split_partition_types
 from lakebed.config.settings import TableSettings
 from lakebed.errors import InvalidOption, TableNotFound
@@ -227,6 +227,8 @@ def advise(
     >>> advice.index in [one.index for one in advice.ranking], advice.workload.known
     (True, 1.0)
     """
+    if not key:
+        raise refused("advise", "key", key, "a name or a list of names")
     engine = choose_engine(data, spark)
     return advise_for_data(
         engine,

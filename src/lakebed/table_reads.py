@@ -152,7 +152,15 @@ class TableReads(TableBase):
         The table must keep a change log (`hoodie.table.cdc.enabled`).
         """
         last = None if end is None else self._moment(end)
-        return ChangeLog(self._snapshot(), self._moment(start), last, columns, images, self._spark)
+        return ChangeLog(
+            self._snapshot(),
+            self._moment(start),
+            last,
+            columns,
+            images,
+            self._spark,
+            worker_tuning=self._worker_tuning,
+        )
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, found by the index, without a Spark job."""

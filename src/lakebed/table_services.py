@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebed.config.arguments import public_methods_check_arguments, refused
+from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number
 from lakebed.config.options import resolve_options
 from lakebed.index.base import Resizing
 from lakebed.operations.context import WriteContext
@@ -202,6 +202,8 @@ class TableServices(TableBase):
         Raises `InvalidOption` for another index and counts that it cannot have, `CommitConflict` while a compaction or
         clustering is planned there.
         """
+        if split_over is not None:
+            whole_number("rescale", "split_over", split_over, least=1)
         chosen = (partitions,) if isinstance(partitions, str) else partitions
         wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
         done = rescale(self._service_context(options, "rescale"), wanted, dry_run=dry_run)
@@ -237,12 +239,16 @@ class TableServices(TableBase):
     ) -> VersionChange:
         """Make this a table of a later version (8 or 9) with the same rows. Log files are compacted before it. With
         `dry_run` only say what it takes. Nothing else ever changes a table's version."""
-        return self._changed(upgrade(self._service_context(options, "upgrade"), to, dry_run=dry_run))
+        return self._changed(
+            upgrade(self._service_context(options, "upgrade"), whole_number("upgrade", "to", to), dry_run=dry_run)
+        )
 
     def downgrade(self, to: int, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> VersionChange:
         """Make this a table of an earlier version (8 or 6), which older releases of Hudi read, with the same rows. A
         merge-on-read table that becomes one of version 6 loses what only views of its past can see."""
-        return self._changed(downgrade(self._service_context(options, "downgrade"), to, dry_run=dry_run))
+        return self._changed(
+            downgrade(self._service_context(options, "downgrade"), whole_number("downgrade", "to", to), dry_run=dry_run)
+        )
 
     def _changed(self, done: VersionChange) -> VersionChange:
         self._config = load_table_config(self._storage)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,20 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.table import Table
 
 OPTION = "lakebed.spark.worker.tuning"
-# Part of what Spark's pool of workers goes by: with another value a session gets workers that no other test has used.
-OTHER_WORKERS = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 TASKS = 8
+_numbers = count()
 
 
 @pytest.fixture
 def fresh_workers(spark: Any) -> Iterator[Any]:
-    before = spark.conf.get(OTHER_WORKERS)
-    spark.conf.set(OTHER_WORKERS, "false" if before == "true" else "true")
+    """A session whose workers no other test has used: each environment has workers of its own."""
+    environment = spark.sparkContext.environment
+    environment["LAKEBED_TEST_WORKERS"] = str(next(_numbers))
     yield spark
-    spark.conf.set(OTHER_WORKERS, before)
+    del environment["LAKEBED_TEST_WORKERS"]
 
 
 def changed_workers(spark: Any) -> tuple[int, int]:
@@ -59,3 +61,28 @@ def test_workers_are_tuned_unless_the_option_is_off(fresh_workers: Any, tmp_path
     assert patched > 0
     assert frozen > 0
     assert lakebed.open(uri).count() == 100
+
+
+# Reads whose rows Python makes in Spark's workers.
+READS: dict[str, Callable[[Table], Any]] = {
+    "scan": lambda t: t.scan().to_spark(),
+    "changes": lambda t: t.changes("000").to_spark(),
+    "cdc": lambda t: t.cdc("000").to_spark(),
+    "bucketed": lambda t: t.scan().to_spark(bucketed=True),
+    "join": lambda t: t.join(t, suffix="_too").to_spark(),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reads_tune_their_workers_unless_the_option_is_off(read: str, fresh_workers: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    properties = {"hoodie.table.cdc.enabled": True}
+    rows = {"id": [1, 2], "ts": [1, 1]}
+    table = lakebed.create(uri, rows, key="id", type="mor", index="bucket", buckets=2, properties=properties)
+    table.upsert(rows)
+    table.upsert({"id": [1], "ts": [2]})
+
+    for options, tuned in (({OPTION: False}, False), (None, True)):
+        opened = lakebed.open(uri, spark=fresh_workers, options=options)
+        assert READS[read](opened).count() == (3 if read == "cdc" else 2)
+        assert all(found > 0 for found in changed_workers(fresh_workers)) is tuned

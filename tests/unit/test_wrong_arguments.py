@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import inspect
 from contextlib import suppress
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.config.arguments import TAKEN
 from lakebed.errors import InvalidOption, LakebedError
+from lakebed.read.cdc import ChangeLog
+from lakebed.read.incremental import Changes
+from lakebed.read.scan import Scan
 from lakebed.table import Table
 
 ROWS = pa.table({"id": [1, 2], "city": ["a", "b"], "ts": [1, 1]})
 WRONG = [None, 7, 1.5, True, "no such thing", b"bytes", [], [None], [[1]], {1: 2}, object(), ROWS]
+EMPTY = pa.table({"id": pa.chunked_array([], pa.int64())})
+WRONG += [np.array([1, 2]), ROWS.column("id"), EMPTY, pa.compute.field("id"), pd.DataFrame({"id": [1, "a"]})]
+WRONG += [-1, 0, np.array(5), pd.NaT, pd.Timestamp("2026-11-24"), datetime(1, 1, 1), datetime.max]
+WRONG += [pa.table([[1], [2]], names=["id", "id"])]
 RIGHT: dict[str, Any] = {
     "data": ROWS,
     "upsert": ROWS,
@@ -88,7 +99,7 @@ def test_methods_of_indexes_raise_lakebeds_errors_alone(name: str) -> None:
     try_all(getattr(indexes, name), inspect.signature(getattr(type(indexes), name)))
 
 
-@pytest.mark.parametrize("name", ["create", "open", "write", "exists", "drop", "repair"])
+@pytest.mark.parametrize("name", ["create", "open", "write", "exists", "drop", "repair", "advise", "run_services"])
 def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: Table) -> None:
     function = getattr(lakebed, name)
     signature = inspect.signature(function)
@@ -101,6 +112,10 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
             elif name == "drop":
                 uri = lakebed.create(f"memory://wrong-arguments/{next(_numbers)}", ROWS, key="id").uri
             right: dict[str, Any] = {"uri": uri, "schema_or_data": ROWS, "key": "id", "df": ROWS}
+            if name == "advise":
+                right["data"] = ROWS
+            if name == "run_services":
+                right |= {"tables": [uri], "once": True, "dry_run": True}
             if name == "write":
                 right["options"] = job
             arguments = {k: v for k, v in right.items() if k in signature.parameters}
@@ -121,11 +136,36 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
             lambda t: lakebed.create(t.uri + "x", ROWS, key="id", index=7),
             "an index is a name or an Index object, not int",
         ),
+        (lambda t: t.indexes.advise(deletes="no"), "advise() takes True or False as deletes, not 'no'"),
+        (lambda t: t.indexes.create("record_index", partitioned="no"), "takes True or False as partitioned, not 'no'"),
+        (lambda t: t.upsert(ROWS.column("id")), "cannot take rows from pyarrow.lib.ChunkedArray"),
+        (lambda t: t.upsert(pd.DataFrame({"id": [1, "a"]})), "cannot take rows from pandas"),
+        (lambda t: lakebed.run_services(7), "run_services() takes a name or a list of names as tables, not 7"),
+        (lambda t: lakebed.by_buckets(ROWS), "by_buckets() takes a Spark DataFrame"),
+        (lambda t: t.scan().to_spark(bucketed="yes"), "to_spark() takes"),
         (lambda t: lakebed.open(t.uri, spark="local"), "open() takes a Spark session as spark, not 'local'"),
     ],
-    ids=["columns", "options", "keys", "start", "dry_run", "to", "uri", "index", "spark"],
+    ids=[
+        *("columns", "options", "keys", "start", "dry_run", "to", "uri", "index"),
+        *("deletes", "partitioned", "data", "mixed", "tables", "frame", "bucketed", "spark"),
+    ],
 )
 def test_an_error_says_what_is_taken(call: Any, said: str, table: Table) -> None:
     with pytest.raises(InvalidOption) as refused:
         call(table)
     assert said in str(refused.value)
+
+
+# What these take is more than a type: the methods look themselves.
+LOOKED_AT = {
+    *("data", "upsert", "schema_or_data", "df", "batch", "frame", "keys", "keys_or_predicate", "filter"),
+    *("on", "other", "index", "merge", "to", "file_groups", "bucketed", "conditions", "stop"),
+}
+
+
+def test_what_an_argument_takes_is_said_of_every_name() -> None:
+    owners = [Table, type(new_table().indexes), Scan, Changes, ChangeLog]
+    public = [(name, getattr(owner, name)) for owner in owners for name in methods(owner)]
+    public += inspect.getmembers(lakebed, inspect.isfunction)
+    named = {(name, parameter) for name, function in public for parameter in inspect.signature(function).parameters}
+    assert sorted((n, p) for n, p in named if p not in {*TAKEN, *LOOKED_AT, "self", "options"}) == []

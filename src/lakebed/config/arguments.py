@@ -6,6 +6,7 @@ A name means the same thing wherever it stands in the public surface, so what it
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -30,6 +31,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _are_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _are_names(value: Any) -> bool:
     return isinstance(value, str) or (
         isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(one, str) for one in value)
@@ -45,7 +50,11 @@ def _are_options(value: Any) -> bool:
 
 
 def _is_moment(value: Any) -> bool:
-    return isinstance(value, (str, date))
+    return isinstance(value, (str, date)) and value == value
+
+
+def _is_event(value: Any) -> bool:
+    return hasattr(value, "is_set") and hasattr(value, "wait")
 
 
 def _is_session(value: Any) -> bool:
@@ -55,22 +64,29 @@ def _is_session(value: Any) -> bool:
 _TEXT = (_is_text, "a text")
 _PLACE = (_is_place, "a path or a URI")
 _NUMBER = (_is_number, "a whole number")
+_SECONDS = (_are_seconds, "a number of seconds")
 _NAMES = (_are_names, "a name or a list of names")
 _FLAG = (_is_flag, "True or False")
 _OPTIONS = (_are_options, "a dict of option names and values")
 _MOMENT = (_is_moment, "an instant, a datetime or a date")
+_EVENT = (_is_event, "a threading.Event")
 _SESSION = (_is_session, "a Spark session")
-_TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
+# What each name takes.
+TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "uri": _PLACE,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "type"), _TEXT),
-    **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets"), _TEXT),
+    **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
-    **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields"), _NAMES),
+    "expected_rows": _NUMBER,
+    "interval": _SECONDS,
+    **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields", "tables"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
     **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),
+    **dict.fromkeys(("once", "deletes", "unique_keys", "partitioned", "update_partition_path"), _FLAG),
     **dict.fromkeys(("options", "storage_options", "properties", "settings"), _OPTIONS),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
     "spark": _SESSION,
+    "stop": _EVENT,
 }
 
 
@@ -86,7 +102,7 @@ def checks_arguments(function: _F) -> _F:
     lakebed.errors.InvalidOption: head() takes a whole number as rows, not 'five'
     """
     signature = inspect.signature(function)
-    checked = {n: (_TAKES[n], p.default) for n, p in signature.parameters.items() if n in _TAKES}
+    checked = {n: (TAKEN[n], p.default) for n, p in signature.parameters.items() if n in TAKEN}
     if not checked:
         return function
 

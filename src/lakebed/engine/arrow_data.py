@@ -26,6 +26,13 @@ def to_arrow_table(data: Any) -> pa.Table:
 
 
 def _given_table(data: Any) -> pa.Table:
+    try:
+        return _table_of(data)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:  # a column alone, or one of values of several types
+        raise _no_rows(data, f": {error}") from error
+
+
+def _table_of(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -49,9 +56,12 @@ def _given_table(data: Any) -> pa.Table:
     made = of_python(data, {})
     if made is not data:
         return made
-    raise InvalidOption(
-        f"cannot take rows from {type(data).__module__}.{type(data).__name__}", hint=f"give {WHAT_IS_DATA}"
-    )
+    raise _no_rows(data)
+
+
+def _no_rows(data: Any, why: str = "") -> InvalidOption:
+    kind = type(data)
+    return InvalidOption(f"cannot take rows from {kind.__module__}.{kind.__name__}{why}", hint=f"give {WHAT_IS_DATA}")
 
 
 def of_python(data: Any, types: Mapping[str, pa.DataType]) -> Any:

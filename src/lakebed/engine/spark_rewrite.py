@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakebed.config.arguments import refused
 from lakebed.engine.spark_layout import BUCKET, FAMILY, KEY, Scala, java_frame
-from lakebed.engine.spark_session import gateway
+from lakebed.engine.spark_session import gateway, session_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,6 +42,8 @@ def by_buckets(frame: DataFrame) -> DataFrame:
     """The same rows by a plan that goes by the buckets: where a query over `t.scan().to_spark(bucketed=True)` joins on
     the key, groups by it or has windows over it, Spark then needs no exchange. The DataFrame as it is on Spark Connect.
     """
+    if session_of(frame) is None:
+        raise refused("by_buckets", "frame", frame, "a Spark DataFrame")
     if gateway(frame.sparkSession) is None:
         return frame
     from pyspark.sql import DataFrame as Frame

@@ -16,6 +16,7 @@ from lakebed.index.ranking import Candidate, Ranking, Workload, rank
 from lakebed.index.registry import built_in
 from lakebed.read.lookup import KeyText, exists
 from lakebed.read.table_keys import key_generator_of
+from lakebed.schema.arrow import check_names
 from lakebed.slices.row_size import from_types, of_stored
 from lakebed.slices.snapshot import Snapshot
 
@@ -184,6 +185,7 @@ def _past(snapshot: Snapshot) -> _Past | None:
 def _looked_at(engine: Engine, data: Any) -> tuple[pa.Table, int, list[str]]:
     """Rows to look at, how many there are, and words where these are not all."""
     rows = engine.rows(data)
+    check_names(engine.schema(rows).names)
     if not engine.is_distributed:
         table = engine.collect(rows)
         return table, table.num_rows, [f"all {table.num_rows:,} rows were looked at"]

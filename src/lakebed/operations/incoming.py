@@ -12,7 +12,7 @@ from lakebed.engine.arrow_data import of_python
 from lakebed.engine.base import Rows
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.operations.context import WriteContext
-from lakebed.schema.arrow import has_untyped, is_list, list_of, map_of
+from lakebed.schema.arrow import check_names, has_untyped, is_list, list_of, map_of
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.spark import spark_type
 
@@ -42,6 +42,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     types = {f.name: f.type for f in context.opened.schema}
     rows = engine.rows(of_python(data, {name.lower(): kind for name, kind in types.items()} | types))
     given = engine.schema(rows)
+    check_names(given.names)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)
     folded = {name.lower(): name for name in (*(n for n in named if "." not in n), *types)}
     fitted: dict[str, RowExpression] = {}

@@ -24,7 +24,7 @@ def merge_settings(merge: Any) -> dict[str, Any]:
         merge = merge()
     if isinstance(merge, Merger):
         return _of_merger(register(merge))
-    if merge in ("event_time", "commit_time"):
+    if isinstance(merge, str) and merge in ("event_time", "commit_time"):
         return {"merge_mode": merge}
     if isinstance(merge, str) and simple_name(merge) in PAYLOADS:
         return {"payload": merge}

@@ -220,7 +220,10 @@ class BucketJoin(Results):
         from lakebed.read.spark_scan import frame_of_parts
 
         storages = (side.snapshot.storage for side in (self._left, self._right))
-        return frame_of_parts(self._session(*storages), self._task, self.buckets, self.schema)
+        # one that is not to tune workers has its way for both
+        tuning = self._left.worker_tuning and self._right.worker_tuning
+        spark = self._session(*storages)
+        return frame_of_parts(spark, self._task, self.buckets, self.schema, worker_tuning=tuning)
 
     def explain(self) -> str:
         """The plan as text: how many buckets, and what is read of both sides."""

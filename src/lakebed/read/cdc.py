@@ -54,6 +54,8 @@ class ChangeLog(Results):
         columns: Sequence[str] | None = None,
         images: Images = "rows",
         spark: SparkSession | None = None,
+        *,
+        worker_tuning: bool = True,
     ) -> None:
         if images not in ("rows", "json"):
             raise InvalidOption(f"there are no images {images!r}", hint="take 'rows' (structs) or 'json' (texts)")
@@ -63,6 +65,7 @@ class ChangeLog(Results):
         self._end = end
         self._names = columns
         self._as_text = images == "json"
+        self._worker_tuning = worker_tuning
 
     @once
     def range(self) -> CommitRange:
@@ -125,7 +128,8 @@ class ChangeLog(Results):
         """A lazy DataFrame; its tasks read the sources."""
         from lakebed.read.cdc_spark import changes_frame
 
-        return changes_frame(self.jobs, self.reader, self.schema, self._session(self._snapshot.storage))
+        spark = self._session(self._snapshot.storage)
+        return changes_frame(self.jobs, self.reader, self.schema, spark, worker_tuning=self._worker_tuning)
 
     def count(self) -> int:
         """The number of changes."""

@@ -87,7 +87,10 @@ def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Tabl
     if isinstance(keys, pa.Table):
         return keys
     if hasattr(keys, "__arrow_c_stream__"):
-        keys = pa.chunked_array(keys)  # of a frame its rows as structs, of a column (a series) its values
+        try:
+            keys = pa.chunked_array(keys)  # of a frame its rows as structs, of a column (a series) its values
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidOption(f"these keys are no columns: {error}", hint="give a column one type") from None
         if pa.types.is_struct(keys.type):
             return pa.Table.from_struct_array(keys)
     if isinstance(keys, pa.Array | pa.ChunkedArray):
@@ -95,7 +98,7 @@ def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Tabl
     else:
         if isinstance(keys, str | bytes):
             keys = [keys]
-        if isinstance(keys, Mapping) or not isinstance(keys, Iterable):
+        if isinstance(keys, Mapping) or not isinstance(keys, Iterable) or getattr(keys, "ndim", 1) == 0:
             raise InvalidOption(
                 f"keys are given as a collection, not as {type(keys).__name__}",
                 hint="give a list of keys, of tuples, a table with the key columns, or lakebed.KeyText([...])",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.config.arguments import refused
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.filters.columns import resolve_column
@@ -148,6 +149,8 @@ class Scan(Results):
         scan to join with) puts buckets together, where the other table has fewer.
         Raises `UnsupportedFeature` for a table without buckets; docs/joins.md tells the rest.
         """
+        if not isinstance(bucketed, int | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise refused("to_spark", "bucketed", bucketed, "True or False, a number of buckets or a scan")
         spark = self._session(self.reader.storage)
         if bucketed is not False:
             from lakebed.read.spark_buckets import bucketed_frame

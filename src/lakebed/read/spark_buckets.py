@@ -52,7 +52,7 @@ def bucketed_frame(scan: Scan, spark: SparkSession, asked: bool | int | Scan) ->
     if not can_lay_out(spark):
         _warn_of_fall_back()
         return _numbered(scan, spark, places, count)
-    return _Frame(scan.plan, scan.reader, scan.snapshot, spark, places, count).made()
+    return _Frame(scan.plan, scan.reader, scan.snapshot, spark, places, count, scan.worker_tuning).made()
 
 
 def bucketed_data(
@@ -142,6 +142,7 @@ class _Frame:
     spark: SparkSession
     places: Buckets
     count: int
+    worker_tuning: bool
 
     def made(self) -> DataFrame:
         if BUCKET in self.plan.columns:
@@ -211,7 +212,7 @@ class _Frame:
             placed[self.places.number(one) % self.count].append((one, reader))
         schema = wide.schema.append(pa.field(BUCKET, pa.int32()))
         part = _PythonPart(self.slices, tuple(tuple(some) for some in placed), tuple(order), schema)
-        frame = frame_of_parts(self.spark, part, self.count, schema)
+        frame = frame_of_parts(self.spark, part, self.count, schema, worker_tuning=self.worker_tuning)
         if by_sql and plan.predicate is not None:
             frame = frame.filter(plan.predicate.to_spark_sql())
         return frame.select(*[quote_name(c) for c in (*plan.columns, BUCKET)])

@@ -207,12 +207,19 @@ def _python_frame(
 
 
 def frame_of_parts(
-    spark: SparkSession, part: Callable[[int], Iterator[pa.RecordBatch]], count: int, schema: pa.Schema
+    spark: SparkSession,
+    part: Callable[[int], Iterator[pa.RecordBatch]],
+    count: int,
+    schema: pa.Schema,
+    *,
+    worker_tuning: bool,
 ) -> DataFrame:
     """Rows that a function makes in Python, each of its parts in the Spark partition of that number."""
     require_spark()
+    use_own_python(spark)
     numbers = spark.range(0, count, 1, count)
-    return numbers.mapInArrow(for_workers(partial(_read_parts, part)), arrow_to_spark_ddl(schema))
+    read = for_workers(partial(_read_parts, part), tuning=worker_tuning)
+    return numbers.mapInArrow(read, arrow_to_spark_ddl(schema))
 
 
 def _read_parts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, tzinfo
+from datetime import date, datetime, time, tzinfo
 from itertools import islice
 
 from lakebed.errors import InvalidOption
@@ -39,8 +39,9 @@ def in_local_zone(when: When, session_zone: str | None = None) -> When:
     """
     if isinstance(when, str) or (isinstance(when, datetime) and when.tzinfo is not None):
         return when
-    local = when if isinstance(when, datetime) else datetime(when.year, when.month, when.day)
-    return local.astimezone() if session_zone is None else local.replace(tzinfo=parse_zone(session_zone))
+    # pandas has datetimes of its own, which have no local zone
+    local = datetime.combine(when, when.time() if isinstance(when, datetime) else time())
+    return _aware(local, None if session_zone is None else parse_zone(session_zone), "a time")
 
 
 def refuse_cleaned(view: Snapshot) -> None:
@@ -93,9 +94,17 @@ def to_instant_time(when: str | datetime | date, zone: str, *, what: str) -> str
     if not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day)
     if when.tzinfo is None:
-        when = _in_zone(when, time_zone(zone) if zone.upper() == "UTC" else None)
+        when = _aware(when, time_zone(zone) if zone.upper() == "UTC" else None, what)
     return format_time(when, zone)
 
 
-def _in_zone(when: datetime, zone: tzinfo | None) -> datetime:
-    return when.replace(tzinfo=zone) if zone is not None else when.astimezone()
+def _aware(when: datetime, zone: tzinfo | None, what: str) -> datetime:
+    """The time in this zone, without one in the machine's."""
+    try:
+        return when.replace(tzinfo=zone) if zone is not None else when.astimezone()
+    except (ValueError, OverflowError):
+        raise InvalidOption(
+            f"{what} {when} is in no year from 1 to 9999 everywhere",
+            hint='give "000" for the beginning',
+            context={"value": str(when)},
+        ) from None

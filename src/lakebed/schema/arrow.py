@@ -81,7 +81,7 @@ def normalise(schema: pa.Schema) -> pa.Schema:
     >>> normalise(pa.schema([("n", pa.int16()), ("at", pa.timestamp("ns", "Asia/Tokyo"))])).types
     [DataType(int32), TimestampType(timestamp[us, tz=UTC])]
     """
-    _check_names([field.name for field in schema], "")
+    check_names([field.name for field in schema], "")
     return pa.schema([_normal_field(field, field.name) for field in schema])
 
 
@@ -105,7 +105,7 @@ def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
             raise SchemaConflict(
                 f"column {column} is a struct without fields", hint="Drop the column or add a field to it."
             )
-        _check_names([field.name for field in fields], column)
+        check_names([field.name for field in fields], column)
         return pa.struct([_normal_field(field, f"{column}.{field.name}") for field in fields])
     if pt.is_map(kind):
         return _normal_map(kind, column)
@@ -192,7 +192,8 @@ def _normal_map(kind: pa.DataType, column: str) -> pa.DataType:
     return map_of(item.type, nullable=item.nullable, metadata=item.metadata)
 
 
-def _check_names(names: list[str], parent: str) -> None:
+def check_names(names: list[str], parent: str = "") -> None:
+    """Raise `SchemaConflict` for columns without a name, and for two of one name."""
     where = f" in {parent}" if parent else ""
     seen: dict[str, str] = {}
     for name in names:

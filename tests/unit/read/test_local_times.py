@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
+import pandas as pd
 import pytest
 import time_machine
 
@@ -38,6 +39,8 @@ def table(request: pytest.FixtureRequest) -> Table:
 def test_naive_datetimes_are_local(table: Table, tokyo: None) -> None:
     at_nine = datetime(2026, 3, 2, 20, 59)  # 11:59 in UTC
     assert table.scan(as_of=at_nine).count() == 1
+    assert table.scan(as_of=pd.Timestamp(at_nine)).count() == 1
+    assert table.scan(as_of=pd.Timestamp(at_nine + timedelta(minutes=2))).count() == 2
     assert table.scan(as_of=at_nine + timedelta(minutes=2)).count() == 2
     assert table.changes(at_nine).count() == 1
     assert table.changes(at_nine + timedelta(minutes=2)).count() == 0

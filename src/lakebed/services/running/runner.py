@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption
 from lakebed.services.running.event import ServiceEvent
 from lakebed.services.running.table import ServedTable
 
 
+@checks_arguments
 def run_services(
     tables: str | Sequence[str],
     *,
