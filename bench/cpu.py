@@ -1,4 +1,4 @@
-"""What a process tree has cost so far: CPU seconds from /proc, by kind of process."""
+"""What a process tree has cost so far: CPU seconds, by kind of process, and bytes read, from /proc."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Cpu:
-    """User and system CPU seconds, ended and waited-for children included."""
+    """User and system CPU seconds, ended and waited-for children included; `read`: bytes that the Python processes
+    asked of files and pipes."""
 
     jvm: float = 0.0
     python: float = 0.0
+    read: int = 0
 
     @property
     def total(self) -> float:
         return self.jvm + self.python
 
     def __sub__(self, before: Cpu) -> Cpu:
-        return Cpu(self.jvm - before.jvm, self.python - before.python)
+        return Cpu(self.jvm - before.jvm, self.python - before.python, self.read - before.read)
 
 
 def cpu_of_tree(root: int) -> Cpu:
@@ -33,6 +35,7 @@ def cpu_of_tree(root: int) -> Cpu:
     for pid, (_, parent, _) in stats.items():
         children.setdefault(parent, []).append(pid)
     jvm = python = 0.0
+    read = 0
     waiting = [root]
     while waiting:
         pid = waiting.pop()
@@ -42,7 +45,8 @@ def cpu_of_tree(root: int) -> Cpu:
             jvm += seconds
         else:
             python += seconds
-    return Cpu(jvm, python)
+            read += _bytes_read(pid)
+    return Cpu(jvm, python, read)
 
 
 def _read(entry: Path) -> tuple[str, int, float] | None:
@@ -54,3 +58,11 @@ def _read(entry: Path) -> tuple[str, int, float] | None:
     name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
     # utime, stime, cutime, cstime are fields 14 to 17 of proc(5), the first two of which are cut off here
     return name, int(rest[1]), sum(int(ticks) for ticks in rest[11:15]) / _TICKS
+
+
+def _bytes_read(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return int(dict(line.split(": ") for line in lines)["rchar"])
