@@ -77,7 +77,7 @@ class LakebedSide:
         return list(rows.selectExpr("count(*)", "sum(ts)", "count(distinct id)").collect()[0])
 
     def upsert_by(self, table: str, data: str) -> dict[str, float]:
-        """Upsert under the table's own index; gives seconds by stage, the bytes shuffled, and those that the JVM read."""
+        """Upsert under the table's own index; gives seconds by stage, bytes shuffled, and those that the JVM read."""
         before, read = shuffled_bytes(self.spark), hadoop_bytes(self.spark)
         options = {"hoodie.parquet.small.file.limit": 0}
         done = lakebed.open(table, spark=self.spark).upsert(self.spark.read.parquet(data), options=options)

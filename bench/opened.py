@@ -17,8 +17,8 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 class Opened:
-    """While it is open: `files` are those that were there before and have been opened, relative to the folder. Checksums
-    that Hadoop keeps beside local files are not among them."""
+    """While it is open: `files` are those that were there before and have been opened, relative to the folder. The
+    checksums that Hadoop keeps beside local files are not among them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -166,6 +166,7 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     sizes = {(one.partition, one.file_id[:8]): one.size for one in table.files}
     limit = sorted(sizes.values())[-2] + 1
     kept = {one.file_id for one in table.files if (one.partition, one.file_id[:8]) != ("c0", "00000001")}
+    assert "way: extendible: " in str(table.rescale(split_over=limit, dry_run=True))
     done = table.rescale(split_over=limit)
     assert done.plan.way == "split"
     assert done.plan.slices == 1
@@ -176,6 +177,7 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     check(table, model)
     check(table, upsert(table, 0))
     assert table.rescale(split_over=limit * 2).instant is None
+    assert "extendible" not in table.rescale(4, dry_run=True).plan.why
     table.rescale(2)
     assert buckets(table)["c0"] == {0, 1}
     assert "lakebed.index.bucket.splits" not in table.properties
