@@ -93,8 +93,8 @@ class RescalePlan:
         """Why it is done in this way."""
         if self.way == "split" and any(one.uneven for one in self.partitions):
             return (
-                "extendible: only the buckets that are too large are halved, as often as it takes, each in a task of its"
-                " own, and all others stay; no shuffle"
+                "extendible: only the buckets that are too large are halved, as often as it takes, each in a task"
+                " of its own, and all others stay; no shuffle"
             )
         return {
             "nothing": "every row lies where the new index looks for it",
