@@ -1,4 +1,4 @@
-"""What a process tree costs: CPU seconds from /proc, by kind of process."""
+"""What a process tree costs: CPU seconds, by kind of process, and bytes read, from /proc."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _EVERY_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Cpu:
-    """User and system CPU seconds."""
+    """User and system CPU seconds; `read`: bytes that the Python processes asked of files and pipes."""
 
     jvm: float = 0.0
     python: float = 0.0
+    read: int = 0
 
     @property
     def total(self) -> float:
@@ -36,7 +37,7 @@ class TreeMeter:
         self.spent = Cpu()
         self._root = root
         self._done = threading.Event()
-        self._before = _seconds_below(root)
+        self._before = _below(root)
         self._latest = dict(self._before)
 
     def __enter__(self) -> TreeMeter:
@@ -47,32 +48,39 @@ class TreeMeter:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._looking.join()
-        self._latest.update(_seconds_below(self._root))
-        spent = {who: seconds - self._before.get(who, 0.0) for who, seconds in self._latest.items()}
-        jvm = sum(seconds for (name, _), seconds in spent.items() if name == _JVM)
-        self.spent = Cpu(jvm, sum(spent.values()) - jvm)
+        self._latest.update(_below(self._root))
+        jvm = python = 0.0
+        read = 0
+        for who, (seconds, size) in self._latest.items():
+            seconds_before, size_before = self._before.get(who, (0.0, 0))
+            if who[0] == _JVM:
+                jvm += seconds - seconds_before
+            else:
+                python += seconds - seconds_before
+                read += size - size_before
+        self.spent = Cpu(jvm, python, read)
 
     def _look(self) -> None:
         while not self._done.wait(_EVERY_SECONDS):
-            self._latest.update(_seconds_below(self._root))
+            self._latest.update(_below(self._root))
 
 
-def _seconds_below(root: int) -> dict[tuple[str, int], float]:
-    """Seconds of each process of a tree, by name and number."""
+def _below(root: int) -> dict[tuple[str, int], tuple[float, int]]:
+    """Seconds and bytes read of each process of a tree, by name and number."""
     stats = {
         int(entry.name): stat for entry in Path("/proc").iterdir() if entry.name.isdigit() and (stat := _read(entry))
     }
     children: dict[int, list[int]] = {}
     for pid, (_, parent, _) in stats.items():
         children.setdefault(parent, []).append(pid)
-    found: dict[tuple[str, int], float] = {}
+    found: dict[tuple[str, int], tuple[float, int]] = {}
     waiting = [root]
     while waiting:
         pid = waiting.pop()
         waiting.extend(children.get(pid, ()))
         if pid in stats:
             name, _, seconds = stats[pid]
-            found[name, pid] = seconds
+            found[name, pid] = seconds, _bytes_read(pid)
     return found
 
 
@@ -86,3 +94,11 @@ def _read(entry: Path) -> tuple[str, int, float] | None:
     # utime, stime, cutime, cstime are fields 14 to 17 of proc(5), the first two of which are cut off here; a JVM waits
     # for the short commands that it starts, which are too short to be seen, so that they count with it
     return name, int(rest[1]), sum(int(ticks) for ticks in rest[11 : 15 if name == _JVM else 13]) / _TICKS
+
+
+def _bytes_read(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return int(dict(line.split(": ") for line in lines)["rchar"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from serve import Commands, local_session, serve, shuffled_bytes
+from serve import Commands, hadoop_bytes, local_session, serve, shuffled_bytes
 
 # Packages that Hudi's Kryo reaches into and JDK 17 keeps shut.
 _OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "math", "net", "nio", "text", "time", "util", "util.concurrent")
@@ -65,10 +65,14 @@ class HudiSide:
         self.spark.read.parquet(data).write.format("hudi").options(**options).mode(mode).save(table)
 
     def upsert_by(self, table: str, data: str, index: str, buckets: int) -> dict[str, float]:
-        """Upsert into a table partitioned by `day` under this index; gives the bytes shuffled."""
-        before = shuffled_bytes(self.spark)
+        """Upsert into a table partitioned by `day` under this index; gives the bytes shuffled, and those read."""
+        before, read = shuffled_bytes(self.spark), hadoop_bytes(self.spark)
         indexes = {
             "record": {"hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX"},
+            "record_level_index": {
+                "hoodie.index.type": "RECORD_LEVEL_INDEX",
+                "hoodie.metadata.record.level.index.enable": "true",
+            },
             "simple": {"hoodie.index.type": "SIMPLE"},
             "global_simple": {
                 "hoodie.index.type": "GLOBAL_SIMPLE",
@@ -79,6 +83,15 @@ class HudiSide:
                 "hoodie.index.bucket.engine": "SIMPLE",
                 "hoodie.bucket.index.num.buckets": str(buckets),
                 "hoodie.bucket.index.hash.field": "id",
+            },
+            "consistent": {
+                "hoodie.index.type": "BUCKET",
+                "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+                "hoodie.bucket.index.num.buckets": str(buckets),
+                "hoodie.bucket.index.hash.field": "id",
+                _WRITE + "table.type": "MERGE_ON_READ",
+                "hoodie.compact.inline": "false",
+                "hoodie.datasource.compaction.async.enable": "false",
             },
             "bloom": {"hoodie.index.type": "BLOOM"},
             "global_bloom": {
@@ -105,7 +118,7 @@ class HudiSide:
             "hoodie.archive.automatic": "false",
         }
         self.spark.read.parquet(data).write.format("hudi").options(**options).mode("append").save(table)
-        return {"shuffled": shuffled_bytes(self.spark) - before}
+        return {"shuffled": shuffled_bytes(self.spark) - before, "read": hadoop_bytes(self.spark) - read}
 
     def mor_load(self, table: str, data: str, index: str, buckets: int) -> None:
         self._merge_on_read(table, self.spark.read.parquet(data), "bulk_insert", index, buckets, "overwrite")

@@ -1,7 +1,7 @@
 """One workload under an index, lakebed and real Hudi in turn: the bloom index, which is Hudi's most used one, or every.
 
     python bench/index.py                  40 files of 50,000 rows, batches of 100,000 keys
-    python bench/index.py --every          under each index: CPU, shuffled bytes, files that tagging opens
+    python bench/index.py --every          under each index: CPU, shuffled bytes, files opened, bytes read
     python bench/index.py --small          a check in a few minutes
     python bench/index.py --only lakebed
 
@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from bars import Bar, figures
+from opened import Opened
 from sides import Cost, Side, hudi_side, lakebed_side
 from tagging import random_keys, tag
 
@@ -41,8 +42,9 @@ BUCKETS = 2
 EVERY: dict[str, tuple[dict[str, Any], bool]] = {
     "bucket": ({"buckets": BUCKETS}, True),
     "bucket_groups": ({"buckets": BUCKETS}, False),
-    "consistent": ({"buckets": BUCKETS, "type": "mor"}, False),
+    "consistent": ({"buckets": BUCKETS, "type": "mor"}, True),
     "record": ({}, True),
+    "record_level_index": ({}, True),
     "simple": ({}, True),
     "global_simple": ({}, True),
     "bloom": ({}, True),
@@ -119,8 +121,9 @@ def run(work: Workload, folder: Path, sides: list[Side], rounds: int, steps: dic
 def run_every(work: Workload, folder: Path, sides: list[Side], rounds: int, names: list[str]) -> list[str]:
     """A line of a table for each of the indexes."""
     lines = [
-        "| index | CPU-s lakebed / Hudi | shuffled MB lakebed / Hudi | file groups that tagging opens | MB it reads |",
-        "|---|---|---|---|---|",
+        "| index | CPU-s lakebed / Hudi | shuffled MB | data files opened | other files | MB read"
+        " | tagging alone, lakebed: data files, MB |",
+        "|---|---|---|---|---|---|---|",
     ]
     for index in names:
         words, both = EVERY[index]
@@ -128,6 +131,7 @@ def run_every(work: Workload, folder: Path, sides: list[Side], rounds: int, name
         everything = len(lakebed.open(str(source)).files.to_arrow())
         tagged = tag(str(source), index, work.upserts(0), cold=True)
         steps: dict[str, list[Cost]] = defaultdict(list)
+        opened: dict[str, Opened] = {}
         counts: dict[str, int] = {}
         for side in sides:
             if side.name == "hudi" and not both:
@@ -138,7 +142,8 @@ def run_every(work: Workload, folder: Path, sides: list[Side], rounds: int, name
                 data = folder / "batch.parquet"
                 pq.write_table(work.upserts(turn), data)
                 told = {"index": index, "buckets": BUCKETS} if side.name == "hudi" else {}
-                cost = side.ask("upsert_by", table=str(path), data=data, **told)
+                with Opened(path) as opened[side.name]:
+                    cost = side.ask("upsert_by", table=str(path), data=data, **told)
                 if turn:
                     steps[side.name].append(cost)
             counts[side.name] = lakebed.open(str(path)).scan().count()
@@ -148,10 +153,18 @@ def run_every(work: Workload, folder: Path, sides: list[Side], rounds: int, name
             sys.exit(f"{index}: the tables have {counts} rows")
         spent = [_median(steps, name, lambda one: one.cpu) for name in ("lakebed", "hudi")]
         moved = [_median(steps, name, lambda one: one.answer["shuffled"] / 1e6) for name in ("lakebed", "hudi")]
-        lines.append(
-            f"| {index} | {' / '.join(spent)} | {' / '.join(moved)} | {tagged.data_files} of {everything}"
-            f" | {tagged.read / 1e6:.1f} |"
-        )
+        read = [_median(steps, name, lambda one: (one.answer["read"] + one.read) / 1e6) for name in ("lakebed", "hudi")]
+        files = [opened[name] for name in ("lakebed", "hudi") if name in opened]
+        cells = [
+            index,
+            " / ".join(spent),
+            " / ".join(moved),
+            " / ".join(str(len(one.data_files)) for one in files),
+            " / ".join(str(len(one.files) - len(one.data_files)) for one in files),
+            " / ".join(read),
+            f"{tagged.data_files} of {everything}, {tagged.read / 1e6:.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], file=sys.stderr, flush=True)
     return lines
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from serve import Commands, local_session, serve, shuffled_bytes
+from serve import Commands, hadoop_bytes, local_session, serve, shuffled_bytes
 
 import lakebed
 from lakebed.engine.base import Task
@@ -82,11 +82,12 @@ class LakebedSide:
         return list(rows.selectExpr("count(*)", "sum(ts)", "count(distinct id)").collect()[0])
 
     def upsert_by(self, table: str, data: str) -> dict[str, float]:
-        """Upsert under the table's own index; gives seconds by stage and the bytes shuffled."""
-        before = shuffled_bytes(self.spark)
+        """Upsert under the table's own index; gives seconds by stage, bytes shuffled, and those that the JVM read."""
+        before, read = shuffled_bytes(self.spark), hadoop_bytes(self.spark)
         options = {"hoodie.parquet.small.file.limit": 0}
         done = lakebed.open(table, spark=self.spark).upsert(self.spark.read.parquet(data), options=options)
-        return {**done.seconds, "shuffled": shuffled_bytes(self.spark) - before}
+        moved = {"shuffled": shuffled_bytes(self.spark) - before, "read": hadoop_bytes(self.spark) - read}
+        return {**done.seconds, **moved}
 
     def upsert_told(self, table: str, data: str) -> dict[str, Any]:
         """As `upsert_by`, with what the index tells of its search."""

@@ -57,3 +57,10 @@ def shuffled_bytes(spark: Any) -> int:
     """Bytes that the session's tasks have written for shuffles so far."""
     summary = spark._jsc.sc().statusStore().executorSummary("driver")
     return int(summary.totalShuffleWrite())
+
+
+def hadoop_bytes(spark: Any) -> int:
+    """Bytes that the session's JVM has read so far of local files through Hadoop's file systems; shuffles and classes
+    are not among them."""
+    statistics = spark._jvm.org.apache.hadoop.fs.FileSystem.getGlobalStorageStatistics().get("file")
+    return int(statistics.getLong("bytesRead")) if statistics else 0

@@ -19,12 +19,14 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Cost:
-    """One step: seconds on the clock, CPU seconds of the JVM and of all Python processes, what the step answered."""
+    """One step: seconds on the clock, CPU seconds of the JVM and of all Python processes, what the step answered, bytes
+    that the Python processes read."""
 
     wall: float
     jvm: float
     python: float
     answer: Any = None
+    read: int = 0
 
     @property
     def cpu(self) -> float:
@@ -58,7 +60,7 @@ class Side:
             pipe.flush()
             answer = self._answer()
             wall = time.perf_counter() - started
-        return Cost(wall, meter.spent.jvm, meter.spent.python, answer)
+        return Cost(wall, meter.spent.jvm, meter.spent.python, answer, meter.spent.read)
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -36,6 +36,9 @@ CHANGES: dict[str, Change] = {
     "by partition": lambda t: t.rescale(4, partitions="c1", options=OPTIONS),
     "record": lambda t: t.indexes.use("record", options=OPTIONS),
     "simple": lambda t: t.indexes.use("simple", options=OPTIONS),
+    "merge": lambda t: t.rescale(1, options=OPTIONS),
+    "extendible": lambda t: t.rescale(split_over=1, options=OPTIONS),
+    "bucket groups": lambda t: t.indexes.use("bucket_groups", buckets=2, options=OPTIONS),
 }
 AFTER = {
     "split": ("bucket", "4"),
@@ -43,6 +46,9 @@ AFTER = {
     "by partition": ("bucket", "2"),
     "record": ("record", None),
     "simple": ("simple", None),
+    "merge": ("bucket", "1"),
+    "extendible": ("bucket", "2"),
+    "bucket groups": ("bucket_groups", "2"),
 }
 _ALL = whole(CRASH)
 

@@ -81,7 +81,11 @@ def test_real_hudi_goes_on_with_the_new_count(kind: Any, case: Case, tmp_path: P
     check(oracle, table, case, model, turn, without=["partition_stats"])
 
 
-def test_counts_that_real_hudis_procedure_changes_are_followed(tmp_path: Path, oracle: HudiOracle) -> None:
+@pytest.mark.parametrize("rules", todays(("^rome$,3", None), 2, INTEROP), ids=str)
+def test_counts_that_real_hudis_procedure_changes_are_followed(
+    rules: str | None, tmp_path: Path, oracle: HudiOracle
+) -> None:
+    """Also where the table had one count for all partition paths, and no file of Hudi's that says so."""
     table = lakebed.create(
         str(tmp_path / "counted"),
         SCHEMA,
@@ -89,7 +93,7 @@ def test_counts_that_real_hudis_procedure_changes_are_followed(tmp_path: Path, o
         partition_by="city",
         index="bucket",
         buckets=2,
-        partition_buckets="^rome$,3",
+        partition_buckets=rules,
     )
     chance = random.Random(0)
     first, second = (data_of(batch(chance, turn, new=True)) for turn in range(2))

@@ -57,7 +57,7 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
     if profile.rows is None or profile.row_bytes is None:
         return Advice(
             "simple",
-            "simple: the size of the table is not known, and a bucket count could not be changed later",
+            "simple: the size of the table is not known; t.indexes.advise(batch) says more once it has rows",
         )
     size = profile.rows * profile.row_bytes
     if size <= _SMALL:
@@ -65,8 +65,8 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
     if profile.partitions is None:
         return Advice(
             "simple",
-            f"simple: about {_text(size)} in partition paths whose number is not known, and a bucket count could not be"
-            " changed later",
+            f"simple: about {_text(size)} in partition paths whose number is not known;"
+            " t.indexes.advise(batch) says more once it has rows",
         )
     if profile.batch is not None:
         return _by_costs(profile, profile.rows, profile.row_bytes, profile.batch)

@@ -96,6 +96,11 @@ class KeyHash(KeyPlaces, Protocol):
         """As `group_column`, of rows with the columns `_hoodie_record_key` and `_hoodie_partition_path`."""
         raise NotImplementedError
 
+    @property
+    def is_even(self) -> bool:
+        """Whether each number has the same share of all keys: no bucket was split by itself."""
+        return True
+
     def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
         """The numbers that the keys of one of this hash's file groups may have by another hash of the same partition
         path; None where nothing is known of that."""

@@ -171,6 +171,10 @@ class BucketIndex(Index):
         """Bucket number (int32) of each stored key text of a partition path without rule and splits."""
         return PathHash(self.fields, self.counts.buckets_in("")).groups_of(keys)
 
+    @property
+    def is_even(self) -> bool:
+        return not self.counts.splits
+
     def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
         return None
 

@@ -159,6 +159,10 @@ class PathHash(KeyHash):
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
         return slices_of_buckets(slices, numbers)
 
+    @property
+    def is_even(self) -> bool:
+        return not self.buckets.depths
+
     def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
         if not isinstance(other, PathHash) or other.fields != self.fields or not self.buckets.has(group):
             return None

@@ -16,7 +16,7 @@ from lakebed.index.bucket_groups import BucketGroupsIndex
 from lakebed.index.consistent.index import ConsistentIndex
 from lakebed.index.hbase.index import HBaseIndex
 from lakebed.index.inference import infer_index
-from lakebed.index.partition_counts import read_counts, rules_for_all, rules_text
+from lakebed.index.partition_counts import PartitionCounts, read_counts, rules_for_all, rules_text
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot
@@ -108,15 +108,20 @@ def recorded_index(settings: Mapping[str, str], *, missing_ok: bool = False) -> 
 
 
 def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
-    """What the table remembers of its index as of this view, without the prefix `lakebed.index.`. Where partition
-    paths have bucket counts of their own real Hudi may have changed them: its newest file counts."""
+    """What the table remembers of its index as of this view, without the prefix `lakebed.index.`. Real Hudi may have
+    given partition paths bucket counts of their own, or changed them: its newest file counts."""
     settings = snapshot.index_settings
-    if "bucket.partitions" not in settings:
+    if settings.get("type") != BucketIndex.name:
         return settings
     counts = read_counts(snapshot)
-    if counts is None:
+    if counts is None or _has_none(settings, counts):
         return settings
     return {**settings, "bucket.partitions": rules_text(counts.rules), "bucket.count": str(counts.count)}
+
+
+def _has_none(settings: Mapping[str, str], counts: PartitionCounts) -> bool:
+    """Whether an index without bucket counts of partition paths is what these stand for."""
+    return "bucket.partitions" not in settings and counts.rules == rules_for_all(int(settings.get("bucket.count", 0)))
 
 
 def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
@@ -125,7 +130,7 @@ def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
     settings = index.settings()
     if counts is None or index.key_hash is None or settings.get("bucket.partitions") == rules_text(counts.rules):
         return
-    if "bucket.partitions" not in settings and counts.rules == rules_for_all(int(settings.get("bucket.count", 0))):
+    if _has_none(settings, counts):
         return
     raise IndexInconsistent(
         f"table {snapshot.config.name!r} has bucket counts by partition path ({rules_text(counts.rules)!r}, else"

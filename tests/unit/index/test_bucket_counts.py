@@ -19,6 +19,7 @@ from lakebed.index.bucket_counts import BucketCounts
 from lakebed.index.partition_counts import count_in, parse_rules, rule_of
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline.properties_file import PROPERTIES_PATH
 from write_tables import SCHEMA, rows
 
 KEYS = pa.array([f"k{n}" for n in range(500)])
@@ -115,3 +116,25 @@ def test_sizes_of_buckets_as_a_table_and_a_picture(uri: str) -> None:
     shown = table.files.skew()._repr_html_()
     assert shown.count("<rect") == 3
     assert "<table>" in shown
+
+
+def test_counts_that_real_hudi_gave_to_a_table_without_any_are_followed(uri: str) -> None:
+    """Its procedure writes its own file, and nothing to the properties: no lookup may go by the count from before."""
+    words: dict[str, Any] = {"key": "id", "partition_by": "city", "index": "bucket", "buckets": 2}
+    table = lakebed.create(uri, SCHEMA, partition_buckets="^rome$,5", **words)
+    table.upsert(rows(*((n, ("oslo", "rome")[n % 2], "v", 1) for n in range(60))))
+    storage = open_storage(uri)
+    lines = storage.read(PROPERTIES_PATH).decode().splitlines(keepends=True)
+    storage.write(PROPERTIES_PATH, "".join(one for one in lines if "bucket.partitions" not in one).encode())
+    table = lakebed.open(uri)
+    assert "lakebed.index.bucket.partitions" not in table.properties
+    assert sum(one.partition == "rome" for one in table.files) == 5
+    assert table.get(list(range(60))).num_rows == 60
+    assert [table.scan(filter=f"id = {n}").count() for n in range(60)] == [1] * 60
+    assert table.upsert(rows(*((n, ("oslo", "rome")[n % 2], "w", 2) for n in range(70)))).inserted == 10
+    assert table.scan().count() == 70
+    # one count for all again, as a rule of Hudi's and as none of lakebed's
+    table.rescale(2)
+    assert table.properties.get("lakebed.index.bucket.partitions") is None
+    assert lakebed.open(uri).indexes.index.settings()["bucket.count"] == "2"
+    assert table.get(list(range(70))).num_rows == 70

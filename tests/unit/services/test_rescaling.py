@@ -55,14 +55,34 @@ def test_an_index_whose_rows_cannot_move_is_refused_by_name(make: Make, kind: st
     assert (content(table), len(table.timeline), table.indexes.index.name) == (before, commits, kind)
 
 
-@pytest.mark.parametrize("kind", ["consistent", "bucket_groups"])
-def test_a_bucket_table_does_not_get_an_index_whose_rows_cannot_move(make: Make, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "buckets"), [("consistent", 2), ("bucket_groups", 3)])
+def test_a_bucket_table_does_not_get_an_index_whose_rows_cannot_move(make: Make, kind: str, buckets: int) -> None:
     table = make(index="bucket", buckets=2, type="mor", properties=QUIET)
     table.upsert(rows((1, "c0", "v", 1)), options=QUIET)
     with pytest.raises(UnsupportedFeature, match=f"'{kind}' is that of a table from its first write on"):
-        table.indexes.use(kind, buckets=2)
+        table.indexes.use(kind, buckets=buckets)
     table = lakebed.open(table.uri)
     assert (content(table), table.indexes.index.name) == ([{"id": 1, "city": "c0", "v": "v", "ts": 1}], "bucket")
+
+
+@pytest.mark.parametrize(("version", "kind", "sort"), KINDS)
+def test_buckets_that_have_grown_get_further_file_groups(make: Make, version: int, kind: str, sort: str) -> None:
+    """No row moves: the buckets are those that the table has."""
+    table = filled(make, table_version=version, type=kind, sort=sort)
+    model, files = content(table), {one.file_id for one in table.files}
+    plan = table.indexes.use("bucket_groups", buckets=4, dry_run=True).plan
+    assert (plan.way, plan.rows, table.indexes.index.name) == ("nothing", 0, "bucket")
+    assert table.indexes.use("bucket_groups", buckets=4).rows == 0
+    table = lakebed.open(table.uri)
+    assert {one.file_id for one in table.files} == files
+    check(table, model)
+    check(table, upsert(table, 0))
+    small = {**QUIET, "hoodie.parquet.max.file.size": 1, "hoodie.parquet.small.file.limit": 0}
+    table.upsert(rows(*((n, "c0", "new", 1) for n in range(400, 440))), options=small)
+    assert len(table.files) > len(files)
+    assert buckets(table)["c0"] == set(range(4))
+    check(table, content(table))
+    check(table, upsert(table, 1))
 
 
 def content(table: Table, **view: Any) -> list[dict[str, Any]]:
@@ -166,6 +186,7 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     sizes = {(one.partition, one.file_id[:8]): one.size for one in table.files}
     limit = sorted(sizes.values())[-2] + 1
     kept = {one.file_id for one in table.files if (one.partition, one.file_id[:8]) != ("c0", "00000001")}
+    assert "way: extendible: " in str(table.rescale(split_over=limit, dry_run=True))
     done = table.rescale(split_over=limit)
     assert done.plan.way == "split"
     assert done.plan.slices == 1
@@ -176,6 +197,7 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     check(table, model)
     check(table, upsert(table, 0))
     assert table.rescale(split_over=limit * 2).instant is None
+    assert "extendible" not in table.rescale(4, dry_run=True).plan.why
     table.rescale(2)
     assert buckets(table)["c0"] == {0, 1}
     assert "lakebed.index.bucket.splits" not in table.properties
@@ -242,7 +264,9 @@ def test_the_index_of_a_living_table_is_changed(make: Make, version: int, kind: 
         (
             ("record", {}, "nothing", ("record_index",)),
             ("simple", {}, "nothing", ()),
+            ("bloom", {}, "nothing", ()),
             ("bucket", {"buckets": 3}, "overwrite", ()),
+            ("bloom", {}, "nothing", ()),
             ("global_simple", {}, "nothing", ()),
             ("record", {}, "nothing", ()),
             ("bucket", {"buckets": 2, "fields": ["id"]}, "overwrite", ()),

@@ -20,13 +20,14 @@ _SHOWN = 10
 @dataclass(frozen=True, slots=True)
 class PartitionMoves:
     """One partition path: the slices that stay, and either moves that each read few slices and write few files, or a
-    shuffle of all its rows."""
+    shuffle of all its rows. `uneven`: only some of its buckets are split."""
 
     path: str
     moves: tuple[Move, ...] = ()
     shuffled: tuple[FileSlice, ...] = ()
     kept: int = 0
     why: str = ""
+    uneven: bool = False
 
     @property
     def way(self) -> Way:
@@ -90,6 +91,11 @@ class RescalePlan:
     @property
     def why(self) -> str:
         """Why it is done in this way."""
+        if self.way == "split" and any(one.uneven for one in self.partitions):
+            return (
+                "extendible: only the buckets that are too large are halved, as often as it takes, each in a task"
+                " of its own, and all others stay; no shuffle"
+            )
         return {
             "nothing": "every row lies where the new index looks for it",
             "split": "multiple rehash: each bucket splits into whole new ones, so a task reads one file slice and"
@@ -163,7 +169,7 @@ def _of_partition(path: str, slices: list[FileSlice], before: KeyHash | None, af
         if old.fields != new.fields:
             why = "other key fields are hashed"
         return PartitionMoves(path, shuffled=tuple(slices), why=why)
-    return PartitionMoves(path, tuple(moves), kept=kept)
+    return PartitionMoves(path, tuple(moves), kept=kept, uneven=not new.is_even)
 
 
 def _moves(path: str, slices: Iterable[FileSlice], old: KeyHash, new: KeyHash) -> tuple[list[Move] | None, int]:

@@ -13,7 +13,7 @@ from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.operations.context import WriteContext
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.services.rescaling.plan import RescalePlan
-from lakebed.services.rescaling.run import Rescaled, admit_change, change_index, plan_change
+from lakebed.services.rescaling.run import Rescaled, admit_change, change_index, differ, plan_change
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.record_index import repeated_keys
 
@@ -42,7 +42,7 @@ def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = Fal
         update_partition_path=choice.update_partition_path,
         partition_buckets=choice.partition_buckets,
     )
-    _refuse_unmovable(old, new)
+    _refuse_unmovable(old, new, snapshot)
     admit_change(context, new, "rescale")
     _refuse_unknown_places(context, new)
     missing = missing_indexes(snapshot, new)
@@ -98,13 +98,18 @@ def refuse_repeated(snapshot: Snapshot) -> None:
     )
 
 
-def _refuse_unmovable(old: Index, new: Index) -> None:
-    for index in (old, new):
-        if not index.rows_can_move and dict(old.settings()) != dict(new.settings()):
+def _refuse_unmovable(old: Index, new: Index, snapshot: Snapshot) -> None:
+    """An index whose rows cannot be moved may come where all of them lie right already; it never goes."""
+    stay = new.key_hash is not None and not any(
+        differ(old.key_hash, new.key_hash, path) for path in ("", *snapshot.partitions())
+    )
+    for index, fits in ((old, False), (new, stay)):
+        if not index.rows_can_move and not fits and dict(old.settings()) != dict(new.settings()):
             raise UnsupportedFeature(
                 f"the rows of a table cannot be moved to the index {new.name!r} from {old.name!r}: {index.name!r} is"
                 " that of a table from its first write on",
-                hint="Make a new table with the index that you want and write the rows of this one to it.",
+                hint="Make a new table with the index that you want and write the rows of this one to it. Only"
+                " bucket_groups can follow a bucket index: with the same buckets= and fields=, one count everywhere.",
                 context={"feature": f"index {index.name} on a table with rows"},
             )
 
