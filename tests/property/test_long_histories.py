@@ -1,4 +1,4 @@
-"""160 random histories of 30 steps a day over all indexes, versions and services, against a dict; other ones each day.
+"""500 random histories of 30 steps a day over all indexes, versions and services, against a dict; other ones each day.
 
 What `test_histories.py` looks at after every step is looked at here now and then, and all of it at the end. A seed that
 fails is in the message: `LAKEBED_HISTORY=<seed>` runs it again; `LAKEBED_HISTORY_COUNT` says how many are run.
@@ -19,12 +19,13 @@ import pytest
 import lakebed
 from crash_tables import leftovers
 from lakebed.errors import InvalidOption
+from lakebed.read import arrow_scan
 from lakebed.storage import parallel
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.locks import heartbeat, lock
 from sampling import today
 
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or 160)
+COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or 500)
 ONLY = os.environ.get("LAKEBED_HISTORY")
 STEPS = 30
 SHARDS = 10
@@ -56,6 +57,7 @@ OPTIONS = {
     "hoodie.keep.max.commits": 6,
     "hoodie.log.compaction.blocks.threshold": 2,
     "hoodie.parquet.small.file.limit": 4_000,
+    "hoodie.index.bloom.num_entries": 100,
 }
 Rows = dict[int, int]
 
@@ -72,6 +74,7 @@ class LongHistory:
         self.index = dice.choice([name for name in INDEXES if name != "record_level_index" or self.version == 9])
         self.kind = "mor" if self.index == "consistent" else dice.choice(["cow", "mor"])
         self.metadata = self.index.startswith("record") or dice.random() < 0.3
+        stats = dice.random() < 0.3
         self.sort = dice.choice(["key", "none"])
         self.rows: Rows = {}
         self.past: list[tuple[str, Rows]] = []
@@ -91,6 +94,7 @@ class LongHistory:
             properties={
                 **OPTIONS,
                 "hoodie.metadata.enable": self.metadata,
+                "hoodie.metadata.index.column.stats.enable": self.metadata and stats,
             },
         )
 
@@ -105,7 +109,7 @@ class LongHistory:
             verb = self.dice.choice(verbs)
             self.steps.append(verb.__name__)
             verb()
-            if self.looks.random() < 0.2 or ONLY:
+            if self.looks.random() < 0.1 or ONLY:
                 self.look()
         self.look()
         table = self.table()
@@ -237,6 +241,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     time."""
     queue = SimpleNamespace(submit=lambda work: SimpleNamespace(cancel=lambda: True))
     monkeypatch.setattr(parallel, "_threads", lambda: queue)
+    monkeypatch.setattr(arrow_scan, "os", SimpleNamespace(cpu_count=lambda: 1))
     for module in (heartbeat, lock):
         never = SimpleNamespace(start=lambda: None, stop=lambda: None)
         monkeypatch.setattr(module, "PeriodicTask", lambda *_, never=never: never)

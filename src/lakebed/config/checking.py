@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lakebed.config.option_table import canonical, options
-from lakebed.config.options import resolve_options, unknown_option
-from lakebed.config.values import shown
+from lakebed.config.options import exposed, resolve_options, unknown_option
+from lakebed.config.values import is_credential, shown
 from lakebed.errors import InvalidOption, LakebedError
 
 Verdict = Literal["implemented", "ignored", "refused", "wrong", "unknown"]
@@ -43,6 +43,8 @@ def check_options(given: Mapping[str, Any]) -> list[OptionVerdict]:
 def _verdict(name: str, value: Any, prefix: str) -> OptionVerdict:
     key = canonical(name)
     text = shown(key or name, str(value))
+    if key is None and prefix and name.startswith(prefix) and is_credential(name):
+        return OptionVerdict(name, text, "wrong", exposed(name).message)
     if key is None and prefix and name.startswith(prefix):
         return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
     if key is None:

@@ -25,6 +25,7 @@ from lakebed.config.settings import (
 )
 from lakebed.config.values import (
     asks_for_nothing,
+    is_credential,
     parse_value,
     refusal,
     shown,
@@ -238,17 +239,31 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
     for name, text in texts.items():
         key = canonical(name)
         if key is None and prefix and name.startswith(prefix):
+            if is_credential(name):
+                problems.append(exposed(name))
             extra[name] = text
             continue
         if key is None:
             problems.append(unknown_option(name))
         elif known.get(key, text) != text:
             problems.append(
-                InvalidOption(f"{name}={text} contradicts {key}={known[key]}", hint="they are one option: give it once")
+                InvalidOption(
+                    f"{name}={shown(key, text)} contradicts {key}={shown(key, known[key])}",
+                    hint="they are one option: give it once",
+                )
             )
         else:
             known[key] = text
     return known, extra
+
+
+def exposed(name: str) -> InvalidOption:
+    """The error for a credential that would go into commit metadata."""
+    return InvalidOption(
+        f"{name} is a credential, and commit metadata is read by whoever reads the table",
+        hint="credentials of storage belong into storage_options or the environment; keep others out of options",
+        context={"option": name},
+    )
 
 
 def unknown_option(name: str) -> InvalidOption:

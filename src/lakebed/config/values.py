@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,10 @@ EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 
 # How the keys of options end whose values are secrets.
+_CREDENTIAL = re.compile(
+    r"(password|passwd|secret|(secret|access|account|private)[._-]?key|(session|sas|access)[._-]?token|credentials?)$",
+    re.IGNORECASE,
+)
 _SECRETS = ("access.key", "secret.key", "session.token", ".token", ".password")
 MERGE_MODES = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time", "CUSTOM": "custom"}
 PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
@@ -166,13 +171,22 @@ def asks_for_nothing(option: Option, text: str) -> bool:
     return value.lower() in (word.lower() for word in option.values.split("|"))
 
 
+def is_credential(key: str) -> bool:
+    """Whether a key of commit metadata, which is of the caller's making, is that of a secret.
+
+    >>> is_credential("_db_password"), is_credential("fs.s3a.secret.key"), is_credential("_checkpoint_key")
+    (True, True, False)
+    """
+    return _CREDENTIAL.search(key) is not None
+
+
 def shown(key: str, text: str) -> str:
     """An option's value as messages have it: a secret is not said again.
 
     >>> shown("hoodie.aws.secret.key", "abc"), shown("hoodie.index.type", "BLOOM")
     ('***', 'BLOOM')
     """
-    return "***" if text and key.endswith(_SECRETS) else text
+    return "***" if text and (key.endswith(_SECRETS) or is_credential(key)) else text
 
 
 def refusal(option: Option, text: str) -> UnsupportedFeature:

@@ -10,6 +10,7 @@ from lakebed.errors import InvalidOption
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):(//)?")
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfs": "abfs", "abfss": "abfss"}
+_OBJECT_STORES = frozenset({"s3", "gs", "az", "abfs", "abfss"})
 _SCHEMES = frozenset({"s3", "gs", "az", "abfs", "abfss", "hdfs", "memory"})
 
 
@@ -50,6 +51,12 @@ def parse_uri(uri: str) -> Location:
         raise InvalidOption(
             f"no storage for URIs that begin with {match.group(0)}",
             hint="use a local path, file://, s3://, gs://, az://, abfss://, hdfs:// or memory://",
+        )
+    place, _, query = uri[match.end() :].partition("?")
+    if scheme in _OBJECT_STORES and "=" in query:  # a key of an access that is shared, or of a whole account
+        raise InvalidOption(
+            f"the URI {match.group(0)}{place} goes on with a query, which may hold credentials",
+            hint="take it out and give what it says as storage options or through the environment",
         )
     authority, _, path = uri[match.end() :].partition("/")
     if "@" in authority and not scheme.startswith("abfs"):

@@ -161,6 +161,15 @@ def test_credentials_are_refused_with_their_place_and_never_said_again(key: str)
     assert "s3cret-value" not in f"{error.value} {error.value.context}"
 
 
+@pytest.mark.parametrize("key", ["_db_password", "fs.s3a.secret.key", "fs.azure.account.key", "_aws_session_token"])
+def test_credentials_do_not_go_into_commit_metadata(key: str):
+    given = {key: "s3cret-value", "hoodie.datasource.write.commitmeta.key.prefix": key[:1]}
+    with pytest.raises(InvalidOption, match=f"{key} is a credential") as error:
+        resolve_options(given)
+    assert "s3cret-value" not in f"{error.value} {error.value.context}"
+    assert {(v.verdict, v.value) for v in check_options(given) if v.option == key} == {("wrong", "***")}
+
+
 def test_a_secret_without_effect_is_not_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(options_module, "_logged", set[str]())
     given = {"hoodie.meta.sync.datahub.emitter.token": "s3cret", "hoodie.datasource.hive_sync.password": "s3cret"}

@@ -41,7 +41,18 @@ def test_every_spelling_of_a_uri_is_one_table(uri: str, normal: str, hadoop: str
 
 
 @pytest.mark.parametrize(
-    "uri", ["ftp://h/x", "s3:b/t", "s3:///t", f"s3://key:{SECRET}@b/t", "file://otherhost/t", "gs://"]
+    "uri",
+    [
+        "ftp://h/x",
+        "s3:b/t",
+        "s3:///t",
+        f"s3://key:{SECRET}@b/t",
+        f"s3a://b/t?aws_secret_access_key={SECRET}",
+        f"abfss://c@acc.dfs.core.windows.net/t?sv=2024&sig={SECRET}",
+        f"gs://b?access_token={SECRET}",
+        "file://otherhost/t",
+        "gs://",
+    ],
 )
 def test_bad_uris_are_refused_without_showing_secrets(uri: str) -> None:
     with pytest.raises(InvalidOption) as error:

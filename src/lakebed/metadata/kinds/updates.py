@@ -275,7 +275,7 @@ def _by_partition(
     rows = stats.filter(found.is_valid())
     owner = owners[found.drop_null().to_numpy()]
     rows = rows.select(["min", "max", *COUNTS]).append_column("owner", pa.array(owner))
-    sums = rows.group_by("owner").aggregate(
+    sums = rows.group_by("owner", use_threads=False).aggregate(
         [("min", "min"), ("max", "max"), *((name, "sum") for name in COUNTS), ("owner", "count")]
     )
     has_all = file_counts[sums["owner"].to_numpy()] == sums["owner_count"].to_numpy()
