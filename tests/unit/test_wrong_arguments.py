@@ -24,7 +24,7 @@ from lakebed.table import Table
 
 ROWS = pa.table({"id": [1, 2], "city": ["a", "b"], "ts": [1, 1]})
 WRONG = [None, 7, 1.5, True, "no such thing", b"bytes", [], [None], [[1]], {1: 2}, object(), ROWS]
-EMPTY = pa.table({"id": pa.chunked_array([], pa.int64())})
+EMPTY = pa.table({name: pa.chunked_array([], ROWS.schema.field(name).type) for name in ROWS.column_names})
 WRONG += [np.array([1, 2]), ROWS.column("id"), EMPTY, pa.compute.field("id"), pd.DataFrame({"id": [1, "a"]})]
 WRONG += [-1, 0, np.array(5), pd.NaT, pd.Timestamp("2026-11-24"), datetime(1, 1, 1), datetime.max]
 WRONG += [pa.table([[1], [2]], names=["id", "id"])]

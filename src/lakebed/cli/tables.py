@@ -31,7 +31,7 @@ def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptio
     for feature in features:
         shown = f"read {feature['read']}, write {feature['write']}"
         fields[feature["feature"]] = f"{shown}: {feature['why']}" if feature["why"] else shown
-    show_facts(fields, output)
+    show_facts(_in_words(fields), output)
 
 
 @app.command()
@@ -71,30 +71,38 @@ def create(
         properties=pairs(prop, "--property"),
         storage_options=pairs(storage_option, "--storage-option"),
     )
-    show_facts(_facts(table), output)
+    facts = _facts(table)
+    show_facts(facts if output.is_for_programs else _in_words(facts), output)
 
 
 def _facts(table: lakebed.Table) -> dict[str, Any]:
     stored = table.properties
     files = table.files.to_arrow()
     last = table.timeline.last
+    ordering = stored.get("hoodie.table.ordering.fields") or stored.get("hoodie.table.precombine.field") or ""
     return {
         "table": table.name,
         "location": table.uri,
-        "version": stored.get("hoodie.table.version", ""),
+        "version": int(stored.get("hoodie.table.version", "0")),
         "type": stored.get("hoodie.table.type", ""),
-        "key": stored.get("hoodie.table.recordkey.fields") or "generated",
-        "partitions": stored.get("hoodie.table.partition.fields") or "none",
-        "ordering": stored.get("hoodie.table.ordering.fields") or stored.get("hoodie.table.precombine.field") or "none",
+        "key": _fields(stored.get("hoodie.table.recordkey.fields", "")) or [],
+        "partitions": _fields(stored.get("hoodie.table.partition.fields", "")) or [],
+        "ordering": _fields(ordering) or [],
         "merge": stored_merge_mode(stored) or "",
         "index": table.indexes.index.explain(),
         **({"chosen": reason} if (reason := table.indexes.reason) else {}),
         "sort": stored.get("lakebed.sort", "none"),
-        "newest_instant": last.time if last else "none",
+        "newest_instant": last.time if last else None,
         "file_groups": len(files),
         "bytes": pc.sum(files.column("bytes")).as_py() or 0,
         "columns": [f"{field.name} {field.type}" for field in table.schema],
     }
+
+
+def _in_words(facts: dict[str, Any]) -> dict[str, Any]:
+    """For people, who are told of what is not there."""
+    none = {"key": "generated", "partitions": "none", "ordering": "none", "newest_instant": "none"}
+    return facts | {name: word for name, word in none.items() if not facts[name]}
 
 
 def _fields(text: str) -> list[str] | None:

@@ -92,6 +92,7 @@ def advise_for_data(
     coming, size = _batch(engine, batch, max(1, count // 100))
     touched, touched_rows, known = 1, float(rows.num_rows), 1.0
     if coming is not None:
+        _check_columns(coming.schema, key)
         known = _known(_texts(coming, key), keys)
         if partition_by and set(partition_by) <= set(coming.schema.names):
             touched, touched_rows = _touched(_texts(coming, partition_by), paths, parts)
@@ -140,7 +141,7 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
         told.append(f"of {len(some):,} keys of the batch the table holds {known:.0%}")
         if config.partition_fields and set(config.partition_fields) <= set(coming.schema.names) and not deletes:
             paths = [keys.partition_path.arrow(b) for b in coming.combine_chunks().to_batches()]
-            touched = set(pc.unique(pa.chunked_array(paths)).to_pylist())
+            touched = set(pc.unique(pa.chunked_array(paths, pa.string())).to_pylist())
         grows = _grows(pa.chunked_array([texts]))
     there = sum(sizes.get(path, 0) for path in touched)
     workload = Workload(

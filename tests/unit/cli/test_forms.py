@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -106,6 +107,15 @@ def test_facts_have_keys_that_programs_can_use(capsys: pytest.CaptureFixture[str
     assert invoke(["table", "describe", uri, "-o", "json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert all(key == key.lower() and " " not in key for key in facts)
+    assert (facts["version"], facts["key"], facts["partitions"], facts["ordering"]) == (9, ["id"], ["zip"], ["ts"])
+    assert invoke(["table", "describe", uri]) == 0
+    assert re.search(r"^partitions +zip *$", capsys.readouterr().out, re.MULTILINE)
+    plain = lakebed.create(uri + "2", SCHEMA).uri
+    assert invoke(["table", "describe", plain, "-o", "json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["key"], facts["partitions"], facts["newest_instant"]) == ([], [], None)
+    assert invoke(["table", "describe", plain]) == 0
+    assert re.search(r"^key +generated *$", capsys.readouterr().out, re.MULTILINE)
     assert invoke(["options", "show", "hoodie.index.type", "-o", "json"]) == 0
     assert isinstance(json.loads(capsys.readouterr().out)["older_names"], list)
 
