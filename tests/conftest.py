@@ -7,10 +7,21 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sampling import today
+
 _LAYERS_WITH_A_JVM = ("spark", "interop")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Said of runs that pass, too: what they were samples of."""
+    day = today()
+    terminalreporter.write_line(
+        f"samples of LAKEBED_DAY={day}: schedules from seed {day * 10_000_000} on, histories from {day * 10_000} on"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

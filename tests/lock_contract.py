@@ -160,6 +160,27 @@ class LockContract(ABC):
         )
 
 
+class QueuedLockContract(LockContract):
+    """Of locks whose service keeps a queue: whoever is next is the only one who can take it."""
+
+    def test_the_queue_moves_on_at_once(self) -> None:
+        waiters = [self.make() for _ in range(6)]
+
+        def takes(lock: Lock) -> None:
+            with lock:
+                pass
+
+        threads = [threading.Thread(target=takes, args=(waiter,)) for waiter in waiters]
+        with self.make():
+            for thread in threads:
+                thread.start()
+            time.sleep(4)
+            started = time.monotonic()
+        for thread in threads:
+            thread.join(60)
+        assert time.monotonic() - started < 2
+
+
 _IMPORTS = """
 from lakebed.storage import open_storage
 from lakebed.timeline.locks.dynamodb import DynamoDbLock

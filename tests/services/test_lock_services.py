@@ -19,7 +19,7 @@ from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, StorageEr
 from lakebed.timeline.locks.dynamodb import DynamoDbLock
 from lakebed.timeline.locks.hive import HiveMetastoreLock, _seconds
 from lakebed.timeline.locks.zookeeper import ZooKeeperLock
-from lock_contract import SECONDS, LockContract
+from lock_contract import SECONDS, LockContract, QueuedLockContract
 from sampling import CRASH, whole
 
 from .hive_metastore import LOCK_SECONDS, HiveMetastore
@@ -110,7 +110,7 @@ class TestDynamoDb(LockContract):
             assert lock.still_mine()
 
 
-class TestZooKeeper(LockContract):
+class TestZooKeeper(QueuedLockContract):
     @pytest.fixture(autouse=True)
     def _where(self, zookeeper: str) -> None:
         self.hosts, self.path = zookeeper, f"/hudi/{uuid.uuid4().hex}"
@@ -155,7 +155,7 @@ class TestZooKeeper(LockContract):
             client.close()
 
 
-class TestHive(LockContract):
+class TestHive(QueuedLockContract):
     @pytest.fixture(autouse=True)
     def _where(self, hive: str) -> None:
         self.uris, self.table = hive, f"t{uuid.uuid4().hex}"

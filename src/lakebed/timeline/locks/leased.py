@@ -11,16 +11,18 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from types import TracebackType
+from typing import ClassVar
 
 from lakebed.errors import LockTimeout, StorageError
 from lakebed.storage.steady import steady
 from lakebed.timeline.locks.periodic import PeriodicTask
 
-_PAUSES = (0.05, 1.0)
-
 
 class LeasedLock(ABC):
     """See the module. `where` names the lock in messages; not re-entrant."""
+
+    pauses: ClassVar[tuple[float, float]] = (0.05, 1.0)
+    """Seconds between two tries: the shortest, and the longest of who has waited for long."""
 
     def __init__(self, where: str, wait_seconds: float) -> None:
         self.where = where
@@ -38,6 +40,10 @@ class LeasedLock(ABC):
     @abstractmethod
     def _try(self) -> bool:
         """Take it, if it is free. Raises `StorageError` where the service does not answer."""
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for so long, or until it may be free."""
+        time.sleep(seconds)
 
     @abstractmethod
     def _prolong(self) -> bool:
@@ -64,8 +70,8 @@ class LeasedLock(ABC):
                         hint="run it again when the other writer is done",
                         context={"path": self.where},
                     )
-                least, most = _PAUSES
-                time.sleep(min(random.uniform(0.5, 1.5) * min(most, max(least, waited / 4)), timeout - waited))
+                least, most = self.pauses
+                self._pause(min(random.uniform(0.5, 1.5) * min(most, max(least, waited / 4)), timeout - waited))
         except BaseException:
             self._let_go()
             raise

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
+import time
 import uuid
 from collections.abc import Generator
 from importlib import import_module
@@ -43,6 +45,7 @@ class ZooKeeperLock(LeasedLock):
         self._connection_seconds = connection_seconds
         self._client: Any = None
         self._node = ""
+        self._before: tuple[str, threading.Event] | None = None
 
     @property
     def validity(self) -> float:
@@ -57,6 +60,24 @@ class ZooKeeperLock(LeasedLock):
             if self._node not in names:  # the session was over, and the node with it
                 raise refused(f"{self.where}: the session ended", url=self.where, retryable=True)
             return names[0] == self._node
+
+    def _pause(self, seconds: float) -> None:
+        """The node before the own one is watched: nobody else can take the lock when it goes."""
+        try:
+            names = self._contenders()
+            at = names.index(self._node)
+            if at == 0:
+                return
+            before = names[at - 1]
+            if self._before is None or self._before[0] != before:
+                gone = threading.Event()
+                if self._client.exists(f"{self._path}/{before}", watch=_sets(gone)) is None:
+                    return
+                self._before = before, gone
+            if self._before[1].wait(seconds):
+                self._before = None
+        except Exception:  # the next try tells what is wrong
+            time.sleep(seconds)
 
     def _begin(self) -> None:
         self._client = self._kazoo.client.KazooClient(
@@ -78,6 +99,7 @@ class ZooKeeperLock(LeasedLock):
 
     def _let_go(self) -> None:
         client, self._client, node, self._node = self._client, None, self._node, ""
+        self._before = None
         if client is None:
             return
         # what is not deleted goes with the session
@@ -107,6 +129,10 @@ class ZooKeeperLock(LeasedLock):
         except StorageError:
             self._let_go()
             raise
+
+
+def _sets(event: threading.Event) -> Any:
+    return lambda _: event.set()
 
 
 def _unanswered(where: str, error: BaseException) -> StorageError:
