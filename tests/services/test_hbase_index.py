@@ -105,7 +105,7 @@ WAYS = {"native": {}, "thrift": {"transport": "thrift"}, "rebalanced": {"buckets
 
 @pytest.fixture(params=list(WAYS))
 def kept(request: pytest.FixtureRequest, hbase: HBase, admin: Admin, tmp_path: Path) -> Kept:
-    settings = dict(WAYS[request.param])
+    settings: dict[str, Any] = dict(WAYS[request.param])
     if settings.get("transport"):
         settings |= {"thrift_host": hbase.info["quorum"], "thrift_port": hbase.info["thrift_port"]}
     kept = Kept(admin, tmp_path, **settings)
