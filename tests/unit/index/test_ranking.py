@@ -138,7 +138,7 @@ def test_a_table_tells_of_its_files_its_commits_and_the_batchs_keys() -> None:
         ("bloom", False),
     ],
 )
-def test_keys_of_a_table_are_unique_where_its_index_keeps_them_so(index: str, unique: bool) -> None:
+def test_keys_of_a_table_are_unique_where_its_index_keeps_them_so(index: str, unique: int) -> None:
     table = lakebed.create(f"memory://ranking/{index}", data(100), key="id", partition_by="city", index=index)
     table.upsert(data(100))
     fits = {one.index for one in table.indexes.advise().ranking if one.fits}
