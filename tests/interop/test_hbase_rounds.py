@@ -30,7 +30,7 @@ SITE = """<configuration>
 <property><name>hbase.client.retries.number</name><value>5</value><final>true</final></property>
 </configuration>
 """
-TURNS = 4
+TURNS = 10
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 CITIES = ("oslo", "rome", "bonn")

@@ -33,6 +33,7 @@ TABLES = [
     (8, "bloom", True, False),
     (6, "global_bloom", True, False),
     (6, "bloom", False, True),
+    (9, "bucket_rules", True, True),
 ]
 
 
@@ -132,8 +133,9 @@ def make(folder: Path, version: int, index: str, partitioned: bool, event_time: 
         partition_by="city" if partitioned else None,
         ordering="ts",
         merge="event_time" if event_time else "commit_time",
-        index=index,
-        buckets=4 if index == "bucket" else None,
+        index="bucket" if index == "bucket_rules" else index,
+        buckets=4 if index.startswith("bucket") else None,
+        partition_buckets="^rome$,3;paulo,7" if index == "bucket_rules" else None,
         table_version=version,
         properties={"hoodie.metadata.enable": False},
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,8 @@ from lakebed.errors import IndexInconsistent, StorageError
 from lakebed.index.hbase.client import client_of
 from lakebed.index.hbase.index import HBaseIndex
 from lakebed.storage.faulty import Killed, crash_at
+from property.model import DictTable, as_tuple
+from sampling import HISTORIES, today, todays
 
 from .hbase_admin import Admin
 from .hbase_server import HBase
@@ -54,14 +57,23 @@ def data(*rows: tuple[str, str, int]) -> pa.Table:
 class Kept:
     """A table under the index, and the rows that it should hold."""
 
-    def __init__(self, admin: Admin, folder: Path, *, moves: bool = True, splits: Any = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        folder: Path,
+        *,
+        moves: bool = True,
+        splits: Any = (),
+        type: Literal["cow", "mor"] = "cow",
+        **settings: Any,
+    ) -> None:
         name = f"keys{uuid.uuid4().hex[:8]}"
         admin.create(name, splits)
         self.hbase = admin.table(name, **settings)
         self.uri = str(folder / "t")
         self.rows: Rows = {}
         index = HBaseIndex(self.hbase, moves)
-        lakebed.create(self.uri, SCHEMA, key="id", partition_by="city", ordering="ts", index=index)
+        lakebed.create(self.uri, SCHEMA, key="id", partition_by="city", ordering="ts", index=index, type=type)
 
     @property
     def table(self) -> lakebed.Table:
@@ -93,7 +105,7 @@ WAYS = {"native": {}, "thrift": {"transport": "thrift"}, "rebalanced": {"buckets
 
 @pytest.fixture(params=list(WAYS))
 def kept(request: pytest.FixtureRequest, hbase: HBase, admin: Admin, tmp_path: Path) -> Kept:
-    settings = dict(WAYS[request.param])
+    settings: dict[str, Any] = dict(WAYS[request.param])
     if settings.get("transport"):
         settings |= {"thrift_host": hbase.info["quorum"], "thrift_port": hbase.info["thrift_port"]}
     kept = Kept(admin, tmp_path, **settings)
@@ -253,6 +265,46 @@ def test_regions_split_move_and_lose_their_server(admin: Admin, tmp_path: Path) 
     admin.stop(other)
     assert kept.upsert(*[(i, "rome", v + 3) for i, c, v in rows]).deleted == 100
     kept.check()
+
+
+@pytest.mark.parametrize("kind", todays(("cow", "mor"), 2, HISTORIES))
+def test_a_random_history_gives_the_rows_of_the_model(
+    admin: Admin, tmp_path: Path, kind: Literal["cow", "mor"]
+) -> None:
+    """As the histories over the other indexes: keys move between cities, rows that are older lose."""
+    chance = random.Random(today())
+    kept = Kept(admin, tmp_path, type=kind, buckets=chance.choice((None, 4)))
+    model = DictTable(event_time=True, is_global=True, moves=True)
+    cities = ("oslo", "rome", "bonn")
+    for step in range(25):
+        some = [
+            {"id": f"k{n}", "city": chance.choice(cities), "v": chance.randrange(99), "ts": chance.randrange(9)}
+            for n in chance.sample(range(25), chance.randrange(1, 12))
+        ]
+        given = pa.Table.from_pylist(some, schema=SCHEMA)
+        match chance.choice(("upsert", "upsert", "insert", "ids", "where", "city", "compact")):
+            case "insert":
+                model.insert_new(some)
+                kept.table.insert(given, options={"hoodie.datasource.write.insert.drop.duplicates": True})
+            case "ids":
+                gone: list[Any] = [row["id"] for row in some[:4]]
+                model.delete_ids(gone)
+                kept.table.delete(gone)
+            case "where":
+                model.delete_where(70)
+                kept.table.delete("v >= 70")
+            case "city" if any(city == "rome" for city, _ in model.rows):
+                model.drop_partition("rome")
+                kept.table.delete_partitions(["rome"])
+            case "compact" if kind == "mor":
+                kept.table.compact()
+            case _:
+                model.upsert(some)
+                kept.table.upsert(given)
+        found = kept.table.scan().to_arrow().to_pylist()
+        assert sorted(map(as_tuple, found)) == model.state(), step
+        kept.rows = {row["id"]: (row["city"], row["v"]) for row in model.rows.values()}
+        kept.check()
 
 
 def test_another_table_is_found_out(kept: Kept, admin: Admin) -> None:

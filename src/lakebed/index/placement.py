@@ -56,10 +56,11 @@ class KeyLookup:
     def __str__(self) -> str:
         ruled_out = f"{self.out_of_range:,} ruled out by key range, {self.filtered:,} by bloom filter"
         rate = f"; false positives of the filters: {self.false_positives:,} ({self.false_positive_rate:.2g})"
-        return (
-            f"keys: {self.tagged:,} of {self.keys:,} found; files: {self.files:,}, {ruled_out}, {self.searched:,} read"
-            f"{rate if self.asked else ''}"
-        )
+        found = f"{self.tagged:,} of {self.keys:,} found"
+        if self.tagged > self.keys:
+            found = f"{self.keys:,}, found in {self.tagged:,} places"
+        files = f"{self.files:,}, {ruled_out}, {self.searched:,} read"
+        return f"keys: {found}; files: {files}{rate if self.asked else ''}"
 
 
 @dataclass(frozen=True, slots=True)

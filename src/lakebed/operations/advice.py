@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.ranking import Candidate, Ranking, Workload, rank
-from lakebed.index.registry import built_in
+from lakebed.index.registry import built_in, index_of
 from lakebed.read.lookup import KeyText, exists
 from lakebed.read.table_keys import key_generator_of
 from lakebed.schema.arrow import check_names
@@ -122,7 +122,7 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
     config = snapshot.config
     if not config.key_fields:
         raise InvalidOption("the table's keys are generated, so no write looks one up", hint="any index will do")
-    files, row_bytes = snapshot.base_files(), of_stored(snapshot)
+    files, row_bytes = snapshot.file_slices(), of_stored(snapshot)
     sizes: dict[str, int] = {}
     for file in files:
         sizes[file.partition] = sizes.get(file.partition, 0) + file.size
@@ -144,6 +144,7 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
             touched = set(pc.unique(pa.chunked_array(paths, pa.string())).to_pylist())
         grows = _grows(pa.chunked_array([texts]))
     there = sum(sizes.get(path, 0) for path in touched)
+    index = index_of(snapshot, for_write=False)
     workload = Workload(
         rows=round(total / row_bytes),
         row_bytes=row_bytes,
@@ -154,9 +155,10 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
         known=known,
         grows=grows,
         largest=max(sizes.values(), default=0) / max(1, total),
-        unique=not config.partition_fields or config.index_settings.get("type") in ("record", "global_simple"),
+        unique=not config.partition_fields or index.is_global,
         deletes=deletes,
         mor=config.table_type == "mor",
+        served=index.name == "hbase",
         told=tuple(told),
     )
     return Advice(rank(workload, built_in()))

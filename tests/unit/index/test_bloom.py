@@ -195,6 +195,14 @@ def test_a_false_positive_is_looked_up_counted_and_told() -> None:
     assert result.to_dict()["lookup"]["false_positive_rate"] == plan.lookup.false_positives / 99
 
 
+def test_keys_that_stand_in_several_places_are_told_so() -> None:
+    table = made("bloom")
+    table.insert(data({"a": "eu", "b": "eu"}))
+    table.insert(data({"a": "eu"}), options={"hoodie.parquet.small.file.limit": 0})
+    lookup = table.upsert(data({"a": "eu", "b": "eu"}, ts=2)).lookup
+    assert str(lookup).startswith("keys: 2, found in 3 places; files: 2")
+
+
 @pytest.mark.parametrize("use_metadata", [None, True, False])
 def test_the_metadata_table_knows_which_files_need_not_be_opened(use_metadata: bool | None) -> None:
     table = wide(indexes=["bloom_filters"])

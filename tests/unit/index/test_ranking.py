@@ -128,6 +128,32 @@ def test_a_table_tells_of_its_files_its_commits_and_the_batchs_keys() -> None:
     assert table.indexes.advise(batch).index in {"bucket", "simple"}
 
 
+@pytest.mark.parametrize(
+    ("index", "unique"),
+    [
+        ("global_simple", True),
+        ("global_bloom", True),
+        ("record", True),
+        ("record_level_index", False),
+        ("bloom", False),
+    ],
+)
+def test_keys_of_a_table_are_unique_where_its_index_keeps_them_so(index: str, unique: int) -> None:
+    table = lakebed.create(f"memory://ranking/{index}", data(100), key="id", partition_by="city", index=index)
+    table.upsert(data(100))
+    fits = {one.index for one in table.indexes.advise().ranking if one.fits}
+    assert ("record" in fits, "global_bloom" in fits) == (unique, unique)
+
+
+def test_rows_that_only_log_files_hold_count() -> None:
+    words = {"key": "id", "partition_by": "city", "type": "mor", "index": "consistent", "buckets": 2}
+    table = lakebed.create("memory://ranking/logged", data(1000), **words)  # type: ignore[arg-type]
+    table.upsert(data(1000))
+    told = table.indexes.advise().workload
+    assert told.partitions == 4
+    assert 300 < told.rows < 3000
+
+
 def test_advice_prints_and_shows_as_a_table() -> None:
     advice = lakebed.advise(data(1000), key="id")
     assert str(advice).startswith(f"take index={advice.index!r}\n1,000 rows")
