@@ -152,20 +152,23 @@ def _check_case(known: set[str], new: Sequence[str], parent: str) -> None:
 
 
 def _missing(absent: Sequence[str]) -> SchemaConflict:
-    plural = "columns" if len(absent) > 1 else "column"
+    plural, them = ("columns", "them") if len(absent) > 1 else ("column", "it")
+    whole = not any("." in name for name in absent)
+    partly = f"; or call upsert(..., partial=True), which leaves {them} as stored in known keys" if whole else ""
     return SchemaConflict(
         f"the data lacks the table's {plural} {', '.join(absent)}",
-        hint="Add them, or set hoodie.write.set.null.for.missing.columns=true to fill them with null, or "
-        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop=true to take them off the table.",
+        hint=f"Add {them}{partly}; or set"
+        f" hoodie.write.set.null.for.missing.columns=true to fill {them} with null, or"
+        f" hoodie.datasource.write.schema.allow.auto.evolution.column.drop=true to take {them} off the table.",
         context={"columns": list(absent)},
     )
 
 
 def _not_taken_in(new: Sequence[str]) -> SchemaConflict:
-    plural = "columns" if len(new) > 1 else "column"
+    plural, them = ("columns", "them") if len(new) > 1 else ("column", "it")
     return SchemaConflict(
         f"the data has the {plural} {', '.join(new)}, which the table has not",
-        hint=f"Leave them out, or set {EVOLUTION_OPTION}=add to take new columns in.",
+        hint=f"Leave {them} out, or set {EVOLUTION_OPTION}=add to take new columns in.",
         context={"columns": list(new)},
     )
 

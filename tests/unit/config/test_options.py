@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+import lakebed
 from lakebed.config import options as options_module
 from lakebed.config.checking import check_options
 from lakebed.config.option_table import canonical, options
@@ -17,7 +18,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 def test_table_holds_every_option_of_hudi_and_each_row_is_whole():
     rows = options()
     modules = 26 + 12 + 13  # AWS, GCP, DataHub
-    assert len(rows) == 613 + 27 + 43 + modules + 29, (
+    assert len(rows) == 613 + 27 + 44 + modules + 29, (
         "Hudi's classes, its HBase index's (up to 1.0), its data source's own options, its modules', lakebed's"
     )
     for row in rows.values():
@@ -152,6 +153,13 @@ def test_a_refused_option_that_asks_for_nothing_passes():
 )
 def test_options_of_hudis_cloud_modules_are_known(given: dict[str, str]):
     resolve_options(given)
+
+
+def test_a_job_may_name_the_data_source_that_it_wrote_through():
+    job = {"className": "org.apache.hudi", "hoodie.datasource.write.recordkey.field": "id", "hoodie.table.name": "t"}
+    done = lakebed.write({"id": [1]}, "memory://options/class-name", job)
+    assert done is not None
+    assert done.inserted == 1
 
 
 @pytest.mark.parametrize("key", ["hoodie.aws.access.key", "hoodie.aws.secret.key", "hoodie.aws.session.token"])

@@ -132,9 +132,11 @@ def test_missing_columns_are_an_error_that_names_the_options():
     with pytest.raises(SchemaConflict, match="lacks the table's column a") as error:
         reconcile(TABLE, LESS)
     assert "hoodie.write.set.null.for.missing.columns" in error.value.hint
+    assert "partial=True" in error.value.hint
     assert error.value.context == {"columns": ["a"]}
-    with pytest.raises(SchemaConflict, match=r"column s\.y"):
+    with pytest.raises(SchemaConflict, match=r"column s\.y") as error:
         reconcile(TABLE, pa.schema([*LESS, ("a", INT)]))
+    assert "partial" not in error.value.hint  # whole columns alone may be left out
 
 
 def test_missing_columns_may_be_filled_or_dropped():
