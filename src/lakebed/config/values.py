@@ -19,6 +19,14 @@ _CREDENTIAL = re.compile(
     re.IGNORECASE,
 )
 _SECRETS = ("access.key", "secret.key", "session.token", ".token", ".password")
+# Values that name a way to delete, for which there is another one.
+_INSTEAD = {
+    "EmptyHoodieRecordPayload": "It deletes the rows of the job: give hoodie.datasource.write.operation=delete.",
+    "GlobalDeleteKeyGenerator": (
+        "It deletes keys wherever they are: give the key generator of the table and a global index"
+        " (hoodie.index.type=GLOBAL_BLOOM), or call t.delete(keys), which looks in every partition path."
+    ),
+}
 MERGE_MODES = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time", "CUSTOM": "custom"}
 PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
 STRATEGIES = {EVENT_TIME_STRATEGY: "event_time", COMMIT_TIME_STRATEGY: "commit_time"}
@@ -203,6 +211,6 @@ def refusal(option: Option, text: str) -> UnsupportedFeature:
     note = option.note and f"{option.note}{';' if ':' in option.note else ':'} "
     return UnsupportedFeature(
         f"{option.key}={text} is not supported",
-        hint=f"{note}{way_out}",
+        hint=_INSTEAD.get(simple_name(text), f"{note}{way_out}"),
         context={"option": option.key, "value": text, "accepted": accepted},
     )
