@@ -39,8 +39,15 @@ SCHEMA = pa.schema(
     ]
 )
 CITIES = ("oslo", "rome", "são paulo")
-KINDS = ("upsert", "upsert", "upsert", "delete", "delete", "insert", "insert", "upsert", "upsert", "compact", "upsert")
-COMPACTED = KINDS.index("compact")
+# lakebed and real Hudi in turn: each upserts, inserts, deletes and compacts.
+KINDS = (
+    *("upsert", "upsert", "upsert", "delete", "delete", "insert", "insert", "upsert", "compact", "upsert"),
+    *("upsert", "delete", "upsert", "compact", "delete", "upsert", "insert", "insert", "upsert", "upsert"),
+)
+VALIDATED = frozenset({4, 8, 9, 13, 14, len(KINDS) - 1})
+# With older releases no row comes again behind a delete of theirs: 1.0.2 cannot read that where rows have an ordering
+# value, not even where it wrote all of it ("class java.lang.Integer cannot be cast to class java.lang.Long").
+FEWER = ("upsert", "upsert", "upsert", "delete", "delete", "insert", "insert", "upsert", "upsert", "compact", "upsert")
 # The table says that writes compact it when that is due.
 NEVER = {"hoodie.compact.inline.max.delta.commits": "100"}
 NOW = {"hoodie.compact.inline.max.delta.commits": "1"}
@@ -105,18 +112,18 @@ def test_both_writers_in_turn_merge_what_the_other_logged(case: Case, tmp_path: 
 
 @pytest.mark.parametrize(("older_oracle", "case"), todays(OLDER, 4, INTEROP), indirect=["older_oracle"], ids=str)
 def test_older_releases_in_turn_merge_it_as_well(older_oracle: HudiOracle, case: Case, tmp_path: Path) -> None:
-    take_turns(older_oracle, created(tmp_path, case), case)
+    take_turns(older_oracle, created(tmp_path, case), case, FEWER)
 
 
-def take_turns(oracle: HudiOracle, table: Table, case: Case) -> None:
+def take_turns(oracle: HudiOracle, table: Table, case: Case, kinds: Sequence[str] = KINDS) -> None:
     chance = random.Random(str(case))
     options = {**hudi_job(table), **keeping_metadata(table), **NEVER}
     is_global = case.index in ("global_simple", "global_bloom", "record")
     model = DictTable(event_time=False, is_global=is_global, moves=True)
-    for turn, kind in enumerate(KINDS):
+    for turn, kind in enumerate(kinds):
         rows = batch(chance, turn, new=kind == "insert")
         gone = chance.sample(sorted({key for _, key in model.rows}), 5) if kind == "delete" else []
-        if turn % 2 == 0 and kind != "compact":
+        if turn % 2 == 0:
             ours(table, kind, rows, gone)
         else:
             theirs(oracle, table, kind, rows, gone, options | (NOW if kind == "compact" else {}))
@@ -153,7 +160,10 @@ def ours(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -
     if gone:
         table.delete(gone)
     else:
-        getattr(table, kind)(data_of(rows))
+        getattr(table, "upsert" if kind == "compact" else kind)(data_of(rows))
+    if kind == "compact":
+        table.compact()  # what the write itself has not compacted, as it was due
+        assert not any(lakebed.open(table.uri).files.to_arrow()["log_files"].to_pylist())
 
 
 def theirs(
@@ -179,6 +189,6 @@ def check(
         assert_same_rows(hudi.read(table.uri, option={"hoodie.metadata.enable": listed}), found)
     verified = table.indexes.verify()
     assert not [row for row in verified.differences.to_pylist() if row["index"] not in without], (turn, verified)
-    if hudi.version == "1.2.0" and (turn % 4 == 0 or turn >= COMPACTED):  # it takes longer than all the rest
+    if hudi.version == "1.2.0" and turn in VALIDATED:  # it takes longer than all the rest
         problems = hudi.problems(table.uri)
         assert not problems, (turn, problems)
