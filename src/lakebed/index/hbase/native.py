@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import UnsupportedFeature
 from lakebed.index.hbase.client import COLUMNS, FAMILY, ROWS, unanswered
 from lakebed.index.hbase.connection import Answer, Connection, Unserved
 from lakebed.index.hbase.pace import Pace
@@ -30,6 +28,7 @@ from lakebed.index.hbase.wire import (
     number_field,
     text_of,
 )
+from lakebed.timeline.locks.zookeeper import import_kazoo
 
 Int64s = npt.NDArray[np.int64]
 Server = tuple[str, int]
@@ -73,7 +72,7 @@ class NativeClient:
 
     def __init__(self, table: HBaseTable) -> None:
         self._table = table
-        self._kazoo = _kazoo()
+        self._kazoo = import_kazoo("the HBase index", "hbase")
         self._connections: dict[Server, Connection] = {}
         self._regions: list[Region] = []
         qps = None if table.max_qps is None else table.max_qps * table.qps_fraction
@@ -392,15 +391,3 @@ def _server_in(data: memoryview) -> Server:
     port = server[2]
     assert isinstance(port, int)
     return text_of(server[1]), port
-
-
-def _kazoo() -> Any:
-    try:
-        kazoo: Any = import_module("kazoo")
-        for part in ("client", "exceptions", "handlers.threading"):
-            import_module(f"kazoo.{part}")
-    except ImportError as error:
-        raise UnsupportedFeature(
-            "the HBase index needs the package kazoo", hint="pip install 'lakebed[hbase]'"
-        ) from error
-    return kazoo

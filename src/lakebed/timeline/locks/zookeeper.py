@@ -38,7 +38,7 @@ class ZooKeeperLock(LeasedLock):
         wait_seconds: float = 60.0,
     ) -> None:
         super().__init__(f"zookeeper://{hosts}{path}", wait_seconds)
-        self._kazoo = _kazoo()
+        self._kazoo = import_kazoo("the ZooKeeper lock", "zookeeper")
         self._hosts = hosts
         self._path = path
         self._session_seconds = session_seconds
@@ -144,13 +144,12 @@ def _unanswered(where: str, error: BaseException) -> StorageError:
     )
 
 
-def _kazoo() -> Any:
+def import_kazoo(what: str, extra: str) -> Any:
+    """The package kazoo. Raises `UnsupportedFeature` with the extra that brings it."""
     try:
         kazoo: Any = import_module("kazoo")
         for part in ("client", "exceptions", "handlers.threading"):
             import_module(f"kazoo.{part}")
     except ImportError as error:
-        raise UnsupportedFeature(
-            "the ZooKeeper lock needs the package kazoo", hint="pip install 'lakebed[zookeeper]'"
-        ) from error
+        raise UnsupportedFeature(f"{what} needs the package kazoo", hint=f"pip install 'lakebed[{extra}]'") from error
     return kazoo
