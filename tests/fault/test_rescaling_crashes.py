@@ -39,7 +39,10 @@ CHANGES: dict[str, Change] = {
     "merge": lambda t: t.rescale(1, options=OPTIONS),
     "extendible": lambda t: t.rescale(split_over=1, options=OPTIONS),
     "bucket groups": lambda t: t.indexes.use("bucket_groups", buckets=2, options=OPTIONS),
+    "bucket": lambda t: t.indexes.use("bucket", buckets=2, options=OPTIONS),
 }
+# The index before a change, where it is no bucket index.
+BEFORE = {"bucket": "simple"}
 AFTER = {
     "split": ("bucket", "4"),
     "overwrite": ("bucket", "3"),
@@ -49,18 +52,21 @@ AFTER = {
     "merge": ("bucket", "1"),
     "extendible": ("bucket", "2"),
     "bucket groups": ("bucket_groups", "2"),
+    "bucket": ("bucket", "2"),
 }
 _ALL = whole(CRASH)
 
 
 @cache
-def prepared(version: int, kind: str) -> tuple[dict[str, bytes], Model]:
-    """The files of a table of two buckets in each of two partition paths, log files among them, and its rows."""
-    uri = f"memory://rescaled-{version}-{kind}/t"
-    words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "type": kind, "index": "bucket"}
+def prepared(version: int, kind: str, index: str = "bucket") -> tuple[dict[str, bytes], Model]:
+    """The files of a table of two buckets, or of another index, in each of two partition paths, log files among them,
+    and its rows."""
+    uri = f"memory://rescaled-{version}-{kind}-{index}/t"
+    words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "type": kind, "index": index}
+    words |= {"buckets": 2} if index == "bucket" else {}
     some = {"hoodie.compact.inline": False}
     schema = rows((0, "c0", "", 0)).schema
-    table = lakebed.create(uri, schema, table_version=version, buckets=2, properties=some, **words)
+    table = lakebed.create(uri, schema, table_version=version, properties=some, **words)
     first = [(n, f"c{n % 2}", f"v{n}", 3 - n % 3) for n in range(12)]
     table.upsert(rows(*first), options=OPTIONS)
     table.upsert(rows((1, "c1", "newer", 5)), options=OPTIONS)
@@ -88,7 +94,7 @@ def test_rows_stay_and_the_next_writer_knows_the_index(change: str, version: int
 
 def _crash(change: str, version: int, kind: str, mode: Mode, at: int) -> bool:
     """Strike one mutation and look at all that follows; False if there is no such mutation."""
-    files, model = prepared(version, kind)
+    files, model = prepared(version, kind, BEFORE.get(change, "bucket"))
     with copied("memory", files) as uri:
         with crash_at(at, mode) as crash, suppress(Killed, lakebed.LakebedError):
             CHANGES[change](lakebed.open(uri))
@@ -102,7 +108,8 @@ def _crash(change: str, version: int, kind: str, mode: Mode, at: int) -> bool:
             assert [left for left in leftovers(uri) if left != f"{PROPERTIES_PATH}.backup"] == []
             now = lakebed.open(uri).properties
             told = now["lakebed.index.type"], now.get("lakebed.index.bucket.count")
-            assert told in (("bucket", "2"), AFTER[change])
+            before = (BEFORE[change], None) if change in BEFORE else ("bucket", "2")
+            assert told in (before, AFTER[change])
             CHANGES[change](lakebed.open(uri))
             _look(uri, NEXT.model(model))
             assert leftovers(uri) == [] or told == AFTER[change]
@@ -127,7 +134,7 @@ def _look(uri: str, model: Model) -> None:
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
 @pytest.mark.parametrize("change", list(CHANGES))
 def test_a_write_that_was_planned_under_the_old_index_is_refused(change: str, version: int, kind: str) -> None:
-    files, model = prepared(version, kind)
+    files, model = prepared(version, kind, BEFORE.get(change, "bucket"))
     with copied("memory", files) as uri:
         # a partition path of its own: no file group is touched by both
         other = lakebed.open(uri)
