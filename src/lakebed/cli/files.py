@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
+import typer
 
 from lakebed.errors import InvalidOption, InvalidRecord
+
+Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV file.")]
 
 _DELIMITERS = (";", "\t", "|", ",")
 _KINDS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 import lakebed
-from lakebed.cli.files import read_rows
+from lakebed.cli.files import Delimiter, read_rows
 from lakebed.cli.output import (
     Form,
     Output,
@@ -45,7 +45,6 @@ Limit = Annotated[int | None, typer.Option(help="At most this many rows; 0: all.
 DataFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV, TSV or JSON lines.", show_default=False)
 ]
-Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV file.")]
 WriteOptions = Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE, as in `lakebed options list`.")]
 Retries = Annotated[
     int | None, typer.Option("--retries", min=0, help="How often it is run again after it lost against another write.")

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import typer
 
 import lakebed
-from lakebed.cli.files import read_rows
+from lakebed.cli.files import Delimiter, read_rows
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts
 from lakebed.config.conflicts import stored_merge_mode
 
@@ -40,9 +40,13 @@ def create(
     schema_from: Annotated[
         Path, typer.Option(exists=True, dir_okay=False, help="A Parquet, CSV or JSON-lines file with the columns.")
     ],
+    delimiter: Delimiter = None,
     key: Annotated[str, typer.Option(help="Record key fields, separated by commas; none: keys are generated.")] = "",
     partition_by: Annotated[str, typer.Option(help="Partition fields, separated by commas.")] = "",
     ordering: Annotated[str, typer.Option(help="Ordering fields, separated by commas.")] = "",
+    kind: Annotated[
+        str, typer.Option("--type", help="cow or mor: whether updates rewrite files, or are logged and merged later.")
+    ] = "cow",
     index: Annotated[str, typer.Option(help="bucket, record, [global_]bloom, [global_]simple or auto.")] = "auto",
     buckets: Annotated[int, typer.Option(help="Buckets of each partition, for the bucket index.")] = 0,
     hash_fields: Annotated[str, typer.Option(help="Key fields the bucket follows from; none: all.")] = "",
@@ -58,7 +62,8 @@ def create(
     """Make an empty table with the columns of a file."""
     table = lakebed.create(
         uri,
-        read_rows(schema_from),
+        read_rows(schema_from, delimiter=delimiter),
+        type=kind,  # pyright: ignore[reportArgumentType]  # create() checks the word
         key=_fields(key),
         partition_by=_fields(partition_by),
         ordering=_fields(ordering),

@@ -80,6 +80,15 @@ def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], 
     assert lakebed.open(place).schema.names == TRIPS.column_names
 
 
+def test_create_makes_either_kind_of_table_of_a_csv_file(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "rows.csv").write_text("id;city\n1;oslo\n")
+    place, rows = str(tmp_path / "new"), ("--schema-from", str(tmp_path / "rows.csv"), "--delimiter", ";")
+    facts = said(capsys, "table", "create", place, *rows, "--key", "id", "--type", "mor")
+    assert facts["type"] == "MERGE_ON_READ"
+    assert said(capsys, "upsert", place, str(tmp_path / "rows.csv"), "--delimiter", ";")["inserted"] == 1
+    assert said(capsys, "scan", place) == [{"id": 1, "city": "oslo"}]
+
+
 def test_reading_commands_give_rows(capsys: pytest.CaptureFixture[str], uri: str):
     assert said(capsys, "count", uri) == {"rows": 3}
     assert said(capsys, "get", uri, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": 10}]
