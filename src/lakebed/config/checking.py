@@ -43,9 +43,9 @@ def check_options(given: Mapping[str, Any]) -> list[OptionVerdict]:
 def _verdict(name: str, value: Any, prefix: str) -> OptionVerdict:
     key = canonical(name)
     text = shown(key or name, str(value))
-    if key is None and prefix and name.startswith(prefix) and is_credential(name):
-        return OptionVerdict(name, text, "wrong", exposed(name).message)
     if key is None and prefix and name.startswith(prefix):
+        if is_credential(name):
+            return OptionVerdict(name, text, "wrong", exposed(name).message)
         return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
     if key is None:
         return OptionVerdict(name, text, "unknown", unknown_option(name).hint)

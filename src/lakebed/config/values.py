@@ -13,7 +13,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 
-# How the keys of options end whose values are secrets.
+# How keys of the caller's own making end whose values are secrets, and those of options.
 _CREDENTIAL = re.compile(
     r"(password|passwd|secret|(secret|access|account|private)[._-]?key|(session|sas|access)[._-]?token|credentials?)$",
     re.IGNORECASE,
