@@ -27,7 +27,7 @@ from lakebed.slices.facts import table_features
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import is_remote, parallel_map
+from lakebed.storage.parallel import delete_files
 from lakebed.timeline.actions import decode_action
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.instants import completes_as
@@ -40,8 +40,6 @@ from lakebed.timeline.written_files import is_data_path
 from lakebed.wording import count_text
 
 _OPERATION = "CLEAN"
-# Files that are deleted at a time where an answer is long under way.
-_DELETERS = 16
 
 Planner = Callable[[Snapshot, str], "CleanPlan | str"]
 """Gives the plan of a clean, or why there is none, for the table under the lock and the instant."""
@@ -134,18 +132,8 @@ def _data_files(partition: str, names: Sequence[str]) -> list[str]:
 
 
 def _delete(storage: Storage, files: Mapping[str, Sequence[str]], advance: Advance) -> None:
-    """Delete files; each folder is made to last once, with its last file."""
-
-    def of_folder(partition: str, names: Sequence[str]) -> None:
-        def delete(name: str) -> None:
-            storage.delete(path_in(partition, name), durable=name == names[-1])
-            advance(1)
-
-        parallel_map(delete, names[:-1], _DELETERS if is_remote(storage) else 1)
-        parallel_map(delete, names[-1:])
-
     for partition, names in files.items():
-        of_folder(partition, names)
+        delete_files(storage, partition, names, lambda _: advance(1))
 
 
 @dataclass

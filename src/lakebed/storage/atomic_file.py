@@ -74,7 +74,7 @@ def locked_folder(fd: int) -> Generator[bool]:
 
 def remove_aside(folder: str, name: str) -> bool:
     """Remove what an unfinished writer of this file left; one that is replacing the file right now is let finish."""
-    aside = os.path.join(folder, aside_name(name))
+    aside = f"{folder}/{aside_name(name)}"
     if not os.path.lexists(aside):
         return False
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

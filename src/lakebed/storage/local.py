@@ -55,7 +55,7 @@ class LocalStorage:
         return self._spec
 
     def _full(self, path: str) -> str:
-        return os.path.join(self._root, check_relative(path))
+        return f"{self._root}/{check_relative(path)}"
 
     def _split(self, path: str) -> tuple[str, str]:
         """Folder and name of a file that is going to change."""
@@ -292,7 +292,7 @@ class LocalStorage:
         """Also removes what an unfinished upload of this path left aside."""
         folder, name = self._split(path)
         with self._translated("delete", path):
-            gone = [_unlink(os.path.join(folder, n)) for n in (name, checksum_name(name))]
+            gone = [_unlink(f"{folder}/{n}") for n in (name, checksum_name(name))]
             gone.append(remove_aside(folder, name))
             if durable and any(gone):
                 with contextlib.suppress(FileNotFoundError):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 _MOST_THREADS = 32
+_DELETERS = 16
 _pool: ThreadPoolExecutor | None = None
 
 
@@ -57,6 +58,19 @@ def is_remote(storage: Storage) -> bool:
     """Whether an answer of this storage is long under way: of one that is not, threads for a little work cost more than
     they save."""
     return not storage.url().startswith(("file:", "memory:"))
+
+
+def delete_files(storage: Storage, folder: str, names: Sequence[str], done: Callable[[str], None] | None = None) -> None:
+    """Delete files of one folder, several at a time where that is quicker; `done` is told of each. That they are gone
+    is made to last once, with the last of them."""
+
+    def delete(name: str) -> None:
+        storage.delete(f"{folder}/{name}" if folder else name, durable=name == names[-1])
+        if done is not None:
+            done(name)
+
+    parallel_map(delete, names[:-1], _DELETERS if is_remote(storage) else 1)
+    parallel_map(delete, names[-1:])
 
 
 def in_background(work: Callable[[], R]) -> Callable[[], R]:

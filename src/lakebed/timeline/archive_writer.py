@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from lakebed.format.base_file import AVRO_SCHEMA_KEY, naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
 from lakebed.model import Action, Instant, State
 from lakebed.storage.base import Storage
+from lakebed.storage.parallel import delete_files, is_remote, parallel_map
 from lakebed.timeline.actions import decode_action
 from lakebed.timeline.archive import ARCHIVE_HINT, LsmFile, LsmHistory, manifest_files, read_history
 from lakebed.timeline.avro_schemas import schema_text
@@ -31,6 +33,8 @@ _FILES_A_LEVEL = 10
 _MANIFESTS_KEPT = 3
 # The level of files that are not the work of one archival.
 _COPIED_LEVEL = 1
+# Bodies that are read at a time from a storage that answers late.
+_READERS = 16
 # Entries in a block of the version 6 archive.
 _ENTRIES_A_BLOCK = 10
 HISTORY = pa.schema(
@@ -74,30 +78,35 @@ def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
     _remove(timeline, ordered)
 
 
-def _files_of(timeline: Timeline, instant: Instant) -> list[tuple[State, str]]:
-    """The timeline files of an instant with the state that each proves, pending ones first."""
-    found: list[tuple[State, str]] = []
-    for name in timeline.files:
-        parsed = parse_instant_file(name, timeline.config.version)
-        if parsed and (parsed.time, completes_as(parsed.action)) == (instant.time, completes_as(instant.action)):
-            found.append((parsed.state, name))
-    return sorted(found)
+class _Files:
+    """The timeline files of each instant with the state that each proves, pending ones first. Names are parsed once,
+    however many instants go."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._of: dict[tuple[str, Action], list[tuple[State, str]]] = {}
+        for name in timeline.files:
+            if parsed := parse_instant_file(name, timeline.config.version):
+                self._of.setdefault((parsed.time, completes_as(parsed.action)), []).append((parsed.state, name))
+
+    def of(self, instant: Instant) -> list[tuple[State, str]]:
+        return sorted(self._of.get((instant.time, completes_as(instant.action)), []))
 
 
 def _remove(timeline: Timeline, instants: Iterable[Instant]) -> None:
     """Delete the files of instants: all pending ones before the first completed one, so that none comes to life."""
-    files = [entry for instant in instants for entry in _files_of(timeline, instant)]
+    found, folder = _Files(timeline), timeline.config.timeline_path
+    files = [entry for instant in instants for entry in found.of(instant)]
     for completed in (False, True):
-        for state, name in files:
-            if (state is State.COMPLETED) == completed:
-                timeline.storage.delete(f"{timeline.config.timeline_path}/{name}")
+        names = [name for state, name in files if (state is State.COMPLETED) == completed]
+        delete_files(timeline.storage, folder, names)
 
 
 # the history of version 8 and later
 
 
 def _append_to_history(timeline: Timeline, instants: Sequence[Instant]) -> None:
-    rows = [_history_row(timeline, instant) for instant in instants]
+    at_once = _READERS if is_remote(timeline.storage) else 1
+    rows = parallel_map(partial(_history_row, timeline), instants, at_once)
     name = f"{instants[0].time}_{instants[-1].time}_0.parquet"
     history = LsmHistory(timeline.storage, timeline.config)
     files = list(history.files)
@@ -228,10 +237,9 @@ def _append_to_log(timeline: Timeline, instants: Sequence[Instant]) -> None:
     folder = timeline.config.archive_folder
     names = timeline.storage.list_names(folder)
     number = max((int(found[1]) for name in names if (found := LOG_ARCHIVE.match(name))), default=0) + 1
+    files = _Files(timeline)
     entries = [
-        _log_entry(timeline, instant, state, name)
-        for instant in instants
-        for state, name in _files_of(timeline, instant)
+        _log_entry(timeline, instant, state, name) for instant in instants for state, name in files.of(instant)
     ]
     write_log_archive(timeline.storage, folder, number, entries)
 
