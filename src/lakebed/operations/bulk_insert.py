@@ -9,9 +9,10 @@ from typing import Any
 from lakebed.engine.base import Rows
 from lakebed.operations.context import WriteContext
 from lakebed.operations.pipeline import RowsVerb, run
-from lakebed.operations.placement import Placed, RowMatch, TaskRows, Write, placed
+from lakebed.operations.placement import Placed, TaskRows, placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows
+from lakebed.operations.write import RowMatch, Write
 
 
 def bulk_insert(context: WriteContext, data: Any) -> WriteResult:

@@ -27,9 +27,10 @@ from lakebed.operations.context import (
 )
 from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.pipeline import Verb, run
-from lakebed.operations.placement import Placed, RowMatch, TaggedRows, Write
+from lakebed.operations.placement import Placed, TaggedRows
 from lakebed.operations.prepare import derive_keys
 from lakebed.operations.result import WriteResult
+from lakebed.operations.write import RowMatch, Write
 from lakebed.read.bucket_pruning import buckets_of_keys
 from lakebed.read.lookup_keys import is_keys, wanted_keys
 from lakebed.read.scan import Scan

@@ -19,9 +19,10 @@ from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action, path_in
 from lakebed.operations.admission import admit, file_groups_in_clustering
 from lakebed.operations.context import TableSchema, WriteContext
 from lakebed.operations.pipeline import RowsVerb, Verb, run
-from lakebed.operations.placement import NoRows, Placed, RowMatch, Write
+from lakebed.operations.placement import NoRows, Placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows
+from lakebed.operations.write import RowMatch, Write
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import encode_requested_replace

@@ -13,139 +13,26 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
-import pyarrow as pa
-
 from lakebed.engine.base import Rows, persisted
 from lakebed.engine.groups import distinct_values
 from lakebed.errors import LakebedError
-from lakebed.handles.append import AppendHandle
-from lakebed.handles.base import HandleType
 from lakebed.handles.bulk_writer import BulkWriter
-from lakebed.handles.create import CreateHandle
-from lakebed.handles.file_writer import FileFormat
-from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.targets import HashedTargets, PlannedTargets, Targets
+from lakebed.handles.targets import HashedTargets, PlannedTargets
 from lakebed.index.base import Hashed, KeyLookup, Tagged
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral, IsNull
 from lakebed.merge.combine_stage import combine_by_key
-from lakebed.merge.incoming import Intake
-from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.operations.admission import file_groups_in_clustering
 from lakebed.operations.assign import Assignment, assign
-from lakebed.operations.context import TableSchema, WriteContext
 from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_hashed, plan_of_tasks, with_absent
-from lakebed.operations.prepare import derivable
 from lakebed.operations.workload_profile import encode_profile
-from lakebed.schema.arrow import with_meta
-from lakebed.schema.avro import avro_with_meta
+from lakebed.operations.write import Write
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.conflicts.early import EarlyConflicts
 from lakebed.timeline.instants import has_completion_times
-from lakebed.upkeep.statistics import columns_with_stats
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, first_error, from_table
-
-
-@dataclass(frozen=True, slots=True)
-class RowMatch:
-    """What happens where an incoming row meets a stored one, or another incoming one, of the same key.
-
-    The stored row is replaced by the merge rules ("keys"), left ("skip"), an error ("fail"), or nobody looks ("none", a
-    plain insert). `combine`: of several incoming rows one stays. `deletes`: the incoming rows hold keys alone, whose
-    stored rows go.
-    """
-
-    on_match: OnMatch
-    combine: bool = True
-    deletes: bool = False
-
-    @property
-    def looks_up(self) -> bool:
-        return self.on_match != "none"
-
-
-@dataclass(frozen=True)
-class Write:
-    """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With `anew`
-    its rows go to new file groups only. `absent` are columns that they lack, which known keys keep; `early` finds
-    writers that are at a file group."""
-
-    context: WriteContext
-    snapshot: Snapshot
-    schema: TableSchema
-    operation: str
-    instant: str
-    match: RowMatch
-    anew: bool = False
-    absent: tuple[str, ...] = ()
-    early: EarlyConflicts | None = None
-
-    def group_writer(self, targets: Targets, known_partitions: frozenset[str] = frozenset()) -> GroupWriter:
-        """The row function of this write, ready to be sent to tasks."""
-        context, settings = self.context, self.context.settings
-        config, storage = self.snapshot.config, self.snapshot.storage
-        indexes = KeyIndexes.of(storage, config)
-        format_ = FileFormat(
-            with_meta(self.schema.data),
-            avro_with_meta(self.schema.avro),
-            context.file_settings,
-            context.config.populate_meta_fields,
-            tuple(columns_with_stats(storage, config, self.schema.data, settings)),
-            indexes.fields if indexes else None,
-            context.config.sorts_by_key,
-            settings.log_block_format or config.log_block_format,
-            config.change_log,
-        )
-        generated = context.keys.auto_keys and not self.match.deletes
-        intake = Intake(
-            schema=self.schema.data,
-            rules=context.rules,
-            combine=self.match.combine,
-            all_deletes=self.match.deletes,
-            memory=settings.memory,
-            auto_keys=self.instant if generated else None,
-            absent=self.absent,
-        )
-        return GroupWriter(
-            reader=self.snapshot.reader,
-            instant=self.instant,
-            format=format_,
-            intake=intake,
-            targets=targets,
-            on_match=self.match.on_match,
-            max_file_size=settings.max_file_size,
-            known_partitions=known_partitions,
-            path_check=context.path_check,
-            insert_handle=self._insert_handle,
-            located=not context.index.is_hashed and self.match.looks_up,
-            early=self.early,
-        )
-
-    @property
-    def _insert_handle(self) -> HandleType:
-        """What writes the rows of new file groups. Writers that do not wait for one another begin the file group of a
-        bucket with log files, which both may do."""
-        index = self.context.index
-        if index.can_index_log_files or (self.context.is_non_blocking and not self.anew):
-            return AppendHandle
-        return index.insert_handle or CreateHandle
-
-    def run_grouped(self, rows: Rows, writer: GroupWriter, *, groups: int | None) -> list[WriteStatus]:
-        """One shuffle by group, and the writer on each; a group is a task of its own where their number is known."""
-        engine = self.context.engine
-        written = engine.group_map(
-            rows,
-            writer,
-            STATUS_SCHEMA,
-            groups=groups,
-            one_group_per_task=groups is not None,
-            derivable=derivable(self.context, engine.schema(rows)),
-        )
-        return checked_statuses(engine.collect(written))
+from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 
 class Layout(Protocol):
@@ -420,12 +307,3 @@ def _wrong_answer(index: str, what: str) -> LakebedError:
         hint="An index with a key_hash gives Hashed, one without gives Tagged: see lakebed.index.base.Index.place.",
         context={"index": index},
     )
-
-
-def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
-    """The tasks' statuses; raises the first error a task met in its rows."""
-    statuses = list(from_table(collected))
-    error = first_error(statuses)
-    if error is not None:
-        raise error
-    return statuses

@@ -10,10 +10,10 @@ from lakebed.operations.admission import admit
 from lakebed.operations.context import WriteContext, keyed_by_meta, require_columns, schema_for_write
 from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.pipeline import RowsVerb, explain, refuse_clustered_groups, run
-from lakebed.operations.placement import RowMatch
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.prepare import check_partitions
 from lakebed.operations.result import WriteResult
+from lakebed.operations.write import RowMatch
 
 
 def upsert(context: WriteContext, data: Any) -> WriteResult:

@@ -17,7 +17,6 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant
 from lakebed.operations.context import WriteContext
-from lakebed.operations.placement import checked_statuses
 from lakebed.operations.rollback import files_named, roll_back
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.schema.arrow import leaf_paths
@@ -41,7 +40,7 @@ from lakebed.timeline.instants import has_completion_times, parse_time
 from lakebed.timeline.service_plans import CompactionOperation
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
+from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 from lakebed.wording import count_text
 
 

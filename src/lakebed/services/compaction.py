@@ -21,7 +21,6 @@ from lakebed.handles.compact import COMPACTED_SCHEMA, Compacted, SliceCompactor,
 from lakebed.handles.file_writer import FileFormat
 from lakebed.model import WRITER_ID, Action, CommitMetadata, Instant
 from lakebed.operations.context import WriteContext
-from lakebed.operations.placement import checked_statuses
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import avro_with_meta
 from lakebed.services.compaction_plan import CompactionPlanner, schedule_compaction, shown
@@ -34,6 +33,7 @@ from lakebed.timeline.commit_metadata import commit_from_record
 from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
 from lakebed.timeline.service_plans import CompactionOperation, compaction_operations
 from lakebed.upkeep.statistics import columns_with_stats
+from lakebed.upkeep.write_status import checked_statuses
 from lakebed.wording import count_text
 
 

@@ -19,7 +19,7 @@ from lakebed.operations.admission import admit
 from lakebed.operations.context import WriteContext
 from lakebed.operations.overwrite import DeletePartitions, replaced_file_ids
 from lakebed.operations.pipeline import run
-from lakebed.operations.placement import Write
+from lakebed.operations.write import Write
 from lakebed.policies.partition_ttl import PartitionTtl
 from lakebed.services.compaction_plan import groups_in_plans
 from lakebed.slices.listing import PARTITION_METADATA

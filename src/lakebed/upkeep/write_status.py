@@ -160,3 +160,12 @@ def first_error(statuses: list[WriteStatus]) -> LakebedError | None:
     if len(failed) > 1:
         error.context["failed_groups"] = len(failed)
     return error
+
+
+def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
+    """The tasks' statuses; raises the first error a task met in its rows."""
+    statuses = list(from_table(collected))
+    error = first_error(statuses)
+    if error is not None:
+        raise error
+    return statuses

@@ -17,7 +17,7 @@ from compaction_tables import context, log_files
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.model import Action, State
-from lakebed.operations.placement import Write
+from lakebed.operations.write import Write
 from lakebed.services.partition_ttl import ExpirePartitions, expire_partitions
 from lakebed.storage import open_storage
 from lakebed.table import Table

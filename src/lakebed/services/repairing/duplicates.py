@@ -16,8 +16,9 @@ from lakebed.index.simple import positions_of
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_ID, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext, table_schema
 from lakebed.operations.pipeline import Verb, run
-from lakebed.operations.placement import Placed, RowMatch, TaggedRows, Write
+from lakebed.operations.placement import Placed, TaggedRows
 from lakebed.operations.result import WriteResult
+from lakebed.operations.write import RowMatch, Write
 from lakebed.slices.snapshot import Snapshot
 
 _DELETES = RowMatch("keys", deletes=True)

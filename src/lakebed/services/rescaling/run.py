@@ -16,7 +16,6 @@ from lakebed.index.base import Index, KeyHash
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice
 from lakebed.operations.context import WriteContext
-from lakebed.operations.placement import checked_statuses
 from lakebed.operations.transaction import Transaction
 from lakebed.services.compaction import file_format
 from lakebed.services.compaction_plan import groups_in_plans
@@ -30,7 +29,7 @@ from lakebed.timeline.actions import encode_requested_replace
 from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus
+from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 from lakebed.wording import count_text, size_text
 
 # Readers of changes pass over commits with this operation: file groups go, their rows stay.
