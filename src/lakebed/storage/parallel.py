@@ -60,7 +60,9 @@ def is_remote(storage: Storage) -> bool:
     return not storage.url().startswith(("file:", "memory:"))
 
 
-def delete_files(storage: Storage, folder: str, names: Sequence[str], done: Callable[[str], None] | None = None) -> None:
+def delete_files(
+    storage: Storage, folder: str, names: Sequence[str], done: Callable[[str], None] | None = None
+) -> None:
     """Delete files of one folder, several at a time where that is quicker; `done` is told of each. That they are gone
     is made to last once, with the last of them."""
 

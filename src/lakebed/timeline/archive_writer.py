@@ -238,9 +238,7 @@ def _append_to_log(timeline: Timeline, instants: Sequence[Instant]) -> None:
     names = timeline.storage.list_names(folder)
     number = max((int(found[1]) for name in names if (found := LOG_ARCHIVE.match(name))), default=0) + 1
     files = _Files(timeline)
-    entries = [
-        _log_entry(timeline, instant, state, name) for instant in instants for state, name in files.of(instant)
-    ]
+    entries = [_log_entry(timeline, instant, state, name) for instant in instants for state, name in files.of(instant)]
     write_log_archive(timeline.storage, folder, number, entries)
 
 

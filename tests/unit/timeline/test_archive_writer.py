@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import uuid
 import zipfile
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.model import Action, CommitMetadata, FileSlice, Instant
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline import archive_writer
 from lakebed.timeline.actions import (
     RollbackPlan,
     clustering_groups,
@@ -26,6 +28,7 @@ from lakebed.timeline.actions import (
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.commit_metadata import encode_commit
+from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.new_table import new_table_properties
 from lakebed.timeline.properties_file import create_table
 from lakebed.timeline.service_plans import (
@@ -83,6 +86,28 @@ def test_many_archivals_keep_every_instant(version: int) -> None:
         assert sum(name.endswith("_1.parquet") for name in names) == 2
         assert sum(name.startswith("manifest_") for name in names) == 3
         assert sum(name.endswith("_0.parquet") for name in names) == 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_name_on_the_timeline_is_parsed_as_often_however_many_instants_go(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+
+    def counted(name: str, table_version: int) -> Any:
+        parsed.append(name)
+        return parse_instant_file(name, table_version)
+
+    monkeypatch.setattr(archive_writer, "parse_instant_file", counted)
+    times: list[float] = []
+    for many in (10, 60):
+        table = Table(version)
+        added = [table.add(Action.DELTACOMMIT) for _ in range(many)]
+        timeline = table.timeline
+        parsed.clear()
+        archive(timeline, added)
+        times.append(len(parsed) / len(timeline.files))
+    assert times[1] <= times[0] + 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)
