@@ -224,7 +224,10 @@ class SparkEngine:
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:
         """All rows, in the types that a table has for the DataFrame's."""
-        found, plain = self.collect(rows), normalise(self.schema(rows))
+        plain = normalise(self.schema(rows))
+        # the text of the plan for Spark's own pages: a formatted one takes as long as the planning of a small query
+        with self._settings(**{"spark.sql.ui.explainMode": "simple"}), job_errors(self.spark):
+            found = _loosely_typed(rows).toArrow()
         return pa.Table.from_batches([normalise_batch(batch, plain) for batch in found.to_batches()], plain)
 
     def persist(self, rows: DataFrame) -> DataFrame:
@@ -234,14 +237,15 @@ class SparkEngine:
         rows.unpersist()
 
     @contextmanager
-    def _settings(self) -> Generator[None]:
-        """The job's own Arrow settings; the session's are put back. A session with smaller batches keeps them."""
+    def _settings(self, **more: str) -> Generator[None]:
+        """The job's own Arrow settings, and `more`; the session's are put back. A session with smaller batches keeps
+        them."""
         before: dict[str, str | None] = {}
         rows = int(self.spark.conf.get(_BATCH_ROWS, None) or 0)
         smaller = rows if 0 < rows < ARROW_BATCH_ROWS else ARROW_BATCH_ROWS
         excluded = self.spark.conf.get(_EXCLUDED_RULES, None)
         rules = f"{excluded},{_FOLDING_RULE}" if excluded else _FOLDING_RULE
-        for key, value in {**_SETTINGS, _BATCH_ROWS: str(smaller), _EXCLUDED_RULES: rules}.items():
+        for key, value in {**_SETTINGS, **more, _BATCH_ROWS: str(smaller), _EXCLUDED_RULES: rules}.items():
             with suppress(Exception):
                 before[key] = self.spark.conf.get(key, None)
                 self.spark.conf.set(key, value)

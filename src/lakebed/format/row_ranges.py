@@ -36,12 +36,16 @@ class _Column:
 
     def range(self) -> tuple[pa.Array, pa.Array]:
         """Least and greatest value, each as an array of one; NaN is the greatest, as in Java."""
-        found = pc.min_max(pa.concat_arrays(self.bounds or [pa.array([], self.kind)]))
-        low, high = (pa.repeat(found[side], 1).cast(self.kind) for side in ("min", "max"))
+        low, high = self.bounds if len(self.bounds) == 2 else self._of_several()
+        low, high = (side if side.type == self.kind else side.cast(self.kind) for side in (low, high))
         if self.has_nan:
             high = pa.array([float("nan")], self.kind)
             low = low if low.null_count == 0 and not pc.is_nan(low)[0].as_py() else high
         return low, high
+
+    def _of_several(self) -> tuple[pa.Array, pa.Array]:
+        found = pc.min_max(pa.concat_arrays(self.bounds or [pa.array([], self.kind)]))
+        return pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)
 
 
 class RowRanges:
@@ -64,9 +68,9 @@ class RowRanges:
     def row(self) -> pa.RecordBatch:
         """One row with a struct a column; see `ColumnRanges.row`. Rows in a log file have no sizes of their own."""
         arrays: list[pa.Array] = []
-        for column in self._columns.values():
-            low, high = column.range()
-            numbers = pa.array([column.nulls, column.values, 0, 0], pa.int64())
-            counts = [numbers.slice(i, 1) for i in range(len(COUNTS))]
-            arrays.append(pa.StructArray.from_arrays([low, high, *counts], names=["min", "max", *COUNTS]))
+        columns = self._columns.values()
+        counts = pa.array([n for column in columns for n in (column.nulls, column.values, 0, 0)], pa.int64())
+        for at, column in enumerate(columns):
+            own = [counts.slice(len(COUNTS) * at + i, 1) for i in range(len(COUNTS))]
+            arrays.append(pa.StructArray.from_arrays([*column.range(), *own], names=["min", "max", *COUNTS]))
         return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))

@@ -107,7 +107,8 @@ def _joined(pieces: Pieces, rows: int) -> pa.BinaryArray:
 
 
 def _lengths(values: pa.BinaryArray) -> Int64s:
-    return np.diff(value_buffer(values)[1]).astype(np.int64)
+    offsets = value_buffer(values)[1]
+    return offsets[1:] - offsets[:-1]
 
 
 def _pieces(kind: AvroType, values: pa.Array) -> Pieces:
