@@ -185,3 +185,22 @@ def test_a_deleted_key_that_comes_again_with_some_columns_is_read_by_real_hudi(
     left = pa.table({"id": [1, 2], "ts": [2, 2], "s": [None, "b"], "n": [8, 9]}, schema)
     assert_same_rows(lakebed.open(table.uri).scan().to_arrow(), left)
     assert_same_rows(oracle.read(table.uri), left)
+
+
+@pytest.mark.parametrize("version", todays([9, 8, 6], 3, INTEROP))
+def test_deletes_ordered_by_milliseconds_are_read_by_real_hudi(
+    version: int, tmp_path: Path, oracle: HudiOracle
+) -> None:
+    millis = pa.timestamp("ms", "UTC")
+    schema = pa.schema([("id", pa.int64()), ("at", millis), ("_hoodie_is_deleted", pa.bool_())])
+    words: dict[str, Any] = {"key": "id", "ordering": "at", "type": "mor", "index": "bucket", "buckets": 1}
+    table = lakebed.create(str(tmp_path / "millis"), schema, table_version=version, **words)
+
+    def write(ids: list[int], at: int, deleted: bool) -> None:
+        table.upsert(pa.table([ids, pa.array([at] * len(ids), millis), [deleted] * len(ids)], schema=schema))
+
+    write([1, 2, 3], 1_700_000_006_000, False)
+    write([1], 1_700_000_005_000, True)
+    write([2], 1_700_000_007_000, True)
+    assert lakebed.open(table.uri).scan(["id"]).to_arrow().to_pylist() == [{"id": 1}, {"id": 3}]
+    assert sorted(oracle.read(table.uri)["id"].to_pylist()) == [1, 3]

@@ -85,7 +85,7 @@ class MergeHandle:
                 merge = GroupMerge(rows, source, partial(opened, copies=True), stored.parquet.row_group_rows)
                 if merge.fits:
                     merge.run()
-                    return merge.writer
+                    return _if_changed(rows, merge.writer)
         if not rows.changes_anything(stored.keys_and(self._group.rules.ordering_columns)):
             return None
         writer = opened()
@@ -94,7 +94,15 @@ class MergeHandle:
         except BaseException:
             writer.abort()
             raise
+        return _if_changed(rows, writer)
+
+
+def _if_changed(rows: RowMerge, writer: FileWriter | None) -> FileWriter | None:
+    """None where no row changed: of pairs of rows that is known when they are merged."""
+    if writer is None or rows.changed:
         return writer
+    writer.abort()
+    return None
 
 
 def _row_merge(

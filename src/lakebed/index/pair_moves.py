@@ -17,6 +17,7 @@ from lakebed.merge.combine import side_of
 from lakebed.merge.pairs import Side, merge_into
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakebed.schema.arrow import normal_type
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.evolution import is_promotion
 from lakebed.slices.keys import table_keys
@@ -66,7 +67,7 @@ def moved_in_pairs(
     stored = _stored_rows(snapshot, groups, engine, data)
     compared = engine.join(joined, stored, [RECORD_KEY, FILE_ID], "left")
     types = {n: schema.field(n).type for n in kept}
-    types |= {n: _wider(types[n], snapshot.schema.field(n).type) for n in data}
+    types |= {n: _wider(normal_type(types[n], n), snapshot.schema.field(n).type) for n in data}
     place_types = [(FILE_ID, pa.string()), (INSTANT, pa.string()), *((name, pa.int64()) for name in position)]
     result = pa.schema([(PARTITION_PATH, pa.string()), *place_types, (DELETE, pa.bool_()), *types.items()])
     path = table_keys(snapshot).partition_path

@@ -122,11 +122,11 @@ class RowMerge:
         self._seen = np.zeros(self.incoming.rows, dtype=bool)
 
     def changes_anything(self, stored: Iterable[pa.RecordBatch]) -> bool:
-        """Whether any incoming row will change the stored ones, by their keys and ordering columns.
+        """Whether any incoming row may change the stored ones, by their keys and ordering columns.
 
-        Reads nothing of them when that is certain, otherwise up to the first change.
+        Reads nothing of them when that is certain, or takes whole rows to tell, otherwise up to the first change.
         """
-        if self.changes_for_sure:
+        if self.changes_for_sure or (self._in_pairs and self.on_match == "keys"):
             return True
         seen = np.zeros(self.incoming.rows, dtype=bool)
         for batch in stored:
@@ -140,7 +140,7 @@ class RowMerge:
     @property
     def changes_for_sure(self) -> bool:
         """Whether the stored rows will change, whatever they are."""
-        certain = self.on_match == "keys" and (self._in_pairs or not self.rules.ordering)
+        certain = self.on_match == "keys" and not self._in_pairs and not self.rules.ordering
         return bool(self.incoming.alive) and (self.on_match == "none" or certain)
 
     def may_touch(self, low: str, high: str, following: str | None = None) -> bool:
@@ -170,6 +170,11 @@ class RowMerge:
             kept |= set(self.incoming.absent)
         needed = {*self.rules.ordering_columns, *(self.tracked or ())}
         return [name for name in names if name not in kept or name in needed]
+
+    @property
+    def changed(self) -> bool:
+        """Whether a row came or went, or will be added, as far as stored rows were seen."""
+        return bool(self.counts.updates or self.counts.deletes or self.counts.inserts or self.new_rows)
 
     @property
     def new_rows(self) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -135,12 +135,22 @@ class _Commit:
             base = _base_file(partition, last.base_file)
             before: FileSlice | None = FileSlice(partition, file_id, base.instant, base, _in_order(earlier))
         else:
-            before = self._slices_before().get((partition, file_id))
+            before = self._without_base(partition, file_id, files)
         if before is None:
             alone = FileSlice(partition, file_id, self._time, None, files)
             return ChangeSource("appended", self._time, after=alone, files=files)
         after = FileSlice(partition, file_id, before.instant, before.base_file, _in_order([*before.log_files, *files]))
         return ChangeSource("appended", self._time, before, after, files)
+
+    def _without_base(self, partition: str, file_id: str, files: Sequence[LogFile]) -> FileSlice | None:
+        """The slice that log files were appended to. Names of version 6 do not tell when a file was written, but the
+        versions that they count do."""
+        before = self._slices_before().get((partition, file_id))
+        if before is None or has_completion_times(self._snapshot.config.version):
+            return before
+        first = min(log.version for log in files)
+        earlier = tuple(log for log in before.log_files if log.version < first)
+        return replace(before, log_files=earlier) if earlier else None
 
     def _after(self, partition: str, stat: WriteStat) -> FileSlice:
         base = _base_file(partition, stat.path, stat.file_size) if stat.path else None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.handles.log_compact import LogCompactor
+from lakebed.merge.rules import MergeRules
 from lakebed.model import Action, FileSlice, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.policies.compaction import plan_log_compaction
@@ -80,6 +81,11 @@ class _LogCompactionPlanner(Planner):
         settings, timeline = self.settings, snapshot.timeline
         if not has_completion_times(snapshot.config.version):
             return "no log compaction was planned: lakebed merges the logs of tables from version 8 on"
+        if not MergeRules.of_table(snapshot.config).picks_winners:
+            return (
+                "no log compaction was planned: by this table's merge mode a row of a log does not stay as it is;"
+                " compact() merges them with their base files"
+            )
         waiting = next((i for i in timeline.pending if i.action is Action.LOGCOMPACTION), None)
         if waiting is not None:
             return f"no log compaction was planned: {waiting.time} is pending"

@@ -224,6 +224,20 @@ def test_version_6_and_few_blocks_say_why(mor: Make) -> None:
     assert "from version 8 on" in str(table.compact_logs())
 
 
+@pytest.mark.parametrize("payload", ["PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"])
+def test_where_rows_of_a_log_fill_each_other_no_plan_is_made(make: Make, payload: str) -> None:
+    settings = BY_HAND | {"hoodie.log.compaction.inline": True}
+    table = make(type="mor", merge=payload, index="bucket", buckets=1, properties=settings)
+    for n in range(4):
+        wrote = table.upsert(rows((1, "c", None, n), (2, "c", f"v{n}", n)))
+        assert not [done for done in wrote.services if "log compaction" in done]
+    assert "by this table's merge mode" in str(table.compact_logs())
+    assert "by this table's merge mode" in str(table.compact_logs(plan_only=True))
+    assert "by this table's merge mode" in str(table.compact_logs(dry_run=True))
+    assert not [i for i in lakebed.open(table.uri).timeline if i.action is Action.LOGCOMPACTION]
+    assert content(table) == [(1, "c", None, 3), (2, "c", "v3", 3)]
+
+
 def test_nothing_to_merge_says_why(mor: Make) -> None:
     table = mor()
     table.upsert(rows((1, "a", "x", 1)))

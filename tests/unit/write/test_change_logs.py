@@ -183,6 +183,40 @@ def _deletes_first(change: Change) -> bool:
     return change[2] is not None
 
 
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_log_files_of_groups_without_a_base_file_tell_their_own_changes(version: int) -> None:
+    table = logged_table(f"ring-{version}", type="mor", index="consistent", buckets=1, table_version=version)
+    table.upsert(rows((1, "a", "x", 1), (2, "a", "y", 1)))
+    second = table.upsert(rows((1, "a", "x2", 2), (2, "a", "late", 0), (3, "a", "z", 1)))
+    table.delete([2])
+    assert changes(table, second.checkpoint) == [("d", (2, "a", "y", 1), None)]
+    assert changes(table) == [
+        ("i", None, (1, "a", "x", 1)),
+        ("i", None, (2, "a", "y", 1)),
+        ("u", (1, "a", "x", 1), (1, "a", "x2", 2)),
+        ("i", None, (3, "a", "z", 1)),
+        ("d", (2, "a", "y", 1), None),
+    ]
+
+
+@pytest.mark.parametrize("sort", ["key", "none"])
+@pytest.mark.parametrize("index", ["bucket", "simple"])
+@pytest.mark.parametrize("merge", ["event_time", "PartialUpdateAvroPayload"])
+def test_a_merge_that_changes_no_row_writes_no_file(merge: str, index: str, sort: Any) -> None:
+    """With one that says of no change, `cdc` over its commit would fail."""
+    table = logged_table(f"lost-{merge}-{index}-{sort}", merge=merge, index=index, sort=sort)
+    table.upsert(rows((1, "a", "x", 5), (2, "a", "y", 5)))
+    before = {name for name in files(table.uri) if not name.startswith(".hoodie")}
+    some = rows((1, "a", "late", 3), (2, "a", "later", 2)).select(["id", "city", "v", "ts"])
+    lost = (
+        table.upsert(some) if merge != "event_time" else table.upsert(some.select(["id", "city", "ts"]), partial=True)
+    )
+    assert (lost.updated, lost.unchanged) == (0, 2)
+    assert {name for name in files(table.uri) if not name.startswith(".hoodie")} == before
+    assert changes(table) == [("i", None, (1, "a", "x", 5)), ("i", None, (2, "a", "y", 5))]
+    assert lakebed.open(table.uri).indexes.verify().ok
+
+
 def test_commits_before_the_change_log_are_named() -> None:
     table = lakebed.create("memory://late-log", SCHEMA, key="id", partition_by="city", ordering="ts", index="simple")
     table.upsert(rows((1, "a", "x", 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +109,41 @@ def test_rows_that_move_take_along_what_the_merge_makes_of_them(
         table.upsert(pa.Table.from_pylist(batch, SCHEMA))
         model.upsert(batch)
         assert shown(table.scan().to_arrow().to_pylist()) == shown(list(model.rows.values())), turn
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        (pa.int8(), [7, -7]),
+        (pa.uint32(), [7, 2**32 - 1]),
+        (pa.large_string(), ["seven", "eight"]),
+        (pa.dictionary(pa.int8(), pa.string()), ["seven", "eight"]),
+        (pa.binary(2), [b"ab", b"cd"]),
+        (pa.list_(pa.int8(), 2), [[1, 2], [3, 4]]),
+        (pa.timestamp("ns", "Asia/Kolkata"), [datetime(2024, 5, 6, tzinfo=UTC), datetime(1960, 5, 6, tzinfo=UTC)]),
+        (pa.null(), [None, None]),
+        (pa.struct([("a", pa.int16()), ("b", pa.large_list(pa.large_string()))]), [{"a": 1, "b": ["x"]}, None]),
+    ],
+    ids=["int8", "uint32", "large string", "dictionary", "fixed binary", "fixed list", "nanoseconds", "null", "struct"],
+)
+def test_rows_that_move_may_come_in_types_that_are_stored_as_another(
+    kind: str, given: pa.DataType, values: Any
+) -> None:
+    def batch(at: int, city: str, x: Any, n: int | None) -> pa.Table:
+        rows = [[1], [at], [city], pa.array([x], given), pa.array([n], pa.int32())]
+        return pa.table([pa.array(column) for column in rows], names=["id", "at", "city", "x", "n"])
+
+    stored = pa.string() if pa.types.is_null(given) else given
+    columns = [("id", pa.int64()), ("at", pa.int64()), ("city", pa.string()), ("x", stored), ("n", pa.int32())]
+    words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "at", "type": kind}
+    uri = f"memory://moves/types{kind}{given}"
+    table = lakebed.create(uri, pa.schema(columns), index="global_simple", merge="PartialUpdateAvroPayload", **words)
+    table.upsert(batch(1, "oslo", values[0], 5))
+    table.upsert(batch(2, "rome", values[1], None))
+    filled = values[0] if values[1] is None else values[1]
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "at": 2, "city": "rome", "x": filled, "n": 5}]
+    assert table.locate([1])["partition_path"].to_pylist() == ["rome"]
 
 
 def test_a_row_whose_partition_is_filled_stays_where_it_is() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -176,6 +178,45 @@ def test_rows_move_between_partitions_by_a_delete_and_an_insert(mor: Make) -> No
     assert content(table) == sorted([(0, "c1", "moved", 5), *FIRST[1:]])
     table.upsert(rows((0, "c0", "back", 6)))
     assert content(table) == sorted([(0, "c0", "back", 6), *FIRST[1:]])
+
+
+ORDERINGS: list[tuple[pa.DataType, Sequence[Any]]] = [
+    (pa.int32(), [5, 6, 7]),
+    (pa.int64(), [-1, 0, 1]),
+    (pa.float32(), [-0.5, 0.5, float("nan")]),
+    (pa.float64(), [-1e300, 0.25, float("inf")]),
+    (pa.decimal128(12, 5), [Decimal("-1.00001"), Decimal("0.00001"), Decimal("1234567.00000")]),
+    (pa.string(), ["Z", "a", "é"]),
+    (pa.bool_(), [False, True, True]),
+    (pa.date32(), [datetime(1969, 12, 30), datetime(1969, 12, 31), datetime(2024, 5, 6)]),
+    *(
+        (pa.timestamp(unit, zone), [datetime(2024, 5, 6), datetime(2024, 5, 6, 0, 0, 1), datetime(2030, 1, 1)])
+        for unit in ("ms", "us", "ns")
+        for zone in (None, "UTC")
+    ),
+]
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["alone", "beside another"])
+@pytest.mark.parametrize(("kind", "values"), ORDERINGS, ids=[str(kind) for kind, _ in ORDERINGS])
+def test_a_row_outlives_an_older_delete_whatever_the_type_of_its_ordering_values(
+    mor: Make, kind: pa.DataType, values: Sequence[Any], several: bool
+) -> None:
+    first, second, third = values
+
+    def row(at: Any, deleted: bool) -> pa.Table:
+        named = {"id": pa.array([1]), "at": pa.array([at], kind), "n": pa.array([1])}
+        return pa.table({**named, "_hoodie_is_deleted": pa.array([deleted])})
+
+    ordering = ["at", "n"] if several else "at"
+    table = mor(schema=row(first, False).schema, partition_by=None, ordering=ordering, index="bucket", buckets=1)
+    table.upsert(row(first, False))
+    table.upsert(row(second, False))
+    table.upsert(row(first, True))
+    assert len(data_files(table)[1]) == 2
+    assert table.scan(["n"]).to_arrow().to_pylist() == [{"n": 1}]
+    table.upsert(row(third, True))
+    assert table.count() == 0
 
 
 def test_explain_says_what_is_appended(mor: Make) -> None:

@@ -71,8 +71,8 @@ def _plain(column: Any) -> pa.Array:
 
 
 def _wrapped(column: pa.Array) -> pa.BinaryArray:
-    """Branch and value; null where the value is. A date goes as Int of its epoch day and a timestamp as Long of its
-    micros: so Hudi's readers compare them with what rows have."""
+    """Branch and value; null where the value is. A date goes as Int of its epoch day and a timestamp as Long in the
+    column's unit: so Hudi's readers compare them with what rows have."""
     branch, encode = _form(column.type)
     return join_pieces([encode_long(branch), _with_nulls(encode(column), column)])
 
@@ -99,7 +99,8 @@ def _form(kind: pa.DataType) -> tuple[int, Callable[[pa.Array], pa.BinaryArray]]
     if pt.is_date32(kind) or pt.is_time32(kind):
         return INT, lambda c: encode_longs(_numbers(c, pa.int32()))
     if pt.is_timestamp(kind):
-        return LONG, lambda c: encode_longs(_numbers(c.cast(pa.timestamp("us", kind.tz)), pa.int64()))
+        stored = pa.timestamp("ms" if kind.unit == "ms" else "us", kind.tz)
+        return LONG, lambda c: encode_longs(_numbers(c.cast(stored), pa.int64()))
     if pt.is_time64(kind) or pt.is_int64(kind) or pt.is_uint32(kind):
         return LONG, lambda c: encode_longs(_numbers(c, pa.int64()))
     if pt.is_integer(kind):
