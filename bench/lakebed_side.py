@@ -116,6 +116,10 @@ class LakebedSide:
     def mor_upsert(self, table: str, data: str, index: str, buckets: int) -> dict[str, float]:
         return dict(lakebed.open(table, spark=self.spark).upsert(self._frames[data]).seconds)
 
+    def collect(self, data: str) -> int:
+        """What Spark alone takes to hand these rows to Python."""
+        return self._frames[data].toArrow().num_rows
+
     def mor_read(self, table: str) -> None:
         _consume(lakebed.open(table, spark=self.spark).scan().to_spark())
 
@@ -181,6 +185,7 @@ def _start() -> Commands:
     names = ("load", "upsert", "sums", "count_only", "spark_write", "scan", "scan_files", "files", "upsert_by")
     names += (
         "frame",
+        "collect",
         "mor_load",
         "mor_upsert",
         "mor_read",

@@ -44,6 +44,7 @@ class Spark:
             self._each("upsert", name, index, self.inputs.upsert)
             for small in self.inputs.small[: _SMALL[index]]:
                 self._each("upsert", name, index, small, as_="small")
+                self._collect(small)
             self._same(name, index)
             for side in self.sides:
                 shutil.rmtree(self._table(side, name, index))
@@ -75,6 +76,13 @@ class Spark:
                 side.ask("frame", data=data)
             cost = side.ask(f"mor_{what}", table=table, data=data, index=index, buckets=BUCKETS)
             self._note(side, f"{as_ or what}, {index}", cost)
+
+    def _collect(self, data: Path) -> None:
+        """The floor of an upsert of a small DataFrame: its rows have to come to this process."""
+        for side in self.sides:
+            if side.name == "lakebed":
+                side.ask("frame", data=data)
+                self._note(side, "collect", side.ask("collect", data=data))
 
     def _same(self, name: str, index: str) -> None:
         """Both tables must hold the same rows."""

@@ -127,9 +127,9 @@ def _pieces(kind: AvroType, values: pa.Array) -> Pieces:
 def _of_dictionary(kind: AvroType, values: pa.DictionaryArray) -> Pieces:
     if values.null_count == len(values) or (values.null_count and kind.kind != "union"):
         return _pieces(kind, pa.nulls(len(values), values.type.value_type))
-    first = values.indices[0]
-    if not values.null_count and pc.all(pc.equal(values.indices, first)).as_py():
-        of_one = _pieces(kind, values.dictionary.slice(first.as_py(), 1))
+    codes = values.indices.to_numpy() if not values.null_count else None
+    if codes is not None and (codes == codes[0]).all():
+        of_one = _pieces(kind, values.dictionary.slice(int(codes[0]), 1))
         return [piece if isinstance(piece, bytes) else piece[0].as_py() for piece in of_one]
     entries = values.dictionary
     known = _joined(_pieces(kind, entries), len(entries))
@@ -197,7 +197,7 @@ def _floats(kind: AvroType, values: pa.Array) -> Pieces:
 def _bytes(kind: AvroType, values: pa.Array) -> Pieces:
     if kind.is_decimal:
         values = unscaled(_decimal128(values))
-    raw = values.cast(pa.binary())
+    raw = values.view(pa.binary()) if pt.is_string(values.type) else values.cast(pa.binary())
     lengths = _lengths(raw)
     if (lengths == lengths[0]).all():
         return [encode_long(int(lengths[0])), raw]
