@@ -45,7 +45,7 @@ def batch(chance: random.Random) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(("version", "index", "partitioned", "event_time"), todays(TABLES, 4, INTEROP))
+@pytest.mark.parametrize(("version", "index", "partitioned", "event_time"), todays(TABLES, 6, INTEROP))
 def test_both_writers_in_turn_see_each_others_rows(
     version: int, index: str, partitioned: bool, event_time: bool, tmp_path: Path, oracle: HudiOracle
 ) -> None:

@@ -66,8 +66,8 @@ def batch(chance: random.Random) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("kind", "payload", "version", "ordering", "mode"),
-    todays(CASES, 4, INTEROP),
-    ids=[f"{kind}-{payload}-{version}" for kind, payload, version, _, _ in todays(CASES, 4, INTEROP)],
+    todays(CASES, 6, INTEROP),
+    ids=[f"{kind}-{payload}-{version}" for kind, payload, version, _, _ in todays(CASES, 6, INTEROP)],
 )
 def test_both_writers_in_turn_merge_by_the_payload(
     kind: Any, payload: str, version: int, ordering: tuple[str, ...], mode: Mode, tmp_path: Path, oracle: HudiOracle

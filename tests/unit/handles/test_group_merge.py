@@ -43,6 +43,7 @@ from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.write_status import WriteStatus, from_table
+from sampling import HISTORIES, todays_of
 
 COW = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE"})
 COLUMNS = pa.schema(
@@ -249,8 +250,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "seed"), todays_of(list(CASES), range(4), parts=4, variable=HISTORIES))
 def test_random_merges_leave_the_same_both_ways(
     storages: tuple[MemoryStorage, MemoryStorage], case: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
