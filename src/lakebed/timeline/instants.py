@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 
 from lakebed.errors import InvalidOption
 from lakebed.model import Action, Instant, State
@@ -73,6 +74,7 @@ def completed_name(action: Action, time: str, completion_time: str | None, versi
     return f"{stem}.{completes_as(action).value}"
 
 
+@lru_cache(maxsize=8192)  # a timeline is listed again and again, and its names stay
 def parse_instant_file(name: str, version: int) -> Instant | None:
     """The instant a file of the timeline folder stands for; None for anything that is no instant file, such as what a
     writer left between create and rename, checksum side files and folders.
