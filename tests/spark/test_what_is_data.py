@@ -187,3 +187,17 @@ def test_elements_that_are_never_null(spark: SparkSession, tmp_path: Path) -> No
         read = spark.read.format("lakebed").load(table.uri)
         assert sorted(read.toArrow().to_pylist(), key=lambda row: row["id"]) == rows
         assert read.filter("size(l) = 2").select("s.x").collect()[0].x == 4
+
+
+@pytest.mark.parametrize("type", ["cow", "mor"])
+def test_lists_of_lists_may_all_be_empty(spark: SparkSession, tmp_path: Path, type: str) -> None:
+    """Spark gives no offsets for inner lists where there are none, and Arrow dies of looking for the first."""
+    lists = pa.list_(pa.list_(pa.string()))
+    maps = pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.int32()))]))
+    table = new(tmp_path, spark, pa.schema([("id", pa.int64()), ("l", lists), ("m", maps)]), type=type)
+    names = "cast(array() AS array<array<string>>) AS l, cast(array() AS array<struct<m: map<string, int>>>) AS m"
+    empty = spark.sql(f"SELECT id, {names} FROM range(0, 3, 1, 2)")
+    assert table.upsert(empty, options=ON_SPARK).inserted == 3
+    assert table.upsert(empty.limit(2), options=ON_SPARK).updated == 2
+    assert table.upsert(empty.limit(1)).updated == 1
+    assert rows_of(table) == [{"id": n, "l": [], "m": []} for n in range(3)]

@@ -22,6 +22,7 @@ from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
 from lakebed.schema.arrow import normalise, normalise_batch
+from lakebed.schema.inner_lists import table_with_offsets, with_offsets
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ class SparkEngine:
 
     def collect(self, rows: DataFrame) -> pa.Table:
         with self._settings(), job_errors(self.spark):
-            return _loosely_typed(rows).toArrow()
+            return table_with_offsets(_loosely_typed(rows).toArrow())
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:
         """All rows, in the types that a table has for the DataFrame's."""
@@ -301,7 +302,7 @@ def _task() -> Task:
 def _run_map(tuning: bool, fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    yield from fn(iter(batches), _task())
+    yield from fn(map(with_offsets, batches), _task())
 
 
 def _run_items(tuning: bool, fn: ItemFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -317,7 +318,7 @@ def _run_groups(
 ) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    yield from map_groups((_with_derived(b, derived) for b in batches), fn, _task())
+    yield from map_groups((_with_derived(with_offsets(b), derived) for b in batches), fn, _task())
 
 
 def _with_derived(batch: pa.RecordBatch, derived: Mapping[str, RowExpression]) -> pa.RecordBatch:
