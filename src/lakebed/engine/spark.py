@@ -219,16 +219,15 @@ class SparkEngine:
 
         return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")))
 
-    def collect(self, rows: DataFrame) -> pa.Table:
-        with self._settings(), job_errors(self.spark):
+    def collect(self, rows: DataFrame, **settings: str) -> pa.Table:
+        with self._settings(**settings), job_errors(self.spark):
             return table_with_offsets(_loosely_typed(rows).toArrow())
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:
         """All rows, in the types that a table has for the DataFrame's."""
         plain = normalise(self.schema(rows))
         # the text of the plan for Spark's own pages: a formatted one takes as long as the planning of a small query
-        with self._settings(**{"spark.sql.ui.explainMode": "simple"}), job_errors(self.spark):
-            found = _loosely_typed(rows).toArrow()
+        found = self.collect(rows, **{"spark.sql.ui.explainMode": "simple"})
         return pa.Table.from_batches([normalise_batch(batch, plain) for batch in found.to_batches()], plain)
 
     def persist(self, rows: DataFrame) -> DataFrame:
