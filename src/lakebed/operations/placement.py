@@ -24,13 +24,13 @@ from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.operations.admission import file_groups_in_clustering
-from lakebed.operations.assign import Assignment, assign
+from lakebed.operations.assign import Assignment, PlannedGroup, assign
 from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_hashed, plan_of_tasks, with_absent
-from lakebed.operations.workload_profile import encode_profile
 from lakebed.operations.write import Write
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.commit_metadata import PartitionProfile, encode_inflight
 from lakebed.timeline.instants import has_completion_times
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
@@ -241,7 +241,7 @@ class AssignedRows:
         return with_absent(plan, write.context, write.absent)
 
     def profile(self) -> bytes:
-        return encode_profile(self.write.context, self.write.operation, self.assignment)
+        return _workload_profile(self.write, self.assignment)
 
     def run(self) -> list[WriteStatus]:
         write, groups = self.write, self.assignment.groups
@@ -299,6 +299,22 @@ class NoRows(Layout):
 
     def run(self) -> list[WriteStatus]:
         return []
+
+
+def _workload_profile(write: Write, plan: Assignment) -> bytes:
+    """The body of an inflight instant: per partition the inserts, per file group the updates."""
+    by_partition: dict[str, list[PlannedGroup]] = {}
+    for group in plan.groups:
+        by_partition.setdefault(group.partition, []).append(group)
+    profile = [
+        PartitionProfile(
+            partition,
+            sum(g.inserts for g in groups),
+            [(g.target.file_id, g.target.slice.instant, g.updates) for g in groups if g.target.slice is not None],
+        )
+        for partition, groups in sorted(by_partition.items())
+    ]
+    return encode_inflight(write.operation, profile, write.context.config.version)
 
 
 def _wrong_answer(index: str, what: str) -> LakebedError:
