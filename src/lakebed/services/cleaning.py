@@ -21,12 +21,11 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.leftovers import remove_unfinished
 from lakebed.services.cleaning_plan import check_filters, find_cleanable, plan_clean
 from lakebed.services.cleaning_result import CleanResult, CleanRun
-from lakebed.services.progress import Advance, progress
+from lakebed.services.progress import progress
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.facts import table_features
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.base import Storage
 from lakebed.storage.parallel import delete_files
 from lakebed.timeline.actions import decode_action
 from lakebed.timeline.clock import InstantClock
@@ -108,7 +107,8 @@ def _carry_out(tx: CleanTransaction) -> CleanRun:
     files = {partition: _data_files(partition, names) for partition, names in clean_files(tx.record).items()}
     count = sum(map(len, files.values()))
     with progress(f"deleting {count_text(count, 'file')}", count, counted=True) as advance:
-        _delete(tx.storage, files, advance)
+        for partition, names in files.items():
+            delete_files(tx.storage, partition, names, lambda _: advance(1))
     done, gone = tx.finish_clean(files, int((time.monotonic() - started) * 1000))
     return CleanRun(
         tx.instant,
@@ -129,11 +129,6 @@ def _data_files(partition: str, names: Sequence[str]) -> list[str]:
         if is_data_path(path_in(partition, name))
         and (parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)) is not None
     ]
-
-
-def _delete(storage: Storage, files: Mapping[str, Sequence[str]], advance: Advance) -> None:
-    for partition, names in files.items():
-        delete_files(storage, partition, names, lambda _: advance(1))
 
 
 @dataclass

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from lakebed.model import path_in
+
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage
 
@@ -67,7 +69,7 @@ def delete_files(
     is made to last once, with the last of them."""
 
     def delete(name: str) -> None:
-        storage.delete(f"{folder}/{name}" if folder else name, durable=name == names[-1])
+        storage.delete(path_in(folder, name), durable=name == names[-1])
         if done is not None:
             done(name)
 

@@ -71,11 +71,12 @@ def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
     ordered = sorted(instants, key=lambda i: (i.time, i.action.value))
     known = {(i.time, i.action) for i in timeline.archived().instants}
     new = [i for i in ordered if (i.time, i.action) not in known]
+    files = _Files(timeline)
     if new and timeline.config.layout == 2:
         _append_to_history(timeline, new)
     elif new:
-        _append_to_log(timeline, new)
-    _remove(timeline, ordered)
+        _append_to_log(timeline, new, files)
+    _remove(timeline, [entry for instant in ordered for entry in files.of(instant)])
 
 
 class _Files:
@@ -92,13 +93,11 @@ class _Files:
         return sorted(self._of.get((instant.time, completes_as(instant.action)), []))
 
 
-def _remove(timeline: Timeline, instants: Iterable[Instant]) -> None:
-    """Delete the files of instants: all pending ones before the first completed one, so that none comes to life."""
-    found, folder = _Files(timeline), timeline.config.timeline_path
-    files = [entry for instant in instants for entry in found.of(instant)]
+def _remove(timeline: Timeline, files: Sequence[tuple[State, str]]) -> None:
+    """Delete files of instants: all pending ones before the first completed one, so that none comes to life."""
     for completed in (False, True):
         names = [name for state, name in files if (state is State.COMPLETED) == completed]
-        delete_files(timeline.storage, folder, names)
+        delete_files(timeline.storage, timeline.config.timeline_path, names)
 
 
 # the history of version 8 and later
@@ -233,11 +232,10 @@ def _drop_old(timeline: Timeline) -> None:
 # the log archive of version 6
 
 
-def _append_to_log(timeline: Timeline, instants: Sequence[Instant]) -> None:
+def _append_to_log(timeline: Timeline, instants: Sequence[Instant], files: _Files) -> None:
     folder = timeline.config.archive_folder
     names = timeline.storage.list_names(folder)
     number = max((int(found[1]) for name in names if (found := LOG_ARCHIVE.match(name))), default=0) + 1
-    files = _Files(timeline)
     entries = [_log_entry(timeline, instant, state, name) for instant in instants for state, name in files.of(instant)]
     write_log_archive(timeline.storage, folder, number, entries)
 

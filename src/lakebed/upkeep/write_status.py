@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakebed.errors import LakebedError, from_json
+from lakebed.errors import from_json
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import BaseFile, FileSlice, WriteStat
 
@@ -151,21 +151,13 @@ def from_table(table: pa.Table) -> Iterator[WriteStatus]:
         yield WriteStatus(**row)
 
 
-def first_error(statuses: list[WriteStatus]) -> LakebedError | None:
-    """The first error among the statuses, with the number of file groups that failed."""
-    failed = [s for s in statuses if s.error]
-    if not failed:
-        return None
-    error = from_json(failed[0].error or "")
-    if len(failed) > 1:
-        error.context["failed_groups"] = len(failed)
-    return error
-
-
 def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
-    """The tasks' statuses; raises the first error a task met in its rows."""
+    """The tasks' statuses; raises the first error a task met in its rows, with how many file groups failed."""
     statuses = list(from_table(collected))
-    error = first_error(statuses)
-    if error is not None:
+    failed = [status.error for status in statuses if status.error]
+    if failed:
+        error = from_json(failed[0])
+        if len(failed) > 1:
+            error.context["failed_groups"] = len(failed)
         raise error
     return statuses
