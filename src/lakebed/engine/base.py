@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -64,6 +64,30 @@ Rows = Any
 MapFunction = Callable[[Iterator[pa.RecordBatch], Task], Iterator[pa.RecordBatch]]
 ItemFunction = Callable[[int, Task], Iterator[pa.RecordBatch]]
 GroupFunction = Callable[[str, int, Iterator[pa.RecordBatch], Task], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOfRows:
+    """Where the rows of a (partition path, group) stand among those of others, and the task that gets them."""
+
+    partition: str
+    number: int
+    start: int
+    stop: int
+    task: Task
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+
+@runtime_checkable
+class ManyGroupsFunction(Protocol):
+    """A `GroupFunction` that gains by seeing the rows of all groups before it is called with each."""
+
+    def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupFunction:
+        """What is called with each of the groups, whose rows are those in `rows`, one group behind the other."""
+        ...
 
 
 class Engine(Protocol):

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import to_arrow_table
-from lakebed.engine.base import GroupFunction, ItemFunction, MapFunction, SliceSource, Task
+from lakebed.engine.base import (
+    GroupFunction,
+    GroupOfRows,
+    ItemFunction,
+    ManyGroupsFunction,
+    MapFunction,
+    SliceSource,
+    Task,
+)
 from lakebed.engine.groups import GROUP
 from lakebed.engine.routing import choose_group, insert_share
 from lakebed.expressions.base import RowExpression
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, POSITION, FileSlice
 from lakebed.schema.arrow import normalise_batch
 from lakebed.storage.parallel import parallel_map
+
+Positions = npt.NDArray[np.int64]
+
+# Rows of no more bytes are brought into the order of their groups as a whole, others group by group.
+_ORDERED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +117,23 @@ class LocalEngine:
         one_group_per_task: bool,
         derivable: Mapping[str, RowExpression] | None = None,
     ) -> LocalRows:
-        attempt = next(_attempts)
+        order, found = _grouped(rows.table, next(_attempts))
+        table, is_ordered = rows.table, len(found) < 2
+        if not is_ordered and table.nbytes <= _ORDERED_BYTES:
+            table, is_ordered = table.take(pa.array(order)), True
+        function = fn
+        if is_ordered and isinstance(fn, ManyGroupsFunction):
+            function = fn.with_all(table, found)
 
-        def run(numbered: tuple[int, tuple[str, int, pa.Table]]) -> list[pa.RecordBatch]:
-            at, (partition, group, part) = numbered
-            return list(fn(partition, group, iter(part.to_batches(max_chunksize=1 << 16)), Task(at, 0, attempt)))
+        def run(group: GroupOfRows) -> list[pa.RecordBatch]:
+            if is_ordered:
+                part = table.slice(group.start, group.rows)
+            else:
+                part = table.take(pa.array(order[group.start : group.stop]))
+            batches = iter(part.to_batches(max_chunksize=1 << 16))
+            return list(function(group.partition, group.number, batches, group.task))
 
-        results = parallel_map(run, list(enumerate(_split(rows.table))), self._threads)
+        results = parallel_map(run, found, self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> LocalRows:
@@ -179,21 +203,20 @@ class LocalEngine:
         return None
 
 
-def _split(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
-    """The table's groups, each with its rows in their order."""
+def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows]]:
+    """The order of the rows that brings those of a group together, as they came, and where each group is in it."""
     if table.num_rows == 0:
-        return
+        return np.array([], np.int64), []
     partition = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()
     codes = partition.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     numbers = table.column(GROUP).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
     combined = codes * (int(numbers.max()) + 1) + numbers
     order = np.argsort(combined, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(combined[order]) != 0))
-    single = len(starts) == 1
-    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
-        first = int(order[start])
-        part = table if single else table.take(pa.array(order[start:end]))
-        yield partition.dictionary[int(codes[first])].as_py(), int(numbers[first]), part
+    edges = [*np.flatnonzero(np.append(True, np.diff(combined[order]) != 0)).tolist(), len(order)]
+    firsts = order[edges[:-1]]
+    paths = partition.dictionary.take(pa.array(codes[firsts])).to_pylist()
+    found = zip(paths, numbers[firsts].tolist(), edges[:-1], edges[1:], strict=True)
+    return order, [GroupOfRows(*group, Task(at, 0, attempt)) for at, group in enumerate(found)]
 
 
 def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:

@@ -73,10 +73,21 @@ def encode_data_block(
     if kind is BlockType.PARQUET_DATA:
         content = write_parquet(rows, avro_schema, settings)
     elif kind in (BlockType.AVRO_DATA, BlockType.CDC_DATA):
-        pieces, count = write_records(rows, avro_schema)
-        content = b"".join([_AVRO_HEAD.pack(_AVRO_VERSION, count), *pieces])
+        return avro_block(*write_records(rows, avro_schema), avro_schema, headers, kind)
     else:
         raise UnsupportedFeature(f"blocks of type {kind.name} are not written")
+    return LogBlock(kind, {**headers, int(HeaderKey.SCHEMA): avro_schema}, content)
+
+
+def avro_block(
+    records: Sequence[bytes],
+    count: int,
+    avro_schema: str,
+    headers: Mapping[int, str],
+    kind: BlockType = BlockType.AVRO_DATA,
+) -> LogBlock:
+    """A block of so many records, that are encoded already (`write_records`)."""
+    content = b"".join([_AVRO_HEAD.pack(_AVRO_VERSION, count), *records])
     return LogBlock(kind, {**headers, int(HeaderKey.SCHEMA): avro_schema}, content)
 
 

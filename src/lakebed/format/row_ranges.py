@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -12,6 +15,8 @@ import pyarrow.types as pt
 from lakebed.format.column_ranges import COUNTS, has_range
 from lakebed.format.parquet_encodings import leaves
 from lakebed.schema.arrow import leaf_paths
+
+_NULLS = pc.CountOptions(mode="only_null")
 
 
 @dataclass(slots=True)
@@ -74,3 +79,64 @@ class RowRanges:
             own = [counts.slice(len(COUNTS) * at + i, 1) for i in range(len(COUNTS))]
             arrays.append(pa.StructArray.from_arrays([*column.range(), *own], names=["min", "max", *COUNTS]))
         return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
+
+
+def ranges_by_group(
+    rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
+) -> dict[int, pa.RecordBatch]:
+    """What a `RowRanges` for each group would say of its rows, all of them at once; `codes` give each row's group.
+
+    >>> rows = pa.record_batch({"a": [3, 1, 2]})
+    >>> found = ranges_by_group(rows, np.array([0, 0, 4], np.int32), rows.schema, ["a"])
+    >>> {group: found[group]["a"][0]["max"].as_py() for group in found}
+    {0: 3, 4: 2}
+    """
+    kinds = dict(leaf_paths(schema))
+    paths = [path for path in dict.fromkeys(columns) if path in kinds and has_range(kinds[path])]
+    if not frozenset(paths) <= frozenset(rows.schema.names):
+        return _ranges_one_by_one(rows, codes, schema, columns)
+    arrays = [pa.array(codes)]
+    asked: list[Any] = [([], "count_all")]
+    for path in paths:
+        values, at = _plain(rows.column(path), kinds[path]), f"{len(arrays)}"
+        arrays.append(values)
+        asked += [(at, "min_max"), (at, "count", _NULLS)]
+        if pt.is_floating(values.type):
+            asked.append((f"{len(arrays)}", "any"))
+            arrays.append(pc.is_nan(values))
+    table = pa.Table.from_arrays(arrays, names=[f"{at}" for at in range(len(arrays))])
+    found = table.group_by("0", use_threads=False).aggregate(asked).combine_chunks()
+    results = iter([column.chunk(0) for column in found.columns[1:]])
+    total, none = next(results), pa.array(np.zeros(found.num_rows, np.int64))
+    structs: list[pa.Array] = []
+    for path in paths:
+        (low, high), nulls = next(results).flatten(), next(results)
+        if pt.is_floating(kinds[path]):
+            low, high = _nan_greatest(low, high, next(results))
+        structs.append(pa.StructArray.from_arrays([low, high, nulls, total, none, none], names=["min", "max", *COUNTS]))
+    every = pa.RecordBatch.from_arrays(structs, names=paths)
+    return {group: every.slice(at, 1) for at, group in enumerate(found.column(0).to_pylist())}
+
+
+def _ranges_one_by_one(
+    rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
+) -> dict[int, pa.RecordBatch]:
+    """Values inside lists and structs stand in arrays of their own."""
+    found: dict[int, pa.RecordBatch] = {}
+    for group in np.unique(codes).tolist():
+        ranges = RowRanges(schema, columns)
+        ranges.see(rows.filter(pa.array(codes == group)))
+        found[group] = ranges.row()
+    return found
+
+
+def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.DictionaryArray):
+        values = values.dictionary_decode()
+    return values if values.type == kind else values.cast(kind)
+
+
+def _nan_greatest(low: pa.Array, high: pa.Array, has_nan: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """As `_Column.range` has it, for each group."""
+    has_nan, nan = pc.fill_null(has_nan, False), pa.scalar(float("nan"), low.type)
+    return pc.if_else(pc.and_(has_nan, low.is_null()), nan, low), pc.if_else(has_nan, nan, high)

@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakebed.format.data_block import encode_data_block
+from lakebed.format.data_block import avro_block, encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.file_names import parse_log_file
-from lakebed.format.log_file import BlockType, HeaderKey, delete_block
+from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block
 from lakebed.format.record_positions import encode_positions
 from lakebed.handles.appended_keys import appended_changes, without_known
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.file_writer import write_partition_metadata
 from lakebed.handles.log_writer import LogWriter, WrittenLogFile
+from lakebed.handles.many_groups import EncodedRows
 from lakebed.handles.partial_rows import appendable, partial_schema
 from lakebed.merge.incoming import Incoming, Positions
 from lakebed.merge.meta_columns import constant
@@ -34,13 +35,22 @@ _SHARE = 4
 class AppendHandle:
     """Writes data blocks, then one delete block. Which row of a key counts is found when the slice is read.
 
-    Rows for a file group that is there count as updates, whether their keys are or not: nobody looks. The rows of a new
-    file group, which non-blocking writers begin with a log file, are inserts. A delete counts where it is written.
+    Rows that came `encoded` are not encoded again. Those for a file group that is there count as updates, whether their
+    keys are or not: nobody looks. The rows of a new file group, which non-blocking writers begin with a log file, are
+    inserts. A delete counts where it is written.
     """
 
-    def __init__(self, group: GroupWrite) -> None:
+    def __init__(self, group: GroupWrite, encoded: EncodedRows | None = None) -> None:
         self._group = group
+        self._encoded = encoded
         self._version = group.reader.config.version
+        self._begun: LogWriter | None = None
+
+    def begin(self) -> LogWriter:
+        """Open the log file of rows that are no deletes; whoever calls this writes its marker."""
+        self._begun = self._log_writer(())
+        self._begun.begin(marked=True)
+        return self._begun
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
         group, received = self._group, incoming.received
@@ -56,7 +66,7 @@ class AppendHandle:
         if group.new_partition and is_new:
             group.path_check.require(group.partition)
             write_partition_metadata(group.storage, group.partition, group.instant)
-        log = self._log_writer(absent)
+        log = self._begun or self._log_writer(absent)
         try:
             self._append_rows(log, incoming, absent)
             if len(deletes):
@@ -92,6 +102,9 @@ class AppendHandle:
 
     def _append_rows(self, log: LogWriter, incoming: Incoming, absent: Sequence[str]) -> None:
         """Blocks of the rows that are no deletes."""
+        if self._encoded is not None:
+            self._append_encoded(log, self._encoded)
+            return
         limit = min(self._group.format.settings.log_block_bytes, self._group.memory // _SHARE)
         told = self._positions(incoming, ~incoming.deletes)
         held: list[pa.RecordBatch] = []
@@ -137,7 +150,7 @@ class AppendHandle:
         self, log: LogWriter, rows: list[pa.RecordBatch], absent: Sequence[str], told: Positions | None
     ) -> Positions | None:
         """One block; gives what is `told` of the rows of later ones."""
-        format_, file = self._group.format, log.file
+        format_ = self._group.format
         count = sum(part.num_rows for part in rows)
         headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
         headers |= self._position_headers(None if told is None else told[:count])
@@ -150,12 +163,22 @@ class AppendHandle:
         block = encode_data_block(rows, schema, headers, _BLOCK_TYPES[format_.log_blocks])
         for part in rows:
             log.see(part)
-        if self._group.target.slice is None:
-            file.inserts += count
-        else:
-            file.updates += count
-        log.append(block)
+        self._append_data(log, block, count)
         return None if told is None else told[count:]
+
+    def _append_encoded(self, log: LogWriter, encoded: EncodedRows) -> None:
+        if encoded.rows:
+            headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
+            block = avro_block([encoded.records], encoded.rows, self._group.format.avro_schema, headers)
+            log.see_ranges(encoded.ranges)
+            self._append_data(log, block, encoded.rows)
+
+    def _append_data(self, log: LogWriter, block: LogBlock, rows: int) -> None:
+        if self._group.target.slice is None:
+            log.file.inserts += rows
+        else:
+            log.file.updates += rows
+        log.append(block)
 
     def _append_deletes(self, log: LogWriter, incoming: Incoming, deletes: Any) -> None:
         """One block of all deletes. Those that win whatever the ordering value is carry none."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakebed.engine.base import Task
+from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.expressions.partition_checks import PathCheck
@@ -16,10 +16,13 @@ from lakebed.handles.base import GroupWrite, HandleType
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
+from lakebed.handles.log_writer import mark_all
+from lakebed.handles.many_groups import are_small, take_in
 from lakebed.handles.merge import MergeHandle
 from lakebed.handles.targets import Target, Targets
-from lakebed.merge.incoming import Intake
+from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.row_merge import OnMatch
+from lakebed.model import POSITION
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.timeline.conflicts.early import EarlyConflicts
@@ -32,7 +35,7 @@ class GroupWriter:
 
     `on_match` says what happens to a stored row of the same key, `insert_handle` writes the rows of new file groups,
     `located` that the keys of rows for others were looked up. With `early` it looks for writers that are at a file
-    group before it is.
+    group before it is. Of groups that were `begun` before, the batches are not looked at.
     An error of the rows comes back in the status, so that the driver can raise it as it was.
     """
 
@@ -48,6 +51,7 @@ class GroupWriter:
     insert_handle: HandleType = CreateHandle
     located: bool = False
     early: EarlyConflicts | None = None
+    begun: Mapping[tuple[str, int], tuple[AppendHandle, Incoming]] | None = None
 
     @property
     def storage(self) -> Storage:
@@ -64,6 +68,9 @@ class GroupWriter:
 
     def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
         """Collect the group's rows and hand them to its handle."""
+        if self.begun is not None:
+            begun, incoming = self.begun[partition, group]
+            return begun.write(incoming)
         to = self._group(partition, group, task)
         if self.early is not None:
             self.early.check(self.storage, partition, to.target.file_id)
@@ -73,6 +80,42 @@ class GroupWriter:
         with Spill(intake.memory) as spill:
             incoming = intake.collect(batches, spill, task)
             return handle.write(incoming.by_key() if self.format.sort else incoming)
+
+    def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
+        """The writer of these groups. Small ones of log files are taken in and begun together, which is quicker; what
+        is in the way is left to be met again where it can be said which group's it is."""
+        if not are_small(groups) or not self._takes_in_together(rows):
+            return self
+        writes = [self._group(group.partition, group.number, group.task) for group in groups]
+        if any(self._handle_type(to.target) is not AppendHandle for to in writes):
+            return self
+        try:
+            return replace(self, begun=self._begin(rows, groups, writes))
+        except LakebedError:
+            return self
+
+    def _begin(
+        self, rows: pa.Table, groups: Sequence[GroupOfRows], writes: Sequence[GroupWrite]
+    ) -> dict[tuple[str, int], tuple[AppendHandle, Incoming]]:
+        found = take_in(rows, groups, [to.target.file_id for to in writes], self.intake, self.format, self.instant)
+        handles = [AppendHandle(to, taken.encoded) for to, taken in zip(writes, found, strict=True)]
+        if self.early is not None:
+            for to in writes:
+                self.early.check(self.storage, to.partition, to.target.file_id)
+        logs = [handle.begin() for handle, taken in zip(handles, found, strict=True) if taken.encoded.rows]
+        mark_all(logs)
+        return {
+            (to.partition, to.number): (handle, taken.incoming)
+            for to, handle, taken in zip(writes, handles, found, strict=True)
+        }
+
+    def _takes_in_together(self, rows: pa.Table) -> bool:
+        """Whether the rows of a group are those that its log file gets, in one block, whatever is stored."""
+        intake, format_ = self.intake, self.format
+        in_one_block = rows.nbytes <= min(format_.settings.log_block_bytes, intake.memory // 4)
+        whole = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
+        as_they_come = intake.picks_winners and self.on_match in ("keys", "none") and not format_.sort
+        return in_one_block and whole and as_they_come and format_.log_blocks == "avro"
 
     def _handle_type(self, target: Target) -> HandleType:
         if target.among is not None:

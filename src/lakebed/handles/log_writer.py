@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from lakebed.model import path_in
 from lakebed.storage.base import Storage, Upload
 from lakebed.timeline.creation import put_once
 from lakebed.timeline.instants import has_completion_times
-from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
+from lakebed.timeline.markers import MarkerKind, marker_path, write_marker, write_markers
 
 # Bytes of a file that are held and then written in one go; a larger one is written as its blocks come.
 _HELD_BYTES = 16 << 20
@@ -68,6 +69,7 @@ class LogWriter:
     _held: list[bytes] = field(default_factory=list[bytes])
     _upload: Upload | None = None
     _ranges: RowRanges | None = None
+    _known_ranges: pa.RecordBatch | None = None
     _started: float = 0.0
 
     @property
@@ -78,18 +80,29 @@ class LogWriter:
     @property
     def file(self) -> WrittenLogFile:
         """The file that is open; the next one is opened where none is."""
-        if self._file is None:
-            self._started = time.monotonic()
-            self._file = self._named(self.next_version)
-            columns = self.format.range_columns
-            self._ranges = RowRanges(self.format.schema, columns) if columns else None
+        return self.begin() if self._file is None else self._file
+
+    def begin(self, *, marked: bool = False) -> WrittenLogFile:
+        """Open the next file; `marked`: whoever calls this writes its marker, before anything is appended."""
+        self._started = time.monotonic()
+        self._file = self._named(self.next_version)
+        columns = self.format.range_columns
+        self._ranges = RowRanges(self.format.schema, columns) if columns else None
+        self._known_ranges = None
+        if not marked:
             self._mark()
         return self._file
 
     def see(self, rows: pa.RecordBatch) -> None:
         """Note the ranges of rows that go to the open file."""
+        _ = self.file
         if self._ranges is not None:
             self._ranges.see(rows)
+
+    def see_ranges(self, row: pa.RecordBatch | None) -> None:
+        """Take the ranges of all rows that go to the open file (None: nobody asks for them)."""
+        _ = self.file
+        self._known_ranges = row
 
     def append(self, block: LogBlock) -> None:
         """Write a block; a file that is larger than the maximum then is closed."""
@@ -122,7 +135,8 @@ class LogWriter:
         self._check_marker()
         file = self._file
         file.millis = int((time.monotonic() - self._started) * 1000)
-        file.ranges = None if self._ranges is None else as_stream(self._ranges.row())
+        if self._ranges is not None:
+            file.ranges = as_stream(self._ranges.row() if self._known_ranges is None else self._known_ranges)
         self.done.append(file)
         self.next_version, self._file = file.version + 1, None
 
@@ -178,3 +192,10 @@ class LogWriter:
             hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
             context={"instant": self.instant, "path": self._path},
         )
+
+
+def mark_all(logs: Sequence[LogWriter]) -> None:
+    """Write the markers of the files that were begun, of one write."""
+    if logs:
+        files = [(log.partition, log.file.name) for log in logs]
+        write_markers(logs[0].storage, logs[0].instant, files, logs[0].marker_kind)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Task
+from lakebed.engine.groups import GROUP
 from lakebed.engine.spill import Spill
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.format.key_order import key_order
@@ -56,6 +57,24 @@ class Incoming:
     @property
     def rows(self) -> int:
         return len(self.keys)
+
+    @property
+    def places(self) -> Positions | None:
+        """Which of the rows that came these are, where that is not all of them."""
+        return self._places
+
+    def part(self, start: int, stop: int, first: int, last: int) -> Incoming:
+        """Rows from `start` to `stop`, which are all that are left of those that came as `first` to `last`."""
+        return replace(
+            self,
+            keys=self.keys.slice(start, stop - start),
+            deletes=self.deletes[start:stop],
+            forced=self.forced[start:stop],
+            received=last - first,
+            positions=None if self.positions is None else self.positions[start:stop],
+            _data=self._data.slice(first, last - first),
+            _places=None if self._places is None else self._places[start:stop] - first,
+        )
 
     @property
     def alive(self) -> int:
@@ -217,8 +236,18 @@ class Intake:
             table = table.combine_chunks()
         return self.split(table)
 
-    def split(self, table: pa.Table) -> Incoming:
-        """Checked rows taken apart; of several rows with one key only the winner stays, where they are combined."""
+    @property
+    def picks_winners(self) -> bool:
+        """Whether rows of one key are not made into another one, but one of them stays."""
+        return not self.combine or self._rules_in_batch.picks_winners
+
+    @property
+    def _rules_in_batch(self) -> MergeRules:
+        return MergeRules() if self.all_deletes else self.rules.in_batch
+
+    def split(self, table: pa.Table, edges: Positions | None = None) -> Incoming:
+        """Checked rows taken apart; of several rows with one key only the winner stays, where they are combined. With
+        `edges` they are those of several groups, one behind the other: a key of two groups is two keys."""
         forced = np.full(table.num_rows, self.all_deletes)
         if DELETE in table.column_names:
             forced |= pc.fill_null(table.column(DELETE), False).to_numpy(zero_copy_only=False)
@@ -233,12 +262,15 @@ class Intake:
         if POSITION in table.column_names:
             positions = pc.fill_null(table.column(POSITION), -1).to_numpy(zero_copy_only=False)
         incoming = Incoming(keys, deletes, forced, table.num_rows, data, None, absent, required, positions)
-        return self._combined(table, incoming) if self.combine else incoming
+        return self._combined(table, incoming, edges) if self.combine else incoming
 
-    def _combined(self, table: pa.Table, incoming: Incoming) -> Incoming:
-        rules = MergeRules() if self.all_deletes else self.rules.in_batch
+    def _combined(self, table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:
+        rules = self._rules_in_batch
         if rules.picks_winners or incoming.absent:  # rows of the same columns: the winner has all that there is
             places = winners(table, [RECORD_KEY], rules)
+            if places is not None and edges is not None:
+                groups = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+                places = winners(table.append_column(GROUP, pa.array(groups)), [RECORD_KEY, GROUP], rules)
             if places is not None and incoming.positions is not None:
                 places = winners(table, _RECORD, rules)
             return incoming if places is None else incoming.at(places)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -55,6 +57,45 @@ class FreshMeta:
                 FILE_NAME: pa.nulls(n, pa.string()),
             }
         else:
-            meta = {name: pa.nulls(n, pa.string()) for name in META_COLUMNS}
-        columns = [meta[f.name] if f.name in meta else rows.column(f.name) for f in self.schema]
-        return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
+            meta = _unpopulated(n)
+        return _in_front(meta, rows, self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class MetaOfGroups:
+    """The meta columns of rows for the log files of several file groups, of which each has a partition path, a task and
+    a file id. `schema` and `populated` are as in `FreshMeta`."""
+
+    schema: pa.Schema
+    instant: str
+    partitions: Sequence[str]
+    tasks: Sequence[Task]
+    file_ids: Sequence[str]
+    populated: bool = True
+
+    def with_meta(self, groups: npt.NDArray[np.int32], keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """New rows in the file's schema, as `FreshMeta.with_meta` has those of each group; `groups` say which row is
+        of which, in ascending order."""
+        if not self.populated:
+            return _in_front(_unpopulated(rows.num_rows), rows, self.schema)
+        counts = np.bincount(groups, minlength=len(self.tasks))
+        first = [task.take(count) for task, count in zip(self.tasks, counts.tolist(), strict=True)]
+        numbers = np.arange(rows.num_rows) - (np.cumsum(counts) - counts - first)[groups]
+        prefixes = pa.array([f"{self.instant}_{task.partition}" for task in self.tasks]).take(pa.array(groups))
+        meta: dict[str, pa.Array] = {
+            COMMIT_TIME: constant(self.instant, rows.num_rows),
+            COMMIT_SEQNO: pc.binary_join_element_wise(prefixes, pa.array(numbers).cast(pa.string()), "_"),
+            RECORD_KEY: keys,
+            PARTITION_PATH: pa.DictionaryArray.from_arrays(groups, pa.array(self.partitions)),
+            FILE_NAME: pa.DictionaryArray.from_arrays(groups, pa.array(self.file_ids)),
+        }
+        return _in_front(meta, rows, self.schema)
+
+
+def _unpopulated(rows: int) -> dict[str, pa.Array]:
+    return {name: pa.nulls(rows, pa.string()) for name in META_COLUMNS}
+
+
+def _in_front(meta: Mapping[str, pa.Array], rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [meta[f.name] if f.name in meta else rows.column(f.name) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from lakebed.storage.failure import in_doubt
 
@@ -147,6 +147,25 @@ class AtomicFile:
     def publish(self) -> None:
         """Give the file its name, taking it from a file that has it."""
         self._publish(replace=True)
+
+    def publish_as(self, names: Sequence[str]) -> bool:
+        """Give the file several names that nobody has; False where one is taken or the file system has no links, and
+        then some of them may be given."""
+        try:
+            self._sync()
+            for name in names:
+                self._unlink(checksum_name(name))
+                try:
+                    self._link(name)
+                except OSError as error:
+                    if not isinstance(error, FileExistsError) and error.errno not in _NO_LINK:
+                        raise
+                    return False
+            with in_doubt():
+                self._sync_name()
+            return True
+        finally:
+            self.discard()
 
     def _publish(self, *, replace: bool) -> bool:
         try:

@@ -84,6 +84,11 @@ class Storage(Protocol):
         lost, or it could not be made to last."""
         ...
 
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        """Write the same bytes to several files of one folder; none of them may be needed before all are there. Cut
+        short, some are."""
+        ...
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a file. False if one exists already. An answer in doubt raises `StorageError` with context
         `{"doubtful": True}`: the caller reads back."""

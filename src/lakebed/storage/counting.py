@@ -92,6 +92,11 @@ class CountingStorage:
         self._count("write", written=path)
         self._inner.write(path, data, durable=durable)
 
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        for path in paths:
+            self._count("write", written=path)
+        self._inner.write_same(paths, data)
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         self._count("put_if_absent", written=path)
         return self._inner.put_if_absent(path, data)

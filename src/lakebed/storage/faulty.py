@@ -14,6 +14,7 @@ import pyarrow as pa
 from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned
 from lakebed.storage.failure import refused
 from lakebed.storage.opening import open_storage_spec, wrapping
+from lakebed.storage.parallel import write_each
 from lakebed.storage.upload import StreamUpload
 
 Mode = Literal["fail", "kill", "torn", "unacknowledged", "doubtful", "lost"]
@@ -185,6 +186,9 @@ class FaultyStorage:
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self._mutate("write", path, lambda: self._inner.write(path, data, durable=durable), data)
+
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        write_each(self, paths, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self._mutate("put_if_absent", path, lambda: self._inner.put_if_absent(path, data), data)

@@ -72,6 +72,9 @@ class FolderStorage:
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self._inner.write(self._file(path), data, durable=durable)
 
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        self._inner.write_same([self._file(path) for path in paths], data)
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self._inner.put_if_absent(self._file(path), data)
 

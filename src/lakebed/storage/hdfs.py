@@ -16,6 +16,7 @@ from lakebed.errors import InvalidOption, StorageError, UnsupportedFeature
 from lakebed.storage.atomic_file import aside_name
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found, refused
+from lakebed.storage.parallel import write_each
 from lakebed.storage.ranges import RangeFile, read_coalesced
 from lakebed.storage.steady import steady
 from lakebed.storage.upload import StreamUpload
@@ -224,6 +225,9 @@ class HdfsStorage:
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self.replace(path, self._write_aside(path, data))
+
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        write_each(self, paths, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self._rename(path, self._write_aside(path, data), overwrite=False)

@@ -21,6 +21,7 @@ from lakebed.storage.atomic_file import AtomicFile, checksum_name, make_folder, 
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error, in_doubt, refused
 from lakebed.storage.links import check_not_linked, is_link
+from lakebed.storage.parallel import write_each
 from lakebed.storage.ranges import read_coalesced
 from lakebed.storage.upload import StreamUpload
 
@@ -160,6 +161,14 @@ class LocalStorage:
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         with self._translated("write", path):
             self._aside(path, data, durable=durable).publish()
+
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        """One file under several names, where the file system has such."""
+        names = [self._split(path)[1] for path in paths]
+        with self._translated("write", paths[0]):
+            done = self._aside(paths[0], data).publish_as(names)
+        if not done:
+            write_each(self, paths, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with self._translated("write", path):

@@ -14,6 +14,7 @@ import pyarrow as pa
 from lakebed.model import path_in
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found
+from lakebed.storage.parallel import write_each
 from lakebed.storage.upload import StreamUpload
 
 
@@ -136,6 +137,9 @@ class MemoryStorage:
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         with self._bucket.lock:
             self._put(self._key(path), bytes(data))
+
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        write_each(self, paths, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self.put_if_match(path, data, None)

@@ -21,6 +21,7 @@ from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found, refused
 from lakebed.storage.object_errors import from_store_error, judge, redact
 from lakebed.storage.object_options import ObjectSettings, object_settings
+from lakebed.storage.parallel import write_each
 from lakebed.storage.ranges import BLOCK_BYTES, CACHE_BLOCKS, RangeFile
 from lakebed.storage.upload import StreamUpload
 from lakebed.storage.uri import Location
@@ -222,6 +223,9 @@ class ObjectStorage:
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         check_relative(path)
         self._do("write", path, lambda: obstore.put(self._store, path, data, use_multipart=False))
+
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        write_each(self, paths, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self._put_once(path, data, "create", lambda: self.head(path) is None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,6 +53,16 @@ def marker_path(instant: str, partition: str, file_name: str, kind: MarkerKind) 
 def write_marker(storage: Storage, instant: str, partition: str, file_name: str, kind: MarkerKind) -> None:
     """Write the marker of a data file. Do it before the file itself: a rollback deletes what markers name, no more."""
     storage.write(marker_path(instant, partition, file_name, kind), b"")
+
+
+def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str]], kind: MarkerKind) -> None:
+    """Write the markers of several data files, given by partition path and name, before the first of those is begun:
+    they are made to last together."""
+    by_partition: dict[str, list[str]] = {}
+    for partition, name in files:
+        by_partition.setdefault(partition, []).append(name)
+    for partition, names in by_partition.items():
+        storage.write_same([marker_path(instant, partition, name, kind) for name in names], b"")
 
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:

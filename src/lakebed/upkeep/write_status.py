@@ -38,6 +38,7 @@ STATUS_SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
+_NAMES, _ROW = STATUS_SCHEMA.names, pa.struct(STATUS_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,8 @@ def of_slice(file_slice: FileSlice) -> WriteStatus:
 
 
 def to_batch(statuses: list[WriteStatus]) -> pa.RecordBatch:
-    columns = [pa.array([getattr(s, f.name) for s in statuses], f.type) for f in STATUS_SCHEMA]
-    return pa.RecordBatch.from_arrays(columns, schema=STATUS_SCHEMA)
+    rows = pa.array([{name: getattr(status, name) for name in _NAMES} for status in statuses], _ROW)
+    return pa.RecordBatch.from_struct_array(rows)
 
 
 def from_table(table: pa.Table) -> Iterator[WriteStatus]:

@@ -49,6 +49,17 @@ class TestStorageContract:
         assert storage.read("a/b/c.txt") == b""
         assert paths(storage) == ["a/b/c.txt"]
 
+    def test_files_that_got_the_same_bytes_at_once_change_one_by_one(self, storage: Storage) -> None:
+        storage.write_same(["a/x", "a/y", "a/z"], b"one")
+        storage.write_same(["a/y", "a/new"], b"two")  # one of them is there
+        storage.write("a/z", b"three")
+        assert storage.delete("a/x")
+        assert {path: storage.read(path) for path in paths(storage)} == {
+            "a/new": b"two",
+            "a/y": b"two",
+            "a/z": b"three",
+        }
+
     def test_what_is_not_there_is_told_and_never_invented(self, storage: Storage) -> None:
         assert storage.head("no") is None
         assert paths(storage, "no/such") == []

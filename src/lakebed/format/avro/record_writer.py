@@ -36,17 +36,22 @@ def write_records(rows: Sequence[pa.RecordBatch], avro_schema: str) -> tuple[lis
     The batches have the schema's columns by name, in stored types; any may be a dictionary. Raises `SchemaConflict` for
     a null in a field that takes none.
     """
-    schema = record_schema(avro_schema)
     pieces: list[bytes] = []
     count = 0
     for batch in _chunks(rows):
-        fields = [
-            _of_field(batch, name, kind) if kind.arrow is not None else _of_nulls(kind)
-            for name, kind in schema.types.items()
-        ]
-        pieces.append(_laid_out([piece for field in fields for piece in field], batch.num_rows))
+        data, places = value_buffer(encode_records(batch, avro_schema))
+        pieces.append(data[int(places[0]) : int(places[-1])].tobytes())
         count += batch.num_rows
     return pieces, count
+
+
+def encode_records(rows: pa.RecordBatch, avro_schema: str) -> pa.BinaryArray:
+    """Each record with its length in front, as `write_records` has them, one binary a row."""
+    fields = [
+        _of_field(rows, name, kind) if kind.arrow is not None else _of_nulls(kind)
+        for name, kind in record_schema(avro_schema).types.items()
+    ]
+    return _laid_out([piece for field in fields for piece in field], rows.num_rows)
 
 
 def _chunks(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,7 +77,7 @@ def _of_nulls(kind: AvroType) -> Pieces:
     return [] if kind.kind == "null" else [encode_long(max(kind.null, 0))]
 
 
-def _laid_out(pieces: Pieces, rows: int) -> bytes:
+def _laid_out(pieces: Pieces, rows: int) -> pa.BinaryArray:
     """The records, each with its length in front."""
     merged = _merged(pieces)
     length = np.full(rows, sum(len(piece) for piece in merged if isinstance(piece, bytes)), np.int64)
@@ -81,8 +86,7 @@ def _laid_out(pieces: Pieces, rows: int) -> bytes:
             length += _lengths(piece)
     offsets = pa.py_buffer(np.arange(0, 4 * rows + 1, 4, dtype=np.int32))
     prefix = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, pa.py_buffer(length.astype(">i4"))])
-    data, places = value_buffer(join_pieces([prefix, *merged]))
-    return data[int(places[0]) : int(places[-1])].tobytes()
+    return join_pieces([prefix, *merged])
 
 
 def _merged(pieces: Pieces) -> Pieces:
