@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from frozen import FrozenWriter
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, InvalidRecord
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, Mutation
@@ -155,3 +155,30 @@ def completed_in_metadata(uri: str) -> set[str]:
     metadata = open_snapshot(open_storage(uri)).metadata
     assert metadata is not None
     return {instant.time for instant in metadata.slices.timeline.commits}
+
+
+@pytest.mark.parametrize("version", [9, 6])
+def test_a_writer_that_stands_still_as_it_gives_up_leaves_the_rest_to_the_next_one(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, old = prepared("simple", version)
+
+    def begins_to_undo(mutation: Mutation) -> bool:
+        return mutation.path.endswith(".rollback.requested")
+
+    with copied("memory", files) as uri:
+        refused = OPTIONS | {"hoodie.datasource.insert.dup.policy": "fail"}
+        frozen = FrozenWriter(
+            uri, lambda table: table.insert(rows(*OURS), options=refused), begins_to_undo, monkeypatch
+        )
+        assert frozen.freeze()
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
+        done = [(i.time, str(i.action)) for i in lakebed.open(uri).timeline if i.is_completed]
+        frozen.thaw()
+        assert isinstance(frozen.error, InvalidRecord)
+        assert [(i.time, str(i.action)) for i in lakebed.open(uri).timeline if i.is_completed] == done
+        assert state(uri) == put(old, *THEIRS)
+        lakebed.open(uri).upsert(rows(*LATER), options=OPTIONS)
+        assert state(uri) == put(put(old, *THEIRS), *LATER)
+        assert leftovers(uri) == []

@@ -23,6 +23,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.faulty import Killed, crash_at
 from lakebed.storage.opening import wrapping
+from lakebed.timeline.instants import format_millis
 from lakebed.timeline.locks.heartbeat import heartbeat_path, is_dead
 from steady_time import later
 
@@ -327,6 +328,23 @@ def test_a_clock_that_steps_back_does_no_harm(version: int) -> None:
         times = [i.time for i in lakebed.open(uri).timeline]
         assert times == sorted(set(times))
         settled(uri, put(old, writes[-1]))
+
+
+@pytest.mark.parametrize("version", [9, 6])
+def test_no_write_takes_an_instant_that_another_writer_took_and_has_not_shown_yet(version: int) -> None:
+    files, old = prepared("bucket", version)
+    with copied("memory", files) as uri:
+        taken = format_millis(round((time.time() + 3600) * 1000), "UTC")
+        beat = json.dumps({"host": "elsewhere", "boot": "another", "pid": 1, "intervalSeconds": 60})
+        open_storage(uri).write(heartbeat_path(taken), beat.encode())
+        with crash_at(lambda m: m.path.endswith(".inflight") and "/metadata/" not in m.path), pytest.raises(Killed):
+            upsert(uri, (0, "c0", "dies", 9))
+        upsert(uri, (0, "c0", "ours", 9))  # rolls that one back before
+        *_, rollback, ours = lakebed.open(uri).timeline
+        assert (str(rollback.action), str(ours.action)) == ("rollback", "commit")
+        assert taken < rollback.time < ours.time
+        open_storage(uri).delete(heartbeat_path(taken))
+        settled(uri, put(old, (0, "c0", "ours", 9)))
 
 
 @pytest.mark.parametrize("version", [9, 6])

@@ -16,8 +16,9 @@ from lakebed.timeline.written_files import is_written_by
 _UNFINISHED = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
 
 
-def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None:
-    """Remove what is left of writes that are not pending any more. Lock held, `timeline` loaded under it.
+def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> str:
+    """Remove what is left of writes that are not pending any more; gives the greatest instant whose heartbeat stays
+    (empty for none). Lock held, `timeline` loaded under it.
 
     A write that committed and died before it cleaned up leaves its markers and heartbeat. One that died in its first
     step leaves a heartbeat without an instant. A task attempt that outlived its rollback may have written files since.
@@ -32,12 +33,16 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> None
                 storage.delete(marker.path)
             delete_markers(storage, instant)
     finished = {i.time for i in timeline.completed}
+    standing = ""
     for instant in storage.list_names(HEARTBEAT_FOLDER):
         if instant in finished or (instant.isdigit() and instant not in pending and is_dead(storage, instant)):
             found = True
             remove_heartbeat(storage, instant)
+        elif instant.isdigit():
+            standing = max(standing, instant)
     if found or _unfinished_files(storage, HEARTBEAT_FOLDER, pending):
         _remove_unfinished(storage, timeline, pending)
+    return standing
 
 
 def remove_unfinished(storage: Storage, timeline: Timeline, instant: str) -> None:

@@ -35,7 +35,7 @@ from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.creation import put_once
 from lakebed.timeline.instants import has_completion_times, parse_instant_file
 from lakebed.timeline.listed import key_of
-from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
+from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.timeline.markers import delete_markers, list_markers, write_marker
 from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.table_config import TableConfig
@@ -128,7 +128,7 @@ def roll_back(
     timeline: Timeline,
     target: Instant,
     clock: InstantClock,
-    still_mine: Callable[[], bool] = lambda: True,
+    still_mine: Callable[[], bool],
     forget: Callable[[str], None] = lambda _: None,
     *,
     with_plan: bool = False,
@@ -175,7 +175,7 @@ def _run(
     keep_plan: bool,
 ) -> str:
     """Put a rollback on the timeline and do it; gives its instant."""
-    instant = clock.next(after=timeline.greatest_time)
+    instant = clock.next(after=max(timeline.greatest_time, newest_heartbeat(storage)))
     writer = TimelineWriter(storage, config)
     requested = encode_rollback_plan(storage.url(), plan)
     with Heartbeat(storage, instant, uuid.uuid4().hex):

@@ -87,6 +87,7 @@ class Transaction:
     rolled_back: list[str] = field(default_factory=list)
     _heartbeat: Heartbeat | None = None
     _started: StartedAt | None = None
+    _newest_heartbeat: str = ""
     _clock: InstantClock = field(init=False)
     _held: Lock = field(init=False)
     snapshot: Snapshot = field(init=False)
@@ -112,7 +113,7 @@ class Transaction:
                 self.timeline = self._load()
             self._settle_index()
             with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
-                sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
+                self._newest_heartbeat = sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
             self._held = lock
             yield
             self._refuse_lost(lock, "begin")
@@ -158,9 +159,11 @@ class Transaction:
 
     def _greatest_time(self) -> str:
         """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
-        one, and where clocks differ that may be what comes next here. Undoing this write would take their files."""
+        one, and where clocks differ that may be what comes next here. Undoing this write would take their files. What
+        has a heartbeat is taken as well: its writer may stand still before it shows its instant."""
         metadata = self.snapshot.metadata if self.config.metadata_partitions else None
-        return max(self.timeline.greatest_time, metadata.slices.timeline.greatest_time if metadata else "")
+        newest = metadata.slices.timeline.greatest_time if metadata else ""
+        return max(self.timeline.greatest_time, newest, self._newest_heartbeat)
 
     def inflight(self, profile: bytes = b"") -> None:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
@@ -285,7 +288,7 @@ class Transaction:
             timeline = self._load()
             mine = next((i for i in timeline.pending if i.time == self.instant), None)
             if mine is not None:
-                roll_back(self.storage, self.config, timeline, mine, self._clock, forget=self._forget)
+                roll_back(self.storage, self.config, timeline, mine, self._clock, lock.still_mine, self._forget)
             elif not timeline.is_completed(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self._forget(self.instant)

@@ -27,7 +27,7 @@ from lakebed.services.undoing import Undoing, check_no_file_lost, check_not_save
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.instants import has_completion_times
-from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
+from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.timeline.restore_metadata import (
     encode_restore_metadata,
     encode_restore_plan,
@@ -154,7 +154,7 @@ class _Restore:
     @classmethod
     def begun(cls, tx: Undoing, to: str, instants: Sequence[Instant]) -> _Restore:
         """Put the plan on the timeline."""
-        instant = tx.clock.next(after=tx.timeline.greatest_time)
+        instant = tx.clock.next(after=max(tx.timeline.greatest_time, newest_heartbeat(tx.storage)))
         with Heartbeat(tx.storage, instant, tx.writer_id):
             TimelineWriter(tx.storage, tx.config).request(Action.RESTORE, instant, encode_restore_plan(instants, to))
             _check_lock(tx, instant)

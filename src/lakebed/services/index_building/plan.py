@@ -24,7 +24,7 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.index_plans import PlannedIndex, encode_index_plan, last_before_pending, planned_indexes
 from lakebed.timeline.instants import has_completion_times
-from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, remove_heartbeat
+from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.timeline.properties_file import update_table_config
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -99,7 +99,7 @@ def plan_index(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, 
         _define(storage, snapshot, definition)
     extra = {_GROUPS: str(sizing.minimum)} if sizing is not None else {}
     planned = PlannedIndex(name.partition, last_before_pending(timeline), extra)
-    instant = InstantClock(config.timezone).next(after=timeline.greatest_time)
+    instant = InstantClock(config.timezone).next(after=max(timeline.greatest_time, newest_heartbeat(storage)))
     with Heartbeat(storage, instant):
         TimelineWriter(storage, config).request(Action.INDEXING, instant, encode_index_plan([planned]))
     remove_heartbeat(storage, instant)

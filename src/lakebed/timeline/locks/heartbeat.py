@@ -105,6 +105,12 @@ def remove_heartbeat(storage: Storage, instant: str) -> None:
     storage.delete(heartbeat_path(instant), durable=False)
 
 
+def newest_heartbeat(storage: Storage) -> str:
+    """The greatest instant that has a heartbeat, empty for none. Its writer has taken it, though it may not be on the
+    timeline yet."""
+    return max((name for name in storage.list_names(HEARTBEAT_FOLDER) if name.isdigit()), default="")
+
+
 def is_dead(
     storage: Storage,
     instant: str,
