@@ -41,10 +41,12 @@ _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # a lambda function, which a bucket's expression may hold.
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 _FOLDING_RULE = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
-_SETTINGS = {
-    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
-    "spark.sql.execution.arrow.useLargeVarTypes": "false",
-}
+_LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
+_SETTINGS = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1), _LARGE_TYPES: "false"}
+# The text of the plan is for Spark's own pages: a formatted one takes as long as the planning of a small query. Each
+# setting more is three calls to the JVM.
+_OF_COLLECTING = {_LARGE_TYPES: "false", "spark.sql.ui.explainMode": "simple"}
+_OF_SPARK = {_LARGE_TYPES: "false"}
 
 
 class SparkEngine:
@@ -219,16 +221,20 @@ class SparkEngine:
 
         return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")))
 
-    def collect(self, rows: DataFrame, **settings: str) -> pa.Table:
-        with self._settings(**settings), job_errors(self.spark):
-            return table_with_offsets(_loosely_typed(rows).toArrow())
+    def collect(self, rows: DataFrame) -> pa.Table:
+        with self._settings(self._of_jobs()):
+            return self._collected(rows)
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:
         """All rows, in the types that a table has for the DataFrame's."""
         plain = normalise(self.schema(rows))
-        # the text of the plan for Spark's own pages: a formatted one takes as long as the planning of a small query
-        found = self.collect(rows, **{"spark.sql.ui.explainMode": "simple"})
+        with self._settings(_OF_COLLECTING):
+            found = self._collected(rows)
         return pa.Table.from_batches([normalise_batch(batch, plain) for batch in found.to_batches()], plain)
+
+    def _collected(self, rows: DataFrame) -> pa.Table:
+        with job_errors(self.spark):
+            return table_with_offsets(_loosely_typed(rows).toArrow())
 
     def persist(self, rows: DataFrame) -> DataFrame:
         return rows.persist()
@@ -236,19 +242,24 @@ class SparkEngine:
     def release(self, rows: DataFrame) -> None:
         rows.unpersist()
 
-    @contextmanager
-    def _settings(self, **more: str) -> Generator[None]:
-        """The job's own Arrow settings, and `more`; the session's are put back. A session with smaller batches keeps
-        them."""
-        before: dict[str, str | None] = {}
+    def _of_jobs(self) -> dict[str, str]:
+        """The settings of a job that hands rows to Python. A session with smaller batches keeps them."""
         rows = int(self.spark.conf.get(_BATCH_ROWS, None) or 0)
         smaller = rows if 0 < rows < ARROW_BATCH_ROWS else ARROW_BATCH_ROWS
         excluded = self.spark.conf.get(_EXCLUDED_RULES, None)
         rules = f"{excluded},{_FOLDING_RULE}" if excluded else _FOLDING_RULE
-        for key, value in {**_SETTINGS, **more, _BATCH_ROWS: str(smaller), _EXCLUDED_RULES: rules}.items():
+        return {**_SETTINGS, _BATCH_ROWS: str(smaller), _EXCLUDED_RULES: rules}
+
+    @contextmanager
+    def _settings(self, settings: Mapping[str, str]) -> Generator[None]:
+        """Settings of the session while the block runs; what it has itself is put back."""
+        before: dict[str, str | None] = {}
+        for key, value in settings.items():
             with suppress(Exception):
-                before[key] = self.spark.conf.get(key, None)
-                self.spark.conf.set(key, value)
+                known = self.spark.conf.get(key, None)
+                if value != (_OF_SPARK.get(key) if known is None else known):
+                    before[key] = known
+                    self.spark.conf.set(key, value)
         try:
             yield
         finally:
