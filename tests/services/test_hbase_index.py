@@ -267,6 +267,22 @@ def test_regions_split_move_and_lose_their_server(admin: Admin, tmp_path: Path) 
     kept.check()
 
 
+def test_keys_that_log_files_delete_leave_hbase_and_can_be_inserted_again(admin: Admin, tmp_path: Path) -> None:
+    kept = Kept(admin, tmp_path, type="mor")
+    kept.upsert(("a", "oslo", 1), ("b", "oslo", 80), ("c", "rome", 3))
+    kept.upsert(("a", "oslo", 2))
+    kept.table.delete(["c"])
+    kept.table.delete("v >= 70")
+    kept.rows = {"a": ("oslo", 2)}
+    kept.check()
+    assert set(kept.in_hbase()) == {"a"}
+    new = data(("b", "rome", 5), ("c", "rome", 6), ("a", "rome", 9))
+    done = kept.table.insert(new, options={"hoodie.datasource.write.insert.drop.duplicates": True})
+    assert done.inserted == 2
+    kept.rows |= {"b": ("rome", 5), "c": ("rome", 6)}
+    kept.check()
+
+
 @pytest.mark.parametrize("kind", todays(("cow", "mor"), 2, HISTORIES))
 def test_a_random_history_gives_the_rows_of_the_model(
     admin: Admin, tmp_path: Path, kind: Literal["cow", "mor"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.kinds.record_index_updates import latest_places, located, places_of
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.changed_keys import group_changes, removed_changes
+from lakebed.upkeep.changed_keys import group_changes, is_reported, on_their_slices, removed_changes
 from lakebed.upkeep.write_status import WriteStatus
 
 
@@ -25,11 +25,15 @@ class ChangedPlaces:
 
 
 def changed_places(
-    statuses: Sequence[WriteStatus], replaced: Mapping[str, Sequence[str]], snapshot: Snapshot
+    statuses: Sequence[WriteStatus], replaced: Mapping[str, Sequence[str]], snapshot: Snapshot, instant: str
 ) -> ChangedPlaces:
     """What `Index.update` is told, as places of keys. Keys are unique in the table; of one that was added twice (an
-    insert that does not look) the last place is given."""
-    groups = group_changes(snapshot.reader, statuses)
+    insert that does not look) the last place is given. Where log files hold deletes, what these take away shows when
+    their slices are read."""
+    reader = snapshot.reader
+    own = replace(reader, blocks=reader.blocks.with_own(instant))
+    deleted_from = {s.file_id for s in statuses if s.log_files is not None and s.num_deletes and not is_reported(s)}
+    groups = group_changes(own, on_their_slices(statuses, deleted_from, snapshot))
     ids = {(partition, file_id) for partition, some in replaced.items() for file_id in some}
     if ids:
         slices = [s for s in snapshot.file_slices(set(replaced)) if (s.partition, s.file_id) in ids]

@@ -10,9 +10,9 @@ from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
-from lakebed.upkeep.changed_keys import group_changes, is_reported, removed_changes
+from lakebed.upkeep.changed_keys import group_changes, is_reported, on_their_slices, removed_changes
 from lakebed.upkeep.kind import StoredTable, TableAction
-from lakebed.upkeep.write_status import WriteStatus, on_slice
+from lakebed.upkeep.write_status import WriteStatus
 
 
 class ActionKeys:
@@ -35,13 +35,9 @@ class ActionKeys:
         """The statuses; those of log files whose keys may have to be read with all files of their slice."""
         statuses = list(self._action.statuses)
         logs = [s for s in statuses if s.path is not None and s.log_files is not None]
-        appended = {s.file_id for s in logs if self.indexes.fields or not is_reported(s)}
-        if not appended:
-            return statuses
-        paths = {s.partition for s in statuses if s.file_id in appended}
-        slices = self._action.snapshot.file_slices(paths, groups_of_ids(appended))
-        stored = {(s.partition, s.file_id): s for s in slices if s.file_id in appended}
-        return [on_slice(s, stored.get((s.partition, s.file_id))) if s.file_id in appended else s for s in statuses]
+        return on_their_slices(
+            statuses, {s.file_id for s in logs if self.indexes.fields or not is_reported(s)}, self._action.snapshot
+        )
 
     @cached_property
     def replaced(self) -> list[FileSlice]:

@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, changes_schema, from_bytes
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.markers import marker_folder
 from lakebed.upkeep.stored_rows import stored_rows
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.upkeep.write_status import WriteStatus, on_slice
 
 # Changes up to this size travel with the status through the driver, larger ones in a file.
 INLINE_BYTES = 16 << 10
@@ -64,6 +66,18 @@ def group_changes(
         return GroupChanges(status.partition, status.file_id, compared(reader, status, fields))
 
     return parallel_map(read, [s for s in statuses if s.path is not None])
+
+
+def on_their_slices(
+    statuses: Sequence[WriteStatus], appended: Collection[str], snapshot: Snapshot
+) -> list[WriteStatus]:
+    """The statuses, those of log files of some file ids with all files of the slices that they were added to."""
+    if not appended:
+        return list(statuses)
+    paths = {s.partition for s in statuses if s.file_id in appended}
+    slices = snapshot.file_slices(paths, groups_of_ids(appended))
+    stored = {(s.partition, s.file_id): s for s in slices if s.file_id in appended}
+    return [on_slice(s, stored.get((s.partition, s.file_id))) if s.file_id in appended else s for s in statuses]
 
 
 def compared(reader: SliceReader, status: WriteStatus, fields: Sequence[str]) -> pa.Table:

@@ -46,7 +46,7 @@ class Changes:
         self, statuses: Sequence[WriteStatus], instant: str, replaced: Mapping[str, Sequence[str]]
     ) -> pa.BinaryArray:
         """Write the places of keys that were added, and a note on those that are gone; gives the rows of the latter."""
-        changed = changed_places(statuses, replaced, self._snapshot)
+        changed = changed_places(statuses, replaced, self._snapshot, instant)
         added, gone = changed.added.combine_chunks(), changed.gone
         if not added.num_rows and not len(gone):
             return pa.array([], pa.binary())
