@@ -68,6 +68,7 @@ def test_plans_of_one_are_carried_out_by_the_other(type: Any, version: int, tmp_
 
     for n in range(3):
         write(bool(n % 2), QUIET)
+    by_hudi = 0
     for _ in range(ROUNDS):
         # lakebed plans, real Hudi carries it out within a write, and archives
         write(False, QUIET)
@@ -80,11 +81,13 @@ def test_plans_of_one_are_carried_out_by_the_other(type: Any, version: int, tmp_
         write(True, QUIET)
         new = oracle.ask("service", table=uri, call="schedule_clean", instant="", options=job | SHORT)["new_instants"]
         theirs = cleans(pending=True)
-        assert len(theirs) == len(new) == 1, new
+        assert len(theirs) == len(new) <= 1, new  # none where no file group has a version that is not retained
+        by_hudi += len(new)
         done = lakebed.open(uri).clean(options=SHORT)
-        assert theirs[0] in done.instants, done
+        assert set(theirs) <= set(done.instants), done
         lakebed.open(uri).archive(options=SHORT)
         check()
+    assert by_hudi >= ROUNDS - 1
     assert lakebed.open(uri).savepoints() == []
     archived = load_timeline(storage, load_table_config(storage)).archived().instants
     assert len([i for i in archived if i.action in (Action.COMMIT, Action.DELTACOMMIT)]) >= ROUNDS
