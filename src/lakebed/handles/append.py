@@ -17,7 +17,7 @@ from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block
 from lakebed.format.record_positions import encode_positions
 from lakebed.handles.appended_keys import appended_changes, without_known
 from lakebed.handles.base import GroupWrite
-from lakebed.handles.file_writer import write_partition_metadata
+from lakebed.handles.file_writer import FileFormat, write_partition_metadata
 from lakebed.handles.log_writer import LogWriter, WrittenLogFile
 from lakebed.handles.many_groups import EncodedRows
 from lakebed.handles.partial_rows import appendable, partial_schema
@@ -30,6 +30,11 @@ from lakebed.upkeep.write_status import WriteStatus
 
 # A data block takes no more than this share of the memory of a task.
 _SHARE = 4
+
+
+def most_block_bytes(format_: FileFormat, memory: int) -> int:
+    """How many bytes of rows a data block takes at most."""
+    return min(format_.settings.log_block_bytes, memory // _SHARE)
 
 
 class AppendHandle:
@@ -105,7 +110,7 @@ class AppendHandle:
         if self._encoded is not None:
             self._append_encoded(log, self._encoded)
             return
-        limit = min(self._group.format.settings.log_block_bytes, self._group.memory // _SHARE)
+        limit = most_block_bytes(self._group.format, self._group.memory)
         told = self._positions(incoming, ~incoming.deletes)
         held: list[pa.RecordBatch] = []
         size = 0

@@ -11,7 +11,7 @@ from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.expressions.partition_checks import PathCheck
-from lakebed.handles.append import AppendHandle
+from lakebed.handles.append import AppendHandle, most_block_bytes
 from lakebed.handles.base import GroupWrite, HandleType
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
@@ -72,8 +72,7 @@ class GroupWriter:
             begun, incoming = self.begun[partition, group]
             return begun.write(incoming)
         to = self._group(partition, group, task)
-        if self.early is not None:
-            self.early.check(self.storage, partition, to.target.file_id)
+        self._look_for_rivals(to)
         handle = self._handle_type(to.target)(to)
         appends = isinstance(handle, AppendHandle)
         intake = replace(self.intake, numbered=appends and to.base_of_positions is not None)
@@ -99,9 +98,8 @@ class GroupWriter:
     ) -> dict[tuple[str, int], tuple[AppendHandle, Incoming]]:
         found = take_in(rows, groups, [to.target.file_id for to in writes], self.intake, self.format, self.instant)
         handles = [AppendHandle(to, taken.encoded) for to, taken in zip(writes, found, strict=True)]
-        if self.early is not None:
-            for to in writes:
-                self.early.check(self.storage, to.partition, to.target.file_id)
+        for to in writes:
+            self._look_for_rivals(to)
         logs = [handle.begin() for handle, taken in zip(handles, found, strict=True) if taken.encoded.rows]
         mark_all(logs)
         return {
@@ -109,10 +107,14 @@ class GroupWriter:
             for to, handle, taken in zip(writes, handles, found, strict=True)
         }
 
+    def _look_for_rivals(self, to: GroupWrite) -> None:
+        if self.early is not None:
+            self.early.check(self.storage, to.partition, to.target.file_id)
+
     def _takes_in_together(self, rows: pa.Table) -> bool:
         """Whether the rows of a group are those that its log file gets, in one block, whatever is stored."""
         intake, format_ = self.intake, self.format
-        in_one_block = rows.nbytes <= min(format_.settings.log_block_bytes, intake.memory // 4)
+        in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
         whole = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
         as_they_come = intake.picks_winners and self.on_match in ("keys", "none") and not format_.sort
         return in_one_block and whole and as_they_come and format_.log_blocks == "avro"

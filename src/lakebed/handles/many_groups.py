@@ -83,14 +83,7 @@ def _encoded(
     if not len(alive):
         return [EncodedRows(0, b"", None)] * len(groups)
     codes = codes[alive]
-    meta = MetaOfGroups(
-        format_.schema,
-        instant,
-        [group.partition for group in groups],
-        [group.task for group in groups],
-        file_ids,
-        format_.populate_meta,
-    )
+    meta = MetaOfGroups(format_.schema, instant, groups, file_ids, format_.populate_meta)
     rows = meta.with_meta(codes, whole.keys.take(pa.array(alive)), whole.take(alive))
     data, places = value_buffer(encode_records(rows, format_.avro_schema))
     ranges: dict[int, pa.RecordBatch] = {}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Task
+from lakebed.engine.base import GroupOfRows, Task
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 
@@ -63,31 +63,33 @@ class FreshMeta:
 
 @dataclass(frozen=True, slots=True)
 class MetaOfGroups:
-    """The meta columns of rows for the log files of several file groups, of which each has a partition path, a task and
-    a file id. `schema` and `populated` are as in `FreshMeta`."""
+    """The meta columns of rows for the log files of several file groups, with the file id of each. `schema` and
+    `populated` are as in `FreshMeta`."""
 
     schema: pa.Schema
     instant: str
-    partitions: Sequence[str]
-    tasks: Sequence[Task]
+    groups: Sequence[GroupOfRows]
     file_ids: Sequence[str]
     populated: bool = True
 
-    def with_meta(self, groups: npt.NDArray[np.int32], keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """New rows in the file's schema, as `FreshMeta.with_meta` has those of each group; `groups` say which row is
+    def with_meta(self, codes: npt.NDArray[np.int32], keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """New rows in the file's schema, as `FreshMeta.with_meta` has those of each group; `codes` say which row is
         of which, in ascending order."""
         if not self.populated:
             return _in_front(_unpopulated(rows.num_rows), rows, self.schema)
-        counts = np.bincount(groups, minlength=len(self.tasks))
-        first = [task.take(count) for task, count in zip(self.tasks, counts.tolist(), strict=True)]
-        numbers = np.arange(rows.num_rows) - (np.cumsum(counts) - counts - first)[groups]
-        prefixes = pa.array([f"{self.instant}_{task.partition}" for task in self.tasks]).take(pa.array(groups))
+        counts = np.bincount(codes, minlength=len(self.groups))
+        first = [group.task.take(count) for group, count in zip(self.groups, counts.tolist(), strict=True)]
+        numbers = np.arange(rows.num_rows) - (np.cumsum(counts) - counts - first)[codes]
+        prefixes = pa.array([f"{self.instant}_{group.task.partition}" for group in self.groups])
+        partitions = pa.array([group.partition for group in self.groups])
         meta: dict[str, pa.Array] = {
             COMMIT_TIME: constant(self.instant, rows.num_rows),
-            COMMIT_SEQNO: pc.binary_join_element_wise(prefixes, pa.array(numbers).cast(pa.string()), "_"),
+            COMMIT_SEQNO: pc.binary_join_element_wise(
+                prefixes.take(pa.array(codes)), pa.array(numbers).cast(pa.string()), "_"
+            ),
             RECORD_KEY: keys,
-            PARTITION_PATH: pa.DictionaryArray.from_arrays(groups, pa.array(self.partitions)),
-            FILE_NAME: pa.DictionaryArray.from_arrays(groups, pa.array(self.file_ids)),
+            PARTITION_PATH: pa.DictionaryArray.from_arrays(codes, partitions),
+            FILE_NAME: pa.DictionaryArray.from_arrays(codes, pa.array(self.file_ids)),
         }
         return _in_front(meta, rows, self.schema)
 

@@ -58,6 +58,28 @@ def make_folder(folder: str) -> None:
     sync_folder(os.path.dirname(folder))
 
 
+def remove_tree(folder: str) -> None:
+    """Delete a folder with all in it, also while others add to it or take from it."""
+    for _ in range(5):
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda e: e.name)
+        for entry in found:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    remove_tree(entry.path)
+                else:
+                    os.unlink(entry.path)
+        try:
+            os.rmdir(folder)
+        except OSError as error:
+            if os.path.isdir(folder) and os.listdir(folder):
+                continue
+            if isinstance(error, FileNotFoundError):
+                return
+            raise
+        return
+
+
 @contextlib.contextmanager
 def locked_folder(fd: int) -> Generator[bool]:
     """Keep other replacements and deletions in the folder out, across processes; False where the file system cannot."""
@@ -142,60 +164,52 @@ class AtomicFile:
 
     def publish_new(self) -> bool:
         """Give the file its name if nobody has it; False (and nothing left) otherwise."""
-        return self._publish(replace=False)
-
-    def publish(self) -> None:
-        """Give the file its name, taking it from a file that has it."""
-        self._publish(replace=True)
+        return self.publish_as([self._name])
 
     def publish_as(self, names: Sequence[str]) -> bool:
-        """Give the file several names that nobody has; False where one is taken or the file system has no links, and
-        then some of them may be given."""
+        """Give the file several names that nobody has; False where one is taken, and then those before it are given."""
         try:
             self._sync()
             for name in names:
                 self._unlink(checksum_name(name))
-                try:
-                    self._link(name)
-                except OSError as error:
-                    if not isinstance(error, FileExistsError) and error.errno not in _NO_LINK:
-                        raise
+                if not self._take_free_name(name, copy=True):
                     return False
-            with in_doubt():
-                self._sync_name()
+            self._keep_names()
             return True
         finally:
             self.discard()
 
-    def _publish(self, *, replace: bool) -> bool:
+    def publish(self) -> None:
+        """Give the file its name, taking it from a file that has it."""
         try:
             self._sync()
             self._unlink(checksum_name(self._name))
-            if replace and not self.is_unlinked:
+            if not self.is_unlinked:
                 self._rename()
-            elif not self._take_free_name(copy=not replace):
-                if not replace:
-                    return False
+            elif not self._take_free_name(self._name, copy=False):
                 self._replace()
-            with contextlib.suppress(OSError):
-                self._drop_aside()
-            with in_doubt():
-                self._sync_name()
-            return True
+            self._keep_names()
         finally:
             self.discard()
 
-    def _take_free_name(self, *, copy: bool) -> bool:
-        """Give the file its name unless another file has it; by a copy where the file system has no links."""
+    def _keep_names(self) -> None:
+        """Make the names durable that the file got, and that it lost its aside one."""
+        with contextlib.suppress(OSError):
+            self._drop_aside()
+        with in_doubt():
+            self._sync_name()
+
+    def _take_free_name(self, name: str, *, copy: bool) -> bool:
+        """Give the file a name unless another file has it; by a copy where the file system has no links."""
         try:
             with in_doubt(always=False):
-                self._link(self._name)
+                self._link(name)
         except FileExistsError:
             return False
         except OSError as error:
             if error.errno not in _NO_LINK or not copy:
                 raise
-            return self._copy_exclusive()
+            return self._copy_exclusive(name)
         return True
 
     def _replace(self) -> None:
@@ -225,10 +239,10 @@ class AtomicFile:
             follow_symlinks=self._aside is None,
         )
 
-    def _copy_exclusive(self) -> bool:
+    def _copy_exclusive(self, name: str) -> bool:
         """For file systems without links: the name is taken first and the bytes follow."""
         try:
-            fd = os.open(self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._folder)
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._folder)
         except FileExistsError:
             return False
         source = os.open(self._aside or f"/proc/self/fd/{self._fd}", os.O_RDONLY, dir_fd=self._folder)
@@ -240,7 +254,7 @@ class AtomicFile:
             os.fsync(fd)
         except OSError:
             with in_doubt():  # half a file would pass for somebody else's
-                self._unlink(self._name)
+                self._unlink(name)
             raise
         finally:
             _close(source)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.model import path_in
-from lakebed.storage.atomic_file import AtomicFile, checksum_name, make_folder, remove_aside, sync_folder
+from lakebed.storage.atomic_file import AtomicFile, checksum_name, make_folder, remove_aside, remove_tree, sync_folder
 from lakebed.storage.base import FileInfo, StorageSpec, Versioned
 from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error, in_doubt, refused
 from lakebed.storage.links import check_not_linked, is_link
@@ -163,7 +163,7 @@ class LocalStorage:
             self._aside(path, data, durable=durable).publish()
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
-        """One file under several names, where the file system has such."""
+        """One file under several names, which nobody has."""
         names = [self._split(path)[1] for path in paths]
         with self._translated("write", paths[0]):
             done = self._aside(paths[0], data).publish_as(names)
@@ -316,7 +316,7 @@ class LocalStorage:
             os.unlink(top)
             return
         with self._translated("delete", prefix), contextlib.suppress(FileNotFoundError):
-            _remove_tree(top)
+            remove_tree(top)
             if durable:
                 sync_folder(os.path.dirname(top))
 
@@ -404,25 +404,3 @@ def _unlink(full: str) -> bool:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
     return True
-
-
-def _remove_tree(folder: str) -> None:
-    """Delete a folder with all in it, also while others add to it or take from it."""
-    for _ in range(5):
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda e: e.name)
-        for entry in found:
-            with contextlib.suppress(FileNotFoundError):
-                if entry.is_dir(follow_symlinks=False):
-                    _remove_tree(entry.path)
-                else:
-                    os.unlink(entry.path)
-        try:
-            os.rmdir(folder)
-        except OSError as error:
-            if os.path.isdir(folder) and os.listdir(folder):
-                continue
-            if isinstance(error, FileNotFoundError):
-                return
-            raise
-        return

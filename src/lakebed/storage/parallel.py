@@ -74,8 +74,7 @@ def delete_files(
         if done is not None:
             done(name)
 
-    parallel_map(delete, names[:-1], _AT_A_TIME if is_remote(storage) else 1)
-    parallel_map(delete, names[-1:])
+    _one_last(storage, delete, names)
 
 
 def write_each(storage: Storage, paths: Sequence[str], data: bytes) -> None:
@@ -85,8 +84,13 @@ def write_each(storage: Storage, paths: Sequence[str], data: bytes) -> None:
     def write(path: str) -> None:
         storage.write(path, data, durable=path == paths[-1])
 
-    parallel_map(write, paths[:-1], _AT_A_TIME if is_remote(storage) else 1)
-    parallel_map(write, paths[-1:])
+    _one_last(storage, write, paths)
+
+
+def _one_last(storage: Storage, work: Callable[[T], R], items: Sequence[T]) -> None:
+    """Several items at a time where an answer is long under way, and the last one behind all others."""
+    parallel_map(work, items[:-1], _AT_A_TIME if is_remote(storage) else 1)
+    parallel_map(work, items[-1:])
 
 
 def in_background(work: Callable[[], R]) -> Callable[[], R]:
