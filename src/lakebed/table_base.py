@@ -81,7 +81,7 @@ class TableBase:
 
     @property
     def partitions(self) -> Sequence[str]:
-        """The partition paths that hold rows, in order; one empty text for a table without partitions."""
+        """The partition paths that have files, in order; one empty text for a table without partitions."""
         return tuple(dict.fromkeys(file_slice.partition for file_slice in self._snapshot().file_slices()))
 
     @property

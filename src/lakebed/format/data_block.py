@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,16 +14,19 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.format.avro.record_writer import write_records
 from lakebed.format.avro_block import AvroBlock, HFileBlock
 from lakebed.format.block_rows import DICTIONARY_COLUMNS, corrupt
+from lakebed.format.hfile.source import FileSource
 from lakebed.format.log_file import BlockType, HeaderKey, LogBlock
-from lakebed.format.log_scan import BlockHead
+from lakebed.format.log_scan import BlockHead, scan_blocks
 from lakebed.format.parquet_block import BLOCK_SETTINGS, ParquetBlock, write_parquet
 from lakebed.format.parquet_writer import ParquetSettings
+from lakebed.storage.base import Storage
 
-__all__ = ["DICTIONARY_COLUMNS", "DataBlock", "encode_data_block", "open_data_block"]
+__all__ = ["DICTIONARY_COLUMNS", "DataBlock", "encode_data_block", "open_data_block", "read_log_rows"]
 
 Int64s = npt.NDArray[np.int64]
 _AVRO_HEAD = struct.Struct(">ii")
 _AVRO_VERSION = 3
+_OF_ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA)
 
 
 class DataBlock(Protocol):
@@ -59,6 +62,14 @@ def open_data_block(head: BlockHead, path: str) -> DataBlock:
     if opener is None:
         raise UnsupportedFeature(f"{path}: the block at offset {head.offset} of type {head.type.name} holds no rows")
     return opener(head, path, schema)
+
+
+def read_log_rows(storage: Storage, path: str, size: int | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of all rows in a log file's data blocks, as they were logged; those that a block lacks are left out.
+    Raises `CorruptFile`."""
+    for head in scan_blocks(FileSource(storage, path, size)):
+        if head.type in _OF_ROWS:
+            yield open_data_block(head, path).read(columns)
 
 
 def encode_data_block(

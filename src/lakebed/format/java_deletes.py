@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.wrappers import BOOLEAN, DOUBLE, FLOAT, INT, LONG, NULL, STRING
+from lakebed.format.varints import read_varint, unzigzag
 
 _MODEL: Final = "org.apache.hudi.common.model."
 _KEY, _RECORD = f"{_MODEL}HoodieKey", f"{_MODEL}DeleteRecord"
@@ -122,7 +123,7 @@ class _Reader:
             value = self._varint()
             if value >> (32 if number == _INT else 64):
                 raise CorruptFile("its Java objects have a number that is too large for its type")
-            return (INT if number == _INT else LONG), value >> 1 ^ -(value & 1)
+            return (INT if number == _INT else LONG), unzigzag(value)
         kinds = {_FLOAT: (FLOAT, ">f"), _DOUBLE: (DOUBLE, ">d"), _BOOLEAN: (BOOLEAN, ">?"), _BYTE: (INT, ">b"),
                  _SHORT: (INT, ">h")}  # fmt: skip
         if number not in kinds:
@@ -145,16 +146,8 @@ class _Reader:
         return self._classes[number]
 
     def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < _LAST:
-                return value
-            if shift > 63:
-                raise IndexError
+        value, self._at = read_varint(self._data, self._at)
+        return value
 
     def _characters(self) -> str | None:
         """A text: ASCII whose last byte is marked, or a count of UTF-16 units and three bytes at most for each."""

@@ -23,8 +23,8 @@ from lakebed.format.row_groups.thrift_compact import (
     number_in,
     skip,
     structs,
-    varint,
 )
+from lakebed.format.varints import read_varint
 
 _MAGIC: Final = b"PAR1"
 _TAIL: Final = 8
@@ -182,7 +182,7 @@ def _meta_data(data: bytes, at: int, leaf: _Leaf) -> int:
     while data[at]:
         field, kind, at = head(data, at, field)
         if field == _TYPE:
-            number, end = varint(data, at)
+            number, end = read_varint(data, at)
             if kind != I32 or number & 1 or number >> 1 >= len(_TYPES) or _TYPES[number >> 1] != leaf.type:
                 raise ValueError(f"a column chunk of another type in a column of {leaf.type}")
             at = end

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.format.avro.columns import AvroCursors
-from lakebed.format.avro.encoder import encode_long
+from lakebed.format.avro.encoder import decode_long, encode_long
 from lakebed.format.hashes import value_buffer
 from lakebed.metadata.schemas import V9, RecordForm, known_form, record_schema
 from lakebed.model import META_COLUMNS
@@ -91,11 +91,11 @@ def record_type_of(value: bytes) -> RecordType:
     at = 0
     try:
         for nullable in [True] * len(META_COLUMNS) + [False]:
-            present, at = _read_long(value, at) if nullable else (1, at)
+            present, at = decode_long(value, at) if nullable else (1, at)
             if present:
-                length, at = _read_long(value, at)
+                length, at = decode_long(value, at)
                 at += length
-        return RecordType(_read_long(value, at)[0])
+        return RecordType(decode_long(value, at)[0])
     except (IndexError, ValueError) as cause:
         raise CorruptFile("a record of the metadata table does not tell its type") from cause
 
@@ -121,16 +121,6 @@ def into_form(values: pa.BinaryArray, schema_json: str, form: RecordForm) -> pa.
 
 def _fields(form: RecordForm) -> int:
     return len(SubRecord) if form.has_secondary else len(SubRecord) - 1
-
-
-def _read_long(data: bytes, at: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value >> 1 ^ -(value & 1), at
 
 
 @lru_cache(maxsize=64)

@@ -189,6 +189,21 @@ def test_damaged_properties_are_corrupt_files(make: Make, body: bytes) -> None:
         lakebed.open(table.uri)
 
 
+@pytest.mark.parametrize("damaged", [1, 3])
+def test_an_error_tells_how_many_file_groups_failed(make: Make, damaged: int) -> None:
+    table = make(index="bucket", buckets=4)
+    known = rows(*[(key, "c", "a", 10) for key in range(100)])
+    table.upsert(known)
+    storage = open_storage(table.uri)
+    first = [file_slice.base_file.path for file_slice in table.files if file_slice.base_file][:damaged]
+    for path in first:
+        storage.write(path, storage.read(path)[:-100])
+    with pytest.raises(CorruptFile) as raised:
+        lakebed.open(table.uri).upsert(known)
+    assert raised.value.context["path"] == first[0]
+    assert raised.value.context.get("failed_groups", 1) == damaged
+
+
 def _set_property(uri: str, key: str, value: str) -> None:
 
     update_table_config(open_storage(uri), {key: value})

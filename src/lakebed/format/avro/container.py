@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import fastavro
 
 from lakebed.errors import CorruptFile
-from lakebed.format.avro.encoder import encode_bytes, encode_long, encoder_of
+from lakebed.format.avro.encoder import decode_long, encode_bytes, encode_long, encoder_of
 from lakebed.format.avro.schema_bounds import bounded_schema
 
 _avro: Any = fastavro  # its stubs leave streams and schemas half typed
@@ -22,7 +22,6 @@ _SYNC_BYTES = 16
 _SCHEMA, _CODEC = "avro.schema", "avro.codec"
 # A sync marker of ours begins so and goes on with a digest: it tells whether schema and record are as they were.
 _OWN_SYNC: Final = b"lkb1"
-_LONGEST_VARINT: Final = 10
 # What a deflated record may become: Hudi deflates none, so this is generous.
 _MOST_INFLATION: Final = 16
 _INFLATED_AT_LEAST: Final = 1 << 20
@@ -101,7 +100,7 @@ def _own_sync(schema: str, body: bytes) -> bytes:
 
 def _only_record(data: bytes) -> dict[str, Any]:
     container = _container(data)
-    count, at = _long(data, container.blocks)
+    count, at = decode_long(data, container.blocks)
     body, at = _sized(data, at)
     if data[at : at + _SYNC_BYTES] != container.sync:
         raise ValueError("a block does not end in the file's sync marker")
@@ -121,17 +120,17 @@ def _container(data: bytes) -> _Container:
     if not is_avro_file(data):
         raise ValueError("it does not start like an Avro file")
     entries: dict[str, bytes] = {}
-    count, at = _long(data, len(MAGIC))
+    count, at = decode_long(data, len(MAGIC))
     while count:
         if count < 0:
             count = -count
-            _, at = _long(data, at)
+            _, at = decode_long(data, at)
         if count > len(data) - at:
             raise ValueError("its header has more entries than bytes")
         for _ in range(count):
             name, at = _sized(data, at)
             entries[name.decode()], at = _sized(data, at)
-        count, at = _long(data, at)
+        count, at = decode_long(data, at)
     sync = data[at : at + _SYNC_BYTES]
     if _SCHEMA not in entries or len(sync) != _SYNC_BYTES:
         raise ValueError("its header is cut off or has no schema")
@@ -152,19 +151,7 @@ def _inflated(body: bytes) -> bytes:
 
 def _sized(data: bytes, at: int) -> tuple[bytes, int]:
     """Bytes with their length in front, and where they end."""
-    length, at = _long(data, at)
+    length, at = decode_long(data, at)
     if not 0 <= length <= len(data) - at:
         raise ValueError(f"{length} bytes at {at} reach beyond its end")
     return data[at : at + length], at + length
-
-
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for n in range(_LONGEST_VARINT):
-        if at + n >= len(data):
-            raise ValueError("it ends within a number")
-        byte = data[at + n]
-        value |= (byte & 0x7F) << 7 * n
-        if byte < 0x80:
-            return value >> 1 ^ -(value & 1), at + n + 1
-    raise ValueError("a number has more than ten bytes")

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from lakebed.errors import UnsupportedFeature
+from lakebed.format.varints import read_varint, unzigzag, varint, zigzag
 
 Encoder = Callable[[Any], bytes]
 
@@ -32,13 +33,7 @@ def encoder_of(schema: str) -> Encoder:
 @lru_cache(maxsize=8192)
 def encode_long(value: int) -> bytes:
     """A number in Avro's variable-length zigzag form (int and long alike)."""
-    rest = value << 1 ^ value >> 63
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return varint(zigzag(value))
 
 
 def decode_long(data: bytes, at: int) -> tuple[int, int]:
@@ -46,18 +41,8 @@ def decode_long(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return byte >> 1 ^ -(byte & 1), at + 1
-    value = byte & 0x7F | (data[at + 1] & 0x7F) << 7
-    if data[at + 1] < 0x80:
-        return value >> 1 ^ -(value & 1), at + 2
-    at, shift, byte = at + 2, 14, 0x80
-    while byte & 0x80:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        at += 1
-        if shift > 70:
-            raise IndexError
-    return value >> 1 ^ -(value & 1), at
+    value, at = read_varint(data, at)
+    return unzigzag(value), at
 
 
 def encode_bytes(value: bytes) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from isal import isal_zlib
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.format.varints import read_varint, varint
 
 DATA, LEAF_INDEX, INTERMEDIATE_INDEX = b"DATABLK*", b"IDXLEAF2", b"IDXINTE2"
 ROOT_INDEX, META, FILE_INFO = b"IDXROOT2", b"METABLKc", b"FILEINF2"
@@ -65,33 +66,12 @@ class BlockHandle:
     size: int
 
 
-def uvarint(number: int) -> bytes:
-    """A protobuf varint.
-
-    >>> uvarint(300).hex()
-    'ac02'
-    """
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
     """A protobuf varint and where it ends."""
-    value = shift = 0
-    while shift < 70:
-        if at >= len(data):
-            raise Damaged("a varint is cut off")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise Damaged("a varint is too long")
+    try:
+        return read_varint(data, at)
+    except IndexError as cause:
+        raise Damaged("a varint is cut off, or too long") from cause
 
 
 def vint(number: int) -> bytes:
@@ -305,21 +285,21 @@ def file_info_payload(info: InfoMap) -> bytes:
     body = b"".join(
         _field(1, _field(1, name) + _field(2, info[name])) for name in sorted(info, key=lambda name: _java_bucket(name))
     )
-    return _INFO_MAGIC + uvarint(len(body)) + body
+    return _INFO_MAGIC + varint(len(body)) + body
 
 
 def trailer_bytes(fields: Mapping[int, int | bytes]) -> bytes:
     """A trailer of 4096 bytes with these protobuf fields."""
     message = b"".join(
-        uvarint(number << 3) + uvarint(value) if isinstance(value, int) else _field(number, value)
+        varint(number << 3) + varint(value) if isinstance(value, int) else _field(number, value)
         for number, value in fields.items()
     )
-    head = TRAILER_MAGIC + uvarint(len(message)) + message
+    head = TRAILER_MAGIC + varint(len(message)) + message
     return head.ljust(TRAILER_BYTES - 4, b"\0") + b"\0\0\0\x03"
 
 
 def _field(number: int, value: bytes) -> bytes:
-    return uvarint(number << 3 | 2) + uvarint(len(value)) + value
+    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def _java_bucket(name: bytes) -> int:

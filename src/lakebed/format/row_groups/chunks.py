@@ -25,10 +25,10 @@ from lakebed.format.row_groups.thrift_compact import (
     read_struct,
     skip,
     structs,
-    varint,
     write_list,
     write_struct,
 )
+from lakebed.format.varints import read_varint, unzigzag
 
 # Fields by their numbers in parquet.thrift: of the footer,
 _NUM_ROWS, _ROW_GROUPS, _ENCRYPTION, _SIGNING = 3, 4, 8, 9
@@ -185,8 +185,8 @@ def _parsed_head(some: bytes, at: int) -> tuple[int, int | None, int, int]:
     while some[place]:
         field, kind, place = head(some, place, field)
         if kind == I32 and field in (_PAGE_SIZE, _CRC):
-            value, place = varint(some, place)
-            value = value >> 1 ^ -(value & 1)
+            value, place = read_varint(some, place)
+            value = unzigzag(value)
             size, crc = (value, crc) if field == _PAGE_SIZE else (size, value)
             continue
         if kind == STRUCT and field in _DATA_PAGES:

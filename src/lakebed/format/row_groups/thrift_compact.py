@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from lakebed.format.varints import read_varint, unzigzag, varint, zigzag
+
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _DEEPEST: Final = 32
 _STOP: Final = b"\0"
@@ -46,7 +48,7 @@ def write_struct(fields: Sequence[Field]) -> bytes:
         if 0 < step <= 15:
             parts.append(bytes((step << 4 | kind,)))
         else:
-            parts += [bytes((kind,)), _zigzag(number)]
+            parts += [bytes((kind,)), varint(zigzag(number))]
         parts.append(value)
         before = number
     parts.append(_STOP)
@@ -68,19 +70,19 @@ def read_list(value: bytes) -> tuple[int, list[bytes]]:
 def write_list(kind: int, entries: Sequence[bytes]) -> bytes:
     """The value of a field that is a list."""
     count = len(entries)
-    first = bytes((count << 4 | kind,)) if count < 15 else bytes((0xF0 | kind,)) + _varint_of(count)
+    first = bytes((count << 4 | kind,)) if count < 15 else bytes((0xF0 | kind,)) + varint(count)
     return first + b"".join(entries)
 
 
 def integer(number: int, kind: int, value: int) -> Field:
     """A field that is a whole number of more than one byte."""
-    return Field(number, kind, _zigzag(value))
+    return Field(number, kind, varint(zigzag(value)))
 
 
 def number_in(value: bytes, at: int = 0) -> int:
     """A whole number of more than one byte."""
-    found, _ = varint(value, at)
-    return found >> 1 ^ -(found & 1)
+    found, _ = read_varint(value, at)
+    return unzigzag(found)
 
 
 # What goes over every chunk of every footer that is read: positions in, positions out, no object in between.
@@ -91,14 +93,14 @@ def head(data: bytes, at: int, field: int) -> tuple[int, int, int]:
     first = data[at]
     if first > 15:
         return field + (first >> 4), first & 15, at + 1
-    number, at = varint(data, at + 1)
+    number, at = read_varint(data, at + 1)
     return number >> 1 ^ -(number & 1), first, at
 
 
 def list_head(data: bytes, at: int) -> tuple[int, int, int]:
     """Number and type of a list's entries, and where they start."""
     first = data[at]
-    count, at = (first >> 4, at + 1) if first < 0xF0 else varint(data, at + 1)
+    count, at = (first >> 4, at + 1) if first < 0xF0 else read_varint(data, at + 1)
     if count > len(data) - at:
         raise ValueError("a list with more entries than bytes")
     return count, first & 15, at
@@ -119,7 +121,7 @@ def skip(data: bytes, at: int, kind: int, depth: int) -> int:
             at += 1
         return at + 1
     if kind == BINARY:
-        length, at = varint(data, at)
+        length, at = read_varint(data, at)
         if length > len(data) - at:
             raise IndexError
         return at + length
@@ -146,7 +148,7 @@ def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
             at = skip(data, at, inner, depth)
         return at
     if kind == MAP:
-        count, at = varint(data, at)
+        count, at = read_varint(data, at)
         if count > len(data) - at:
             raise IndexError
         kinds, at = (data[at], at + 1) if count else (0, at)
@@ -163,7 +165,7 @@ def _skip_fields(data: bytes, at: int, depth: int) -> int:
         if first > 15:
             at += 1
         else:
-            _, at = varint(data, at + 1)
+            _, at = read_varint(data, at + 1)
         if I16 <= inner <= I64:
             while data[at] > 0x7F:
                 at += 1
@@ -175,32 +177,3 @@ def _skip_fields(data: bytes, at: int, depth: int) -> int:
         elif inner > FALSE:
             at = skip(data, at, inner, depth)
     return at + 1
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
-    byte = data[at]
-    if byte < 0x80:
-        return byte, at + 1
-    value, shift = byte & 0x7F, 7
-    while byte >= 0x80:
-        at += 1
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 70:
-            raise IndexError
-    return value, at + 1
-
-
-def _zigzag(value: int) -> bytes:
-    return _varint_of(value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def _varint_of(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)

@@ -7,15 +7,14 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from lakebed.format.varints import read_varint, varint
 from lakebed.index.hbase.wire import (
     Cells,
     bytes_field,
     first_fields,
     number_field,
     read_cells,
-    read_varint,
     text_of,
-    varint,
 )
 
 # Magic, version of the protocol, and authentication by name (SIMPLE).

@@ -15,26 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.format.varints import read_varint, varint
+
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Value = int | memoryview
 
 _NONE = pa.scalar(b"", pa.binary())
 _LENGTH = struct.Struct(">i")
-
-
-def varint(number: int) -> bytes:
-    """A number as protocol buffers have it.
-
-    >>> varint(300).hex()
-    'ac02'
-    """
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def number_field(number: int, value: int) -> bytes:
@@ -87,18 +75,6 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
             raise ValueError(f"a field of {size} bytes at {at} of {end}")
         yield tag >> 3, message[at : at + size]
         at += size
-
-
-def read_varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
 
 
 def first_fields(message: memoryview) -> dict[int, Value]:

@@ -12,8 +12,8 @@ import pyarrow.types as pt
 
 from lakebed.format.base_file import read_base_file
 from lakebed.format.bloom import BloomFilter
+from lakebed.format.data_block import read_log_rows
 from lakebed.format.file_names import parse_log_file
-from lakebed.format.log_rows import read_log_rows
 from lakebed.metadata.keys import column_stats_keys, file_keys
 from lakebed.metadata.kinds import bloom_filters, stats_records
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex, new_filter
