@@ -124,7 +124,7 @@ class SliceCompactor:
         base, format_ = file_slice.base_file, self.format
         if base is None or format_.sort or not format_.populate_meta:
             return None
-        stored = StoredRows(self.reader, format_, file_slice, base)
+        stored = StoredRows(self.reader, format_, file_slice.without_logs(), base)
         with stored.groups() as source:
             if source is None:
                 return None

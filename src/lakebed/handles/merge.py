@@ -17,7 +17,7 @@ from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileWriter
 from lakebed.handles.group_merge import GroupMerge
-from lakebed.handles.key_ordered import Step, in_key_order
+from lakebed.handles.key_ordered import Step, in_key_order, sorted_as_a_whole
 from lakebed.handles.stored_rows import StoredRows
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.row_merge import RowMerge
@@ -38,7 +38,7 @@ class MergeHandle:
     def write(self, incoming: Incoming) -> list[WriteStatus]:
         group, file_slice = self._group, self._group.target.slice
         assert file_slice is not None
-        base = group.reader.base_file(file_slice)
+        base = file_slice.base_file
         if base is None:
             return CreateHandle(group).write(incoming)
         stored = StoredRows(group.reader, group.format, file_slice, base)
@@ -132,7 +132,10 @@ def _merge(rows: RowMerge, stored: StoredRows, batch_rows: int, writer: FileWrit
     with Spill(memory) as spill:
         steps: Iterator[Step] = ((batch, None) for batch in batches)
         if isinstance(rows, SortedRowMerge):
-            steps = in_key_order(batches, stored.footer.metadata, spill)
+            if stored.is_merged:  # rows of log files alone come last
+                steps = sorted_as_a_whole(batches, spill)
+            else:
+                steps = in_key_order(batches, stored.footer.metadata, spill)
         for batch, following in steps:
             merged = rows.merge(batch, following)
             writer.note(merged)

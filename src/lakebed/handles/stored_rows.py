@@ -29,12 +29,18 @@ _WORTH_COPYING = 16_384
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of a slice's base file; `format` is that of the files that they go to."""
+    """The rows of a slice that has the base file `base`; `format` is that of the files that they go to. Log files are
+    merged."""
 
     reader: SliceReader
     format: FileFormat
     file_slice: FileSlice
     base: BaseFile
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether log files change the rows of the base file, so that its footer does not tell of them."""
+        return self.reader.is_merged(self.file_slice)
 
     @once
     def footer(self) -> Footer:
@@ -62,12 +68,12 @@ class StoredRows:
         return *_DICTIONARY_META, *(n for n, how in self.encodings.items() if how == DICTIONARY and n in texts)
 
     def known_keys(self) -> tuple[BloomFilter | None, KeyRange]:
-        """Bloom filter and key range of the file, to which only new keys are added.
+        """Bloom filter and key range of the rows, to which only new keys are added.
 
-        A filter is carried on only where one is to be written; where the file has none that can be used, all its keys
-        are added anew.
+        A filter is carried on only where one is to be written; where the file has none that can be used, or log files
+        bring keys of their own, all keys are added anew.
         """
-        if self.footer.key_range is not None:
+        if self.footer.key_range is not None and not self.is_merged:
             keys = KeyRange(*self.footer.key_range)
             if not self.format.settings.bloom_filter:
                 return None, keys
@@ -75,7 +81,7 @@ class StoredRows:
             if bloom is not None and not bloom.holds_everything:
                 return bloom, keys
         bloom, keys = self.format.bloom(), KeyRange()
-        for batch in self.reader.read(self.file_slice.without_logs(), [RECORD_KEY]):
+        for batch in self.reader.read(self.file_slice, [RECORD_KEY]):
             keys.add(batch.column(0))
             if bloom is not None:
                 bloom.add(batch.column(0))
@@ -87,7 +93,8 @@ class StoredRows:
         a merge (`any_size`: however few)."""
         footer = self.footer
         many = any_size or footer.row_groups > 1 or footer.rows >= _WORTH_COPYING
-        if not (many and self.format.settings.copy_row_groups) or not has_columns(footer, self.format.schema):
+        copies = many and self.format.settings.copy_row_groups and not self.is_merged
+        if not copies or not has_columns(footer, self.format.schema):
             yield None
             return
         place = self.base.path, self.base.size

@@ -36,6 +36,7 @@ from lakebed.model import (
     FileSlice,
 )
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.table_config import TableConfig
 
 _MOVES = f"{DERIVED}moves"
 _STORED = f"{DERIVED}stored_ordering_"
@@ -49,6 +50,9 @@ class SimpleIndex(Index):
 
     name: ClassVar[str] = "simple"
     is_global = False
+
+    def forgets_log_deletes(self, config: TableConfig) -> bool:
+        return config.table_type == "mor"
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
         """By the keys of the stored rows. The rows are evaluated twice, hence persisted."""
@@ -99,6 +103,9 @@ class GlobalSimpleIndex(Index):
         options.refuse_all_but("update_partition_path")
         return cls(True if options.update_partition_path is None else options.update_partition_path)
 
+    def forgets_log_deletes(self, config: TableConfig) -> bool:
+        return forgets_log_deletes(config)
+
     def without_moves(self) -> GlobalSimpleIndex:
         """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
         return GlobalSimpleIndex(update_partition_path=False)
@@ -139,6 +146,12 @@ class GlobalSimpleIndex(Index):
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"
         return f"global_simple: reads the keys of all base files and joins on them; {where}"
+
+
+def forgets_log_deletes(config: TableConfig) -> bool:
+    """Whether Hudi's global simple and bloom indexes do. Elsewhere they merge what they found before they place a row;
+    with partition paths a key that comes back is at home where its row says."""
+    return config.table_type == "mor" and not config.partition_fields and config.merge_mode == "commit_time"
 
 
 def moved(

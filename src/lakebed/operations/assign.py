@@ -55,6 +55,7 @@ def assign(
     avoid: Collection[tuple[str, str]] = (),
     fill_small_files: bool = True,
     appends: bool = False,
+    renewed: Collection[FileGroupId] = (),
     log_instants: Mapping[FileGroupId, str] | None = None,
 ) -> Assignment:
     """Updates go to their file group; inserts fill small files first, the rest opens new file groups.
@@ -65,6 +66,7 @@ def assign(
 
     Where the table `appends` its updates, as a merge-on-read table does, only files without log files take inserts in,
     `merge_candidates` a partition path, the smallest first: their file groups are written anew, updates and all.
+    `renewed` are file groups that are written anew, unless they are in `avoid` or in `log_instants`.
     `log_instants` names the instants of slices that pending compactions have begun. A file id that no slice has is
     that of a file group to be made.
     """
@@ -76,7 +78,8 @@ def assign(
             insert_rows[row[PARTITION_PATH]] += row["rows"]
         else:
             update_rows[row[PARTITION_PATH], row[FILE_ID]] = row["rows"]
-    plan = _Plan(latest, update_rows, instant, log_instants or {})
+    renewed = {group for group in renewed if group not in avoid and group not in (log_instants or {})}
+    plan = _Plan(latest, update_rows, instant, log_instants or {}, renewed)
     for key in sorted(update_rows):
         plan.existing(key)
     for partition, rows in sorted(insert_rows.items()):
@@ -108,7 +111,9 @@ class _Plan:
         update_rows: Mapping[tuple[str, str], int],
         instant: str,
         log_instants: Mapping[FileGroupId, str],
+        renewed: Collection[FileGroupId],
     ) -> None:
+        self._renewed = renewed
         self._log_instants = log_instants
         self._latest = latest
         self._update_rows = update_rows
@@ -160,7 +165,7 @@ class _Plan:
 
     def assignment(self) -> Assignment:
         groups = tuple(
-            PlannedGroup(n, partition, replace(target, rewrites=n in self._inserted), updates, self._inserted.get(n, 0))
+            PlannedGroup(n, partition, self._as_written(n, partition, target), updates, self._inserted.get(n, 0))
             for n, (partition, target, updates) in enumerate(self._groups)
         )
         known = [(key[0], key[1], self._numbers[key]) for key in sorted(self._update_rows)]
@@ -168,6 +173,10 @@ class _Plan:
             [pa.array([k[i] for k in known], UPDATES_SCHEMA.field(i).type) for i in range(3)], schema=UPDATES_SCHEMA
         )
         return Assignment(groups, updates, self._insert_table())
+
+    def _as_written(self, number: int, partition: str, target: Target) -> Target:
+        anew = number in self._inserted or (partition, target.file_id) in self._renewed
+        return replace(target, rewrites=anew)
 
     def _insert_table(self) -> pa.Table:
         bounds: list[list[float]] = []

@@ -20,6 +20,7 @@ from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.handles.targets import HashedTargets, PlannedTargets
 from lakebed.index.base import Hashed, KeyLookup, Tagged
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral, IsNull
+from lakebed.index.returning import back_in_place
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY, FileGroupId
@@ -82,7 +83,11 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
         yield HashedRows(write, prepared)
         return
     with _tagged(write, prepared) as (tagged, lookup):
-        yield TaggedRows(write, tagged, lookup)
+        if not write.match.looks_up or write.match.deletes or write.anew:
+            yield TaggedRows(write, tagged, lookup)
+            return
+        with back_in_place(tagged, context.index, write.snapshot, context.engine) as (rows, renewed):
+            yield TaggedRows(write, rows, lookup, renewed)
 
 
 @contextmanager
@@ -183,11 +188,12 @@ class HashedRows(Layout):
 
 @dataclass(frozen=True)
 class TaggedRows:
-    """Rows that the index tagged, or whose place was known beforehand."""
+    """Rows that the index tagged, or whose place was known beforehand. File groups in `renewed` are written anew."""
 
     write: Write
     tagged: Rows
     lookup: KeyLookup | None = None
+    renewed: frozenset[FileGroupId] = frozenset()
 
     def assign(self) -> AssignedRows:
         """Count rows by place and plan the file groups."""
@@ -206,6 +212,7 @@ class TaggedRows:
             avoid=file_groups_in_clustering(write.snapshot),
             fill_small_files=not write.anew,
             appends=write.snapshot.config.table_type == "mor",
+            renewed=self.renewed,
             log_instants={**log_instants(write.snapshot), **context.index.resizes(write.snapshot).children},
         )
         return AssignedRows(write, self.tagged, plan, self.lookup)

@@ -52,6 +52,8 @@ class Snapshot:
     timeline: Timeline
     as_of: str | None = None
     use_metadata: bool = True
+    base_below_logs: bool = False
+    """Show of the file slices nothing but the base files of those that have log files, too."""
     _kept: _Kept = field(default_factory=_Kept, repr=False, compare=False)
 
     @cached_property
@@ -93,6 +95,10 @@ class Snapshot:
     def at(self, instant: str) -> Snapshot:
         """The same table as of an instant; what one of the two views lists, the other does not list again."""
         return replace(self, as_of=instant)
+
+    def below_logs(self) -> Snapshot:
+        """The base files that have log files beside them, as they were before those."""
+        return replace(self, base_below_logs=True)
 
     def shows_same(self, other: Snapshot) -> bool:
         """Whether the other view, which was just opened, shows nothing new: its settings, its timeline and that of its
@@ -158,18 +164,19 @@ class Snapshot:
         With `partitions` only their folders are looked at, with `groups` only some file groups.
         """
         listing = self._listing(None if partitions is None else frozenset(partitions), groups)
-        return tuple(
-            latest_slices(
-                listing.base_files,
-                [log for log in listing.log_files if self._may_show(log)],
-                version=self.config.version,
-                is_visible=self.is_visible,
-                is_named=self._is_named,
-                completion_time=self.timeline.completion_time,
-                replaced=self._replaced,
-                pending_compactions=self.timeline.pending_compaction(),
-            )
+        found = latest_slices(
+            listing.base_files,
+            [log for log in listing.log_files if self._may_show(log)],
+            version=self.config.version,
+            is_visible=self.is_visible,
+            is_named=self._is_named,
+            completion_time=self.timeline.completion_time,
+            replaced=self._replaced,
+            pending_compactions=self.timeline.pending_compaction(),
         )
+        if self.base_below_logs:
+            return tuple(s.without_logs() for s in found if s.log_files and s.base_file is not None)
+        return tuple(found)
 
     def base_files(
         self, partitions: Collection[str] | None = None, groups: FileGroups | None = None

@@ -1,0 +1,87 @@
+"""Keys that come back: log files delete them, and a base file has them still.
+
+Real Hudi's simple and bloom indexes look into base files alone. Were the new row of such a key put elsewhere, Hudi
+would find the key twice, and an upsert of Hudi's would bring the old place back to life. So the row goes to the file
+group that has the key, whose base file is then written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import Engine, Rows, Task, persisted
+from lakebed.engine.groups import distinct_values
+from lakebed.expressions.base import Column
+from lakebed.index.base import Index
+from lakebed.index.locations import Coalesce, IsNotNull, IsNull
+from lakebed.index.placement import Tagged
+from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileGroupId
+from lakebed.slices.snapshot import Snapshot
+
+_KEY = [RECORD_KEY, PARTITION_PATH]
+_GROUP, _SINCE = f"{DERIVED}left_group", f"{DERIVED}left_since"
+# So many places are sent to every task.
+_FEW_PLACES = 200_000
+
+
+@contextmanager
+def back_in_place(
+    tagged: Rows, index: Index, snapshot: Snapshot, engine: Engine
+) -> Generator[tuple[Rows, frozenset[FileGroupId]]]:
+    """Tagged rows, those that come back with the place that their key has, and the file groups that these rows go to.
+
+    `tagged` are evaluated several times.
+    """
+    with _left_behind(tagged, index, snapshot, engine) as places:
+        if places is None:
+            yield tagged, frozenset()
+            return
+        counted = engine.aggregate(places, [PARTITION_PATH, _GROUP])
+        if not counted.num_rows:
+            yield tagged, frozenset()
+            return
+        names = [n for n in engine.schema(tagged).names if n not in (FILE_ID, INSTANT)]
+        few = (pc.sum(counted["rows"]).as_py() or 0) <= _FEW_PLACES
+        joined = engine.join(tagged, places, _KEY, "left", small=few)
+        settled = {FILE_ID: Coalesce((FILE_ID, _GROUP)), INSTANT: Coalesce((INSTANT, _SINCE))}
+        groups = zip(counted[PARTITION_PATH].to_pylist(), counted[_GROUP].to_pylist(), strict=True)
+        with persisted(engine, engine.derive(joined, settled, keep=names)) as rows:
+            yield rows, frozenset(groups)
+
+
+@contextmanager
+def _left_behind(tagged: Rows, index: Index, snapshot: Snapshot, engine: Engine) -> Generator[Rows | None]:
+    """One place for each key without one that a base file has under log files; None where none can have any."""
+    if not snapshot.commits or not index.forgets_log_deletes(snapshot.config):
+        yield None
+        return
+    new = engine.filter(tagged, IsNull(FILE_ID))
+    (touched,) = distinct_values(engine.aggregate(new, [PARTITION_PATH]), PARTITION_PATH)
+    below = snapshot.below_logs()
+    if not touched or not below.file_slices(set(touched) & set(snapshot.partitions())):
+        yield None
+        return
+    with persisted(engine, engine.distinct(engine.derive(new, {}, keep=_KEY))) as keys:
+        answer = index.without_moves().place(keys, below, engine)
+        assert isinstance(answer, Tagged)  # only an index that looks keys up can miss a delete
+        with answer.released(engine) as rows:
+            found = engine.filter(engine.derive(rows, {}, keep=[*_KEY, FILE_ID, INSTANT]), IsNotNull(FILE_ID))
+            renamed = engine.derive(found, {_GROUP: Column(FILE_ID), _SINCE: Column(INSTANT)}, keep=_KEY)
+            with persisted(engine, engine.map_by_key(renamed, RECORD_KEY, _first_places)) as places:
+                yield places
+
+
+def _first_places(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+    """Of several places of a key one."""
+    held = list(batches)
+    if not held:
+        return
+    rows = pa.Table.from_batches(held)
+    numbered = rows.select(_KEY).append_column("number", pa.array(np.arange(rows.num_rows)))
+    first = numbered.group_by(_KEY, use_threads=False).aggregate([("number", "min")])
+    yield from rows.take(first["number_min"]).combine_chunks().to_batches()
