@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from lakebed.metadata.layout import METADATA_FOLDER
+from lakebed.storage.atomic_file import is_aside_name
 from lakebed.storage.base import Storage
 from lakebed.timeline.locks.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
 from lakebed.timeline.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
@@ -78,8 +79,8 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Iterator[M
 def _unfinished_metadata(storage: Storage, timeline: Timeline) -> list[str]:
     """Files of the metadata table that were not finished; it is written under the lock, so nobody else is at them."""
     partitions = timeline.config.metadata_partitions
-    listed = (info.path for p in partitions for info in storage.list(f"{METADATA_FOLDER}/{p}", recursive=False))
-    return [path for path in listed if path.endswith(".tmp")]
+    folders = [f"{METADATA_FOLDER}/{partition}" for partition in partitions]
+    return [f"{folder}/{name}" for folder in folders for name in storage.list_names(folder) if is_aside_name(name)]
 
 
 def _unfinished_files(storage: Storage, folder: str, pending: set[str]) -> list[str]:

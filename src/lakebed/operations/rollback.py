@@ -322,7 +322,10 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
     for path in logs:
         partition, _, name = path.rpartition("/")
         log = parse_log_file(partition, name, 0)
-        if log is None or (partition, log.file_id, log.instant) in slices or storage.head(path) is None:
+        if log is None or (partition, log.file_id, log.instant) in slices:
+            continue
+        if storage.head(path) is None:
+            storage.delete(path)  # what was not finished of it
             continue
         slices.add((partition, log.file_id, log.instant))
         others = (parse_log_file(partition, other, 0) for other in storage.list_names(partition))

@@ -25,6 +25,11 @@ def aside_name(name: str) -> str:
     return f".{name}.tmp"
 
 
+def is_aside_name(name: str) -> bool:
+    """Whether a file was left by a writer that did not finish another."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
 def checksum_name(name: str) -> str:
     """Hadoop's checksum file beside a local file. One that is older than the file makes the JVM refuse it."""
     return f".{name}.crc"

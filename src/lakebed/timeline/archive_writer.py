@@ -18,6 +18,7 @@ from lakebed.format.avro.encoder import encoder_of
 from lakebed.format.base_file import AVRO_SCHEMA_KEY, naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
 from lakebed.model import Action, Instant, State
+from lakebed.storage.atomic_file import is_aside_name
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import delete_files, is_remote, parallel_map
 from lakebed.timeline.actions import decode_action
@@ -215,6 +216,9 @@ def _read_history(timeline: Timeline, file: LsmFile) -> pa.Table:
 
 def _drop_old(timeline: Timeline) -> None:
     folder, storage = timeline.config.archive_folder, timeline.storage
+    for name in storage.list_names(folder):
+        if is_aside_name(name):
+            storage.delete(f"{folder}/{name}")
     numbers = _manifests(storage, folder)
     if len(numbers) <= _MANIFESTS_KEPT:
         return

@@ -32,8 +32,8 @@ def report_changes(storage: Storage, instant: str, path: str, changes: KeyChange
     """The part of a status that says which keys a file gained and lost. Many are put into a side file in the folder of
     the instant's markers, with which it goes."""
     table = changes.table()
-    if not table.num_rows:
-        return {"changes": b""}
+    if not table.num_rows:  # of these fields: an index that came meanwhile may have another
+        return {"changes": as_bytes(table)}
     reported: dict[str, Any] = {"changed_keys": table.num_rows}
     if table.nbytes <= INLINE_BYTES:
         return reported | {"changes": as_bytes(table)}

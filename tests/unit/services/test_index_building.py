@@ -29,7 +29,6 @@ from lakebed.timeline.index_plans import PlannedIndex, encode_index_metadata, en
 from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from sampling import HISTORIES, todays
 from write_tables import SCHEMA, content, files, rows
 
 Make = Callable[..., Table]
@@ -160,7 +159,7 @@ def test_what_writers_do_meanwhile_is_in_the_index(make: Make, kind: str, type: 
     is_right(table, kind)
 
 
-@pytest.mark.parametrize("kind", todays(list(KINDS), 3, HISTORIES))
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_write_that_began_before_the_plan_and_commits_while_it_is_run(make: Make, kind: str) -> None:
     table = created(make, kind)
     commit, plans = Transaction.commit, list[str]()
@@ -190,7 +189,7 @@ SERVICES: dict[str, Callable[[Table], object]] = {
 
 
 @pytest.mark.parametrize("service", SERVICES)
-@pytest.mark.parametrize("kind", todays(list(KINDS), 3, HISTORIES))
+@pytest.mark.parametrize("kind", KINDS)
 def test_services_and_overwrites_meanwhile(make: Make, kind: str, service: str) -> None:
     table = created(make, kind)
     upsert(table.uri, (0, "c0", "second version", 2))()

@@ -12,9 +12,10 @@ from lakebed.metadata.store.group_files import FileGroup, WrittenBase, write_bas
 from lakebed.metadata.store.slice_merge import Unordered, open_slice
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.metadata.store.suffixes import Suffix
-from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
+from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State, path_in
 from lakebed.policies.compaction import delta_commits_since_compaction, plan_compaction
 from lakebed.policies.rollback import files_of_instant
+from lakebed.storage.atomic_file import is_aside_name
 from lakebed.timeline.commit_metadata import NEW_FILE
 from lakebed.timeline.service_plans import CompactionOperation, compaction_operations, encode_compaction_plan
 from lakebed.wording import count_text
@@ -96,10 +97,13 @@ def plan_slice(store: MetadataStore, operation: CompactionOperation) -> FileSlic
 
 
 def remove_leftovers(store: MetadataStore, instant: str, partitions: Sequence[str]) -> None:
-    """Delete what a service wrote at this instant before it died."""
+    """Delete what a service wrote at this instant before it died, and what was not finished."""
     for partition in partitions:
         for file in files_of_instant(store.listed_files(partition), instant, logs=store.version >= 8):
             store.storage.delete(file.path)
+        for name in store.storage.list_names(partition):
+            if is_aside_name(name):
+                store.storage.delete(path_in(partition, name))
 
 
 def _finish(store: MetadataStore, pending: Instant) -> str:
