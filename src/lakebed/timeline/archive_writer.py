@@ -73,6 +73,8 @@ def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
     known = {(i.time, i.action) for i in timeline.archived().instants}
     new = [i for i in ordered if (i.time, i.action) not in known]
     files = _Files(timeline)
+    if new:
+        _remove_unfinished(timeline)
     if new and timeline.config.layout == 2:
         _append_to_history(timeline, new)
     elif new:
@@ -92,6 +94,14 @@ class _Files:
 
     def of(self, instant: Instant) -> list[tuple[State, str]]:
         return sorted(self._of.get((instant.time, completes_as(instant.action)), []))
+
+
+def _remove_unfinished(timeline: Timeline) -> None:
+    """Delete files of the archive that a writer began and did not finish."""
+    storage, folder = timeline.storage, timeline.config.archive_folder
+    for name in storage.list_names(folder):
+        if is_aside_name(name):
+            storage.delete(f"{folder}/{name}")
 
 
 def _remove(timeline: Timeline, files: Sequence[tuple[State, str]]) -> None:
@@ -216,9 +226,6 @@ def _read_history(timeline: Timeline, file: LsmFile) -> pa.Table:
 
 def _drop_old(timeline: Timeline) -> None:
     folder, storage = timeline.config.archive_folder, timeline.storage
-    for name in storage.list_names(folder):
-        if is_aside_name(name):
-            storage.delete(f"{folder}/{name}")
     numbers = _manifests(storage, folder)
     if len(numbers) <= _MANIFESTS_KEPT:
         return

@@ -101,9 +101,13 @@ def remove_leftovers(store: MetadataStore, instant: str, partitions: Sequence[st
     for partition in partitions:
         for file in files_of_instant(store.listed_files(partition), instant, logs=store.version >= 8):
             store.storage.delete(file.path)
-        for name in store.storage.list_names(partition):
-            if is_aside_name(name):
-                store.storage.delete(path_in(partition, name))
+        _remove_unfinished(store, partition)
+
+
+def _remove_unfinished(store: MetadataStore, folder: str) -> None:
+    for name in store.storage.list_names(folder):
+        if is_aside_name(name):
+            store.storage.delete(path_in(folder, name))
 
 
 def _finish(store: MetadataStore, pending: Instant) -> str:
@@ -114,6 +118,7 @@ def _finish(store: MetadataStore, pending: Instant) -> str:
 
 
 def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state: State) -> str:
+    _remove_unfinished(store, store.timeline.config.timeline_path)
     if state is State.REQUESTED:
         store.transitions.inflight(Action.COMPACTION, instant)
     compacted = store.parallel_map(lambda file_slice: _compact(store, file_slice, instant), slices)
