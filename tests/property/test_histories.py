@@ -134,7 +134,7 @@ class History(RuleBasedStateMachine):
         # where rows are compared, what a split leaves behind depends on which buckets it took
         self.resizes = index == "consistent" and not event_time
         if self.logs_rows and index == "bucket":
-            # a log remembers what a base file forgets; under other indexes a key that was deleted goes elsewhere
+            # a log remembers what a base file forgets; under other indexes a key that was deleted is a new one
             of_key = partial(bucket_of, buckets)
             self.model = LoggedTable(event_time=event_time, partitioned=partitioned, bucket_of=of_key)
         elif index == "consistent":
