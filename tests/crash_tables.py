@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from lakebed.timeline.listed import completed_at
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
+from sampling import CRASH, is_todays
 
 Row = tuple[str, str, int]
 Model = dict[int, Row]
@@ -159,6 +161,13 @@ def _rows(uri: str, *, through_metadata: bool) -> Model:
     model = {row["id"]: (row["city"], row["v"], row["ts"]) for row in found}
     assert len(model) == len(found), f"keys come twice: {found}"
     return model
+
+
+def strike_each(strike: Callable[[int], int | None], parts: int, *case: object) -> int:
+    """Strike today's mutations of a run, which are one in so many `parts`, until there is none to be struck: gives what
+    `strike` says then, the number of mutations that the run has."""
+    said = (strike(at) for at in count(1) if is_todays(at, parts, CRASH, *case))
+    return next(mutations for mutations in said if mutations is not None)
 
 
 def leftovers(uri: str) -> list[str]:

@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import count, product
+from itertools import product
 from typing import Any
 
 import pytest
 
 import lakebed
 from cleaning_tables import data_files, shown, timeline
-from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state
+from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
 from fault.test_compaction_crashes import _faulty
 from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, Mode
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
-from sampling import CRASH, is_todays, whole
+from sampling import CRASH, whole
 
 KINDS = (
     ("bucket", "cow", 9, "memory"),
@@ -120,20 +120,17 @@ def test_no_needed_file_is_lost_and_the_next_clean_leaves_nothing(
     case: str, kind: tuple[str, str, int, str], mode: Mode
 ) -> None:
     parts = 3 if case == "plan" else 17
-    for at in (n for n in count(1) if is_todays(n, parts, CRASH, case, mode)):
-        if not _crash(CASES[case], kind, mode, at):
-            break
-    assert at > 2
+    assert strike_each(lambda at: _crash(CASES[case], kind, mode, at), parts, case, mode) >= 2
 
 
-def _crash(case: Struck, kind: tuple[str, str, int, str], mode: Mode, at: int) -> bool:
-    """Strike one mutation and look at all that follows; False if there is no such mutation."""
+def _crash(case: Struck, kind: tuple[str, str, int, str], mode: Mode, at: int) -> int | None:
+    """Strike one mutation and look at all that follows; where there is none, the number that there are."""
     files, model = prepared(*kind[:3], case.planned)
     with copied(kind[3], files) as uri:
         with _faulty(kind[3], uri, at, mode) as crash, suppress(Killed, lakebed.LakebedError):
             case.run(lakebed.open(uri))
         if not crash.fired:
-            return False
+            return len(crash.mutations)
         try:
             _check(uri, model)
             NEXT.run(lakebed.open(uri))
@@ -150,7 +147,7 @@ def _crash(case: Struck, kind: tuple[str, str, int, str], mode: Mode, at: int) -
         except Exception as error:
             error.add_note(f"{kind} {mode} {at}: {crash}")
             raise
-    return True
+    return None
 
 
 def _check(uri: str, model: Model) -> None:

@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import count, product
+from itertools import product
 from typing import Any
 
 import pytest
 
 import lakebed
-from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state
+from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
 from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -27,7 +27,7 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
-from sampling import CRASH, is_todays, whole
+from sampling import CRASH, whole
 
 KINDS = (("bucket", 9, "memory"), ("record", 9, "local"), ("bucket", 6, "local"), ("simple", 8, "memory"))
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "torn", "fail", "doubtful", "lost")
@@ -102,20 +102,17 @@ def test_rows_stay_and_the_next_compaction_leaves_nothing(
 ) -> None:
     struck = CASES[case]
     parts = 1 if case == "plan" else 13  # a plan has few
-    for at in (n for n in count(1) if is_todays(n, parts, CRASH, case, mode)):
-        if not _crash(struck, index, version, storage, mode, at):
-            break
-    assert at > 2
+    assert strike_each(lambda at: _crash(struck, index, version, storage, mode, at), parts, case, mode) >= 2
 
 
-def _crash(case: Struck, index: str, version: int, storage: str, mode: Mode, at: int) -> bool:
-    """Strike one mutation and look at all that follows; False if there is no such mutation."""
+def _crash(case: Struck, index: str, version: int, storage: str, mode: Mode, at: int) -> int | None:
+    """Strike one mutation and look at all that follows; where there is none, the number that there are."""
     files, old = prepared(index, version, case.planned)
     with copied(storage, files) as uri:
         with _faulty(storage, uri, at, mode) as crash:
             allowed = _run(case, uri, old)
         if not crash.fired:
-            return False
+            return len(crash.mutations)
         try:
             found = state(uri)
             assert found in allowed
@@ -131,7 +128,7 @@ def _crash(case: Struck, index: str, version: int, storage: str, mode: Mode, at:
         except Exception as error:
             error.add_note(f"{index} {version} {storage} {mode} {at}: {crash}")
             raise
-    return True
+    return None
 
 
 def _run(case: Struck, uri: str, old: Model) -> tuple[Model, ...]:

@@ -25,7 +25,6 @@ from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.clustering_plans import ClusteringGroup, ClusteringOperation
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.write_status import WriteStatus
 
 if TYPE_CHECKING:
@@ -190,6 +189,10 @@ class Index(Protocol):
     can_index_log_files: bool = False
     """Whether keys are found that only log files hold, so that the rows of new file groups go to those."""
 
+    sought_in_base_files: bool = False
+    """Whether real Hudi's index of this kind looks for keys in base files alone: it takes a key for stored that log
+    files delete (`lakebed.index.returning`)."""
+
     table_types: ClassVar[tuple[str, ...]] = ("cow", "mor")
     """The tables that can have this index."""
 
@@ -282,11 +285,6 @@ class Index(Protocol):
 
     def before_change(self, instant: str, storage: Storage) -> None:
         """Called under the table lock before the instant that makes this the table's index completes."""
-
-    def forgets_log_deletes(self, config: TableConfig) -> bool:
-        """Whether real Hudi's index of this kind takes a key for stored while a base file has it, also where log files
-        delete it: the next row of such a key has to go to that file group, or Hudi finds the key twice."""
-        return False
 
     def without_moves(self) -> Index:
         """The same index for writes that only ask whether a key exists: each row comes back at its key's place."""

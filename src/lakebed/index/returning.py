@@ -7,7 +7,7 @@ group that has the key, whose base file is then written anew.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Engine, Rows, Task, persisted
-from lakebed.engine.groups import distinct_values
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index
 from lakebed.index.locations import Coalesce, IsNotNull, IsNull
@@ -29,15 +28,24 @@ _GROUP, _SINCE = f"{DERIVED}left_group", f"{DERIVED}left_since"
 _FEW_PLACES = 200_000
 
 
+def may_come_back(index: Index, snapshot: Snapshot) -> bool:
+    """Whether there can be such keys. Hudi's global indexes merge what they find before they place a row, except on
+    tables without partition paths under commit time."""
+    config = snapshot.config
+    if not index.sought_in_base_files or config.table_type != "mor" or not snapshot.commits:
+        return False
+    return not index.is_global or (not config.partition_fields and config.merge_mode == "commit_time")
+
+
 @contextmanager
 def back_in_place(
-    tagged: Rows, index: Index, snapshot: Snapshot, engine: Engine
+    tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
 ) -> Generator[tuple[Rows, frozenset[FileGroupId]]]:
     """Tagged rows, those that come back with the place that their key has, and the file groups that these rows go to.
 
-    `tagged` are evaluated several times.
+    `tagged` are evaluated several times; those without a place are in the partition paths `new_in`.
     """
-    with _left_behind(tagged, index, snapshot, engine) as places:
+    with _left_behind(tagged, new_in, index, snapshot, engine) as places:
         if places is None:
             yield tagged, frozenset()
             return
@@ -55,17 +63,15 @@ def back_in_place(
 
 
 @contextmanager
-def _left_behind(tagged: Rows, index: Index, snapshot: Snapshot, engine: Engine) -> Generator[Rows | None]:
+def _left_behind(
+    tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
+) -> Generator[Rows | None]:
     """One place for each key without one that a base file has under log files; None where none can have any."""
-    if not snapshot.commits or not index.forgets_log_deletes(snapshot.config):
+    below = snapshot.below_logs()
+    if not new_in or not below.file_slices(set(new_in) & set(snapshot.partitions())):
         yield None
         return
     new = engine.filter(tagged, IsNull(FILE_ID))
-    (touched,) = distinct_values(engine.aggregate(new, [PARTITION_PATH]), PARTITION_PATH)
-    below = snapshot.below_logs()
-    if not touched or not below.file_slices(set(touched) & set(snapshot.partitions())):
-        yield None
-        return
     with persisted(engine, engine.distinct(engine.derive(new, {}, keep=_KEY))) as keys:
         answer = index.without_moves().place(keys, below, engine)
         assert isinstance(answer, Tagged)  # only an index that looks keys up can miss a delete

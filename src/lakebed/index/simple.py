@@ -36,7 +36,6 @@ from lakebed.model import (
     FileSlice,
 )
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.table_config import TableConfig
 
 _MOVES = f"{DERIVED}moves"
 _STORED = f"{DERIVED}stored_ordering_"
@@ -50,9 +49,7 @@ class SimpleIndex(Index):
 
     name: ClassVar[str] = "simple"
     is_global = False
-
-    def forgets_log_deletes(self, config: TableConfig) -> bool:
-        return config.table_type == "mor"
+    sought_in_base_files = True
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
         """By the keys of the stored rows. The rows are evaluated twice, hence persisted."""
@@ -88,6 +85,7 @@ class GlobalSimpleIndex(Index):
 
     name: ClassVar[str] = "global_simple"
     is_global = True
+    sought_in_base_files = True
 
     def __init__(self, update_partition_path: bool = True) -> None:
         self.update_partition_path = update_partition_path
@@ -102,9 +100,6 @@ class GlobalSimpleIndex(Index):
         """The index that a caller names."""
         options.refuse_all_but("update_partition_path")
         return cls(True if options.update_partition_path is None else options.update_partition_path)
-
-    def forgets_log_deletes(self, config: TableConfig) -> bool:
-        return forgets_log_deletes(config)
 
     def without_moves(self) -> GlobalSimpleIndex:
         """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
@@ -146,12 +141,6 @@ class GlobalSimpleIndex(Index):
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"
         return f"global_simple: reads the keys of all base files and joins on them; {where}"
-
-
-def forgets_log_deletes(config: TableConfig) -> bool:
-    """Whether Hudi's global simple and bloom indexes do. Elsewhere they merge what they found before they place a row;
-    with partition paths a key that comes back is at home where its row says."""
-    return config.table_type == "mor" and not config.partition_fields and config.merge_mode == "commit_time"
 
 
 def moved(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.storage.atomic_file import is_aside_name
+from lakebed.storage.atomic_file import remove_asides
 from lakebed.storage.base import Storage
 from lakebed.timeline.locks.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
 from lakebed.timeline.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
@@ -55,8 +55,9 @@ def _remove_unfinished(storage: Storage, timeline: Timeline, pending: set[str]) 
     folders = [HEARTBEAT_FOLDER, timeline.config.timeline_path]
     if timeline.config.metadata_partitions:
         folders.append(f"{METADATA_FOLDER}/{timeline.config.timeline_path}")
-        for path in _unfinished_metadata(storage, timeline):
-            storage.delete(path)
+        # it is written under the lock, so nobody else is at its files
+        for partition in timeline.config.metadata_partitions:
+            remove_asides(storage, f"{METADATA_FOLDER}/{partition}")
     for folder in folders:
         for path in _unfinished_files(storage, folder, pending):
             storage.delete(path)
@@ -74,13 +75,6 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Iterator[M
     for marker in list_markers(storage, instant):
         if marker.path not in named and is_written_by(marker.path, [instant]):
             yield marker
-
-
-def _unfinished_metadata(storage: Storage, timeline: Timeline) -> list[str]:
-    """Files of the metadata table that were not finished; it is written under the lock, so nobody else is at them."""
-    partitions = timeline.config.metadata_partitions
-    folders = [f"{METADATA_FOLDER}/{partition}" for partition in partitions]
-    return [f"{folder}/{name}" for folder in folders for name in storage.list_names(folder) if is_aside_name(name)]
 
 
 def _unfinished_files(storage: Storage, folder: str, pending: set[str]) -> list[str]:

@@ -7,11 +7,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.engine.base import Rows, persisted
 from lakebed.engine.groups import distinct_values
@@ -20,7 +23,7 @@ from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.handles.targets import HashedTargets, PlannedTargets
 from lakebed.index.base import Hashed, KeyLookup, Tagged
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral, IsNull
-from lakebed.index.returning import back_in_place
+from lakebed.index.returning import back_in_place, may_come_back
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY, FileGroupId
@@ -83,11 +86,13 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
         yield HashedRows(write, prepared)
         return
     with _tagged(write, prepared) as (tagged, lookup):
-        if not write.match.looks_up or write.match.deletes or write.anew:
-            yield TaggedRows(write, tagged, lookup)
+        found = TaggedRows(write, tagged, lookup)
+        adds = write.match.looks_up and not (write.match.deletes or write.anew)
+        if not adds or not may_come_back(context.index, write.snapshot):
+            yield found
             return
-        with back_in_place(tagged, context.index, write.snapshot, context.engine) as (rows, renewed):
-            yield TaggedRows(write, rows, lookup, renewed)
+        with back_in_place(tagged, found.new_in, context.index, write.snapshot, context.engine) as (rows, renewed):
+            yield TaggedRows(write, rows, lookup, renewed) if renewed else found
 
 
 @contextmanager
@@ -195,10 +200,20 @@ class TaggedRows:
     lookup: KeyLookup | None = None
     renewed: frozenset[FileGroupId] = frozenset()
 
+    @cached_property
+    def profile(self) -> pa.Table:
+        """Counts of rows by place."""
+        return self.write.context.engine.aggregate(self.tagged, [PARTITION_PATH, FILE_ID])
+
+    @property
+    def new_in(self) -> Sequence[str]:
+        """The partition paths of rows without a place."""
+        new = self.profile.filter(pc.is_null(self.profile[FILE_ID]))
+        return distinct_values(new, PARTITION_PATH)[0]
+
     def assign(self) -> AssignedRows:
-        """Count rows by place and plan the file groups."""
-        write, context = self.write, self.write.context
-        profile = context.engine.aggregate(self.tagged, [PARTITION_PATH, FILE_ID])
+        """Plan the file groups."""
+        write, context, profile = self.write, self.write.context, self.profile
         partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
         inserts = profile.column(FILE_ID).null_count > 0
         small = context.settings.small_file_limit if inserts else 0

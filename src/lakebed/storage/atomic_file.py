@@ -12,8 +12,13 @@ import fcntl
 import os
 import uuid
 from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
+from lakebed.model import path_in
 from lakebed.storage.failure import in_doubt
+
+if TYPE_CHECKING:
+    from lakebed.storage.base import Storage
 
 _NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
 _NO_LINK = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
@@ -25,9 +30,11 @@ def aside_name(name: str) -> str:
     return f".{name}.tmp"
 
 
-def is_aside_name(name: str) -> bool:
-    """Whether a file was left by a writer that did not finish another."""
-    return name.startswith(".") and name.endswith(".tmp")
+def remove_asides(storage: Storage, folder: str) -> None:
+    """Remove what unfinished writers left in a folder of a table. Nobody may be writing to it."""
+    for name in storage.list_names(folder):
+        if name.startswith(".") and name.endswith(".tmp"):
+            storage.delete(path_in(folder, name))
 
 
 def checksum_name(name: str) -> str:

@@ -18,7 +18,7 @@ from lakebed.format.avro.encoder import encoder_of
 from lakebed.format.base_file import AVRO_SCHEMA_KEY, naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
 from lakebed.model import Action, Instant, State
-from lakebed.storage.atomic_file import is_aside_name
+from lakebed.storage.atomic_file import remove_asides
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import delete_files, is_remote, parallel_map
 from lakebed.timeline.actions import decode_action
@@ -74,7 +74,7 @@ def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
     new = [i for i in ordered if (i.time, i.action) not in known]
     files = _Files(timeline)
     if new:
-        _remove_unfinished(timeline)
+        remove_asides(timeline.storage, timeline.config.archive_folder)
     if new and timeline.config.layout == 2:
         _append_to_history(timeline, new)
     elif new:
@@ -94,14 +94,6 @@ class _Files:
 
     def of(self, instant: Instant) -> list[tuple[State, str]]:
         return sorted(self._of.get((instant.time, completes_as(instant.action)), []))
-
-
-def _remove_unfinished(timeline: Timeline) -> None:
-    """Delete files of the archive that a writer began and did not finish."""
-    storage, folder = timeline.storage, timeline.config.archive_folder
-    for name in storage.list_names(folder):
-        if is_aside_name(name):
-            storage.delete(f"{folder}/{name}")
 
 
 def _remove(timeline: Timeline, files: Sequence[tuple[State, str]]) -> None:

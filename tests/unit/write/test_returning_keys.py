@@ -4,7 +4,6 @@ time, so that they have to come back there."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -20,9 +19,9 @@ APART = {"hoodie.parquet.small.file.limit": 0}
 KEYS = range(20)
 
 
-def made(make: Make, index: str, merge: str, sort: str = "none", **given: Any) -> Table:
+def made(make: Make, index: str, merge: str, sort: str = "none") -> Table:
     properties = {"hoodie.compact.inline": False, "lakebed.sort": sort}
-    table = make(type="mor", index=index, merge=merge, properties=properties, **given)
+    table = make(type="mor", index=index, merge=merge, properties=properties)
     table.upsert(rows(*[(key, "a", "old", 10) for key in KEYS]), options=APART)
     table.delete([3, 5])
     return table

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.format.varints import read_varint, unzigzag, varint, zigzag
+from lakebed.format.varints import read_varint, varint, zigzag
 
 Encoder = Callable[[Any], bytes]
 
@@ -37,12 +37,12 @@ def encode_long(value: int) -> bytes:
 
 
 def decode_long(data: bytes, at: int) -> tuple[int, int]:
-    """An Avro long of `data` at a place, and where it ends; the short ones, which most are, without a loop."""
+    """An Avro long of `data` at a place, and where it ends; without a call for the short ones, which most are."""
     byte = data[at]
     if byte < 0x80:
         return byte >> 1 ^ -(byte & 1), at + 1
     value, at = read_varint(data, at)
-    return unzigzag(value), at
+    return value >> 1 ^ -(value & 1), at
 
 
 def encode_bytes(value: bytes) -> bytes:

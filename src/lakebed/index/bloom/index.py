@@ -14,14 +14,15 @@ from lakebed.index.bloom.places import PlaceSearch
 from lakebed.index.known_places import at_places, moved_from_places
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral
 from lakebed.index.pair_moves import OLD_PARTITION
-from lakebed.index.simple import columns_of_names, forgets_log_deletes, positions_of, require_stored_keys
+from lakebed.index.simple import columns_of_names, positions_of, require_stored_keys
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.table_config import TableConfig
 
 
 class _ByFilters(Index):
     """What both bloom indexes share."""
+
+    sought_in_base_files = True
 
     def __init__(self, options: SearchOptions = SearchOptions()) -> None:  # noqa: B008 (frozen)
         self.options = options
@@ -61,9 +62,6 @@ class BloomIndex(_ByFilters):
 
     name: ClassVar[str] = "bloom"
     is_global = False
-
-    def forgets_log_deletes(self, config: TableConfig) -> bool:
-        return config.table_type == "mor"
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
         """By ranges and filters. The rows are evaluated several times."""
@@ -108,9 +106,6 @@ class GlobalBloomIndex(_ByFilters):
         """The index that a caller names."""
         options.refuse_all_but("update_partition_path")
         return cls(True if options.update_partition_path is None else options.update_partition_path)
-
-    def forgets_log_deletes(self, config: TableConfig) -> bool:
-        return forgets_log_deletes(config)
 
     def without_moves(self) -> GlobalBloomIndex:
         return GlobalBloomIndex(False, self.options)

@@ -12,10 +12,10 @@ from lakebed.metadata.store.group_files import FileGroup, WrittenBase, write_bas
 from lakebed.metadata.store.slice_merge import Unordered, open_slice
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.metadata.store.suffixes import Suffix
-from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State, path_in
+from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.policies.compaction import delta_commits_since_compaction, plan_compaction
 from lakebed.policies.rollback import files_of_instant
-from lakebed.storage.atomic_file import is_aside_name
+from lakebed.storage.atomic_file import remove_asides
 from lakebed.timeline.commit_metadata import NEW_FILE
 from lakebed.timeline.service_plans import CompactionOperation, compaction_operations, encode_compaction_plan
 from lakebed.wording import count_text
@@ -101,13 +101,7 @@ def remove_leftovers(store: MetadataStore, instant: str, partitions: Sequence[st
     for partition in partitions:
         for file in files_of_instant(store.listed_files(partition), instant, logs=store.version >= 8):
             store.storage.delete(file.path)
-        _remove_unfinished(store, partition)
-
-
-def _remove_unfinished(store: MetadataStore, folder: str) -> None:
-    for name in store.storage.list_names(folder):
-        if is_aside_name(name):
-            store.storage.delete(path_in(folder, name))
+        remove_asides(store.storage, partition)
 
 
 def _finish(store: MetadataStore, pending: Instant) -> str:
@@ -118,7 +112,7 @@ def _finish(store: MetadataStore, pending: Instant) -> str:
 
 
 def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state: State) -> str:
-    _remove_unfinished(store, store.timeline.config.timeline_path)
+    remove_asides(store.storage, store.timeline.config.timeline_path)
     if state is State.REQUESTED:
         store.transitions.inflight(Action.COMPACTION, instant)
     compacted = store.parallel_map(lambda file_slice: _compact(store, file_slice, instant), slices)
