@@ -62,16 +62,11 @@ class BucketHandle:
         return parts, np.flatnonzero(~known)
 
     def _keys_in(self, one: FileSlice, keys: pa.Array) -> pa.Array:
-        """Those of the keys (in ascending order) that a slice shows. New keys go to base files, so that those tell of
-        all; what its log files delete is gone, and comes back as a new key."""
-        found = self._found(one.without_logs() if one.base_file is not None else one, keys)
-        return self._found(one, found) if len(found) and one.log_files else found
-
-    def _found(self, one: FileSlice, keys: pa.Array) -> pa.Array:
+        """Those of the keys (in ascending order) that a slice shows: log files delete keys, and those of a table that
+        had the bucket index before have keys that no base file has."""
         batches = rows_of_keys(self._group.reader, one, keys, [RECORD_KEY])
         columns = [batch.column(RECORD_KEY).cast(pa.string()) for batch in batches]
-        found = pa.concat_arrays(columns) if columns else pa.array([], pa.string())
-        return found.take(pc.sort_indices(found))
+        return pa.concat_arrays(columns) if columns else pa.array([], pa.string())
 
     def _small_file(self, parts: dict[int, Rows], new: Rows) -> int | None:
         """The slice that takes new rows in; None where there are none, or every file is large enough."""

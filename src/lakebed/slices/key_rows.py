@@ -102,7 +102,7 @@ def row_groups_of_keys(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]
     if len(keys) > _FEW_KEYS:
         spans = KeyRanges(footer.ranges, java_order=False).spans(keys)
         held = np.flatnonzero(spans.counts).tolist()
-        return {at: keys.slice(int(spans.starts[at]), int(spans.counts[at])) for at in held}
+        return {at: keys.take(pa.array(np.sort(spans.of(at)))) for at in held}
     ordered: list[str] = keys.to_pylist()
     found: dict[int, pa.Array] = {}
     for number, held in enumerate(footer.ranges):

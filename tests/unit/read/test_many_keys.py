@@ -1,0 +1,49 @@
+"""Lookups and upserts of more keys than are searched one by one (`slices/key_rows.py`), where keys of the request sort
+before, between and after those of a file."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.slices import key_rows
+
+STORED = 3_000
+TYPES = ("cow", "mor")
+
+
+def _rows(numbers: range) -> pa.Table:
+    return pa.table({"id": [f"k{n:05d}" for n in numbers], "v": pa.array(numbers, pa.int64())})
+
+
+def _two_files(uri: str, type_: str, index: str) -> lakebed.Table:
+    """Files whose keys interleave: each of them has keys that sort before the first key of the other one."""
+    table = lakebed.create(
+        uri, _rows(range(1)), key="id", type=type_, index=index, buckets=2 if index == "bucket" else None
+    )
+    once = {"hoodie.parquet.small.file.limit": "0"}
+    table.insert(_rows(range(STORED // 2, STORED)), options=once)
+    table.insert(_rows(range(STORED // 2)), options=once)
+    return table
+
+
+@pytest.mark.parametrize("asked", [key_rows._FEW_KEYS - 2, key_rows._FEW_KEYS - 1, STORED])
+@pytest.mark.parametrize("index", ["simple", "global_simple", "bucket"])
+@pytest.mark.parametrize("type_", TYPES)
+def test_every_stored_key_is_found(type_: str, index: str, asked: int) -> None:
+    table = _two_files(f"memory://many-keys-{type_}-{index}-{asked}", type_, index)
+    keys = [f"k{n:05d}" for n in range(STORED - asked, STORED)] + ["a", "z"]
+    assert sorted(table.get(keys).column("v").to_pylist()) == list(range(STORED - asked, STORED))
+    assert table.exists(keys).to_pylist() == [True] * asked + [False] * 2
+    assert sorted(table.locate(keys).column("key").to_pylist()) == keys[:-2]
+
+
+@pytest.mark.parametrize("wanted", ["bucket_groups", "global_bloom"])
+def test_known_keys_are_updated_after_the_index_changed(wanted: str) -> None:
+    table = _two_files(f"memory://many-keys-{wanted}", "mor", "bucket" if wanted == "bucket_groups" else "simple")
+    table.upsert(_rows(range(STORED // 2, STORED // 2 + 10)))  # logs, so that a file's key range says nothing
+    table.indexes.use(wanted, buckets=2 if wanted == "bucket_groups" else None)
+    result = table.upsert(_rows(range(500, STORED + 500)))
+    assert (result.updated, result.inserted) == (STORED - 500, 500)
+    assert table.scan().count() == STORED + 500
