@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 LAYERS := tools/test-layers $(PY)
 
-.PHONY: help demo test unit property fault docs-test spark services interop lint contracts format types docs bench wheel oracle clean
+.PHONY: help demo test unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -65,6 +65,11 @@ services: $(INSTALLED) ## S3 and HDFS servers, a Spark cluster, Spark Connect
 interop: $(INSTALLED) ## golden tables and real Hudi, both ways
 	@tools/find-java
 	@$(LAYERS) interop
+
+golden: $(INSTALLED) ## golden tables that are not in tests/golden: make golden GOLDEN=<folder of the larger set>
+	@tools/find-java
+	@test -f "$(GOLDEN)/manifest.json" || { echo "GOLDEN=<folder>: there is no manifest.json in '$(GOLDEN)'" >&2; exit 2; }
+	@LAKEBED_GOLDEN=$(abspath $(GOLDEN)) $(LAYERS) golden
 
 lint: $(CHECKS) ## ruff: rules and format
 	$(VENV)/bin/ruff check .

@@ -7,13 +7,16 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from golden_tables import beyond_subset
 from sampling import today
 
 _LAYERS_WITH_A_JVM = ("spark", "interop")
+_NO_PARAMETERS = SimpleNamespace(params={})
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -25,9 +28,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark by folder, so that nobody forgets a marker."""
+    """Mark tests by their folder, and those of a golden table that is not in `tests/golden`."""
     here = Path(__file__).parent
+    beyond = beyond_subset()
     for item in items:
+        if beyond and any(str(value) in beyond for value in getattr(item, "callspec", _NO_PARAMETERS).params.values()):
+            item.add_marker("larger_set")
         layer = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if layer in _LAYERS_WITH_A_JVM:
             item.add_marker(layer)

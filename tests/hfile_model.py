@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,16 +30,15 @@ class Model:
 
 def golden_hfiles(table: GoldenTable) -> Iterator[tuple[str, bytes]]:
     """Every HFile of a golden table's metadata table: base files and the contents of log blocks."""
-    with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-        for name in archive.namelist():
-            if ".hoodie/metadata/" not in name:
-                continue
-            if name.endswith(".hfile"):
-                yield name, archive.read(name)
-            elif ".log." in name:
-                for block in read_blocks(archive.read(name)):
-                    if block.type is BlockType.HFILE_DATA:
-                        yield f"{name} {block.offset}", block.content
+    for name, data in table.files().items():
+        if ".hoodie/metadata/" not in name:
+            continue
+        if name.endswith(".hfile"):
+            yield name, data
+        elif ".log." in name:
+            for block in read_blocks(data):
+                if block.type is BlockType.HFILE_DATA:
+                    yield f"{name} {block.offset}", block.content
 
 
 def parse(data: bytes) -> Model:

@@ -6,7 +6,6 @@ import io
 import json
 import random
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -51,9 +50,9 @@ def logs() -> tuple[bytes, ...]:
     """Small logs of real tables, and some with all kinds of blocks."""
     found: list[bytes] = []
     for table in golden_tables(lambda t: t.type == "mor"):
-        with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-            names = [name for name in archive.namelist() if ".log." in name and "/metadata/" not in name]
-            found += [data for name in sorted(names)[:3] if 0 < len(data := archive.read(name)) <= LARGEST]
+        files = table.files()
+        names = [name for name in files if ".log." in name and "/metadata/" not in name]
+        found += [files[name] for name in sorted(names)[:3] if 0 < len(files[name]) <= LARGEST]
     return (*found, *_made())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-
 from golden_tables import golden, golden_tables
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
@@ -17,8 +15,6 @@ def in_memory(name: str, room: str) -> CountingStorage:
     place = f"{room}-{name}"
     MemoryStorage.drop(place)
     storage = MemoryStorage(place)
-    with zipfile.ZipFile(golden(name).folder / f"{name}.zip") as archive:
-        for member in archive.namelist():
-            if not member.endswith("/"):
-                storage.write(member, archive.read(member))
+    for path, data in golden(name).files().items():
+        storage.write(path, data)
     return CountingStorage(storage)

@@ -1,7 +1,7 @@
 """Real servers for tests: started on the loopback interface, on free ports, stopped by process id.
 
 A service is a context manager (`with S3() as s3: s3.info["endpoint"]`) and a command
-(`python -m tests.services.s3_server start|stop|status`). `TEST_SERVICES_CACHE` says where downloads are kept.
+(`python -m tests.services.s3_server start|stop|status`). Downloads go to a folder of `LAKEBED_TEST_CACHE`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ServiceError(RuntimeError):
 
 
 def cache_folder(*parts: str) -> Path:
-    base = Path(os.environ.get("TEST_SERVICES_CACHE") or Path.home() / ".cache" / "test-services")
+    base = Path(os.environ.get("LAKEBED_TEST_CACHE") or Path.home() / ".cache" / "lakebed-tests") / "services"
     folder = base.joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

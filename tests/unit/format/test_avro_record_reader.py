@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
@@ -196,12 +195,11 @@ def test_short_texts_that_lie_are_refused() -> None:
 
 
 def data_heads(table: GoldenTable, *kinds: BlockType) -> Iterator[tuple[str, BlockHead]]:
-    with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-        for name in archive.namelist():
-            if ".log." in name and "/metadata/" not in name:
-                for head in scan_blocks(BytesSource(archive.read(name), name)):
-                    if head.type in kinds:
-                        yield name, head
+    for name, data in table.files().items():
+        if ".log." in name and "/metadata/" not in name:
+            for head in scan_blocks(BytesSource(data, name)):
+                if head.type in kinds:
+                    yield name, head
 
 
 @with_logs
@@ -221,6 +219,7 @@ def test_blocks_of_real_tables_are_read_and_written_again_byte_for_byte(table: G
             assert repr(found.to_pylist()) == repr(wanted.to_pylist())
 
 
+@pytest.mark.larger_set
 def test_no_block_of_a_real_table_is_left_to_fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in real tables is too much for the columnar codec, and there is no other behind it."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -87,11 +86,10 @@ def test_a_parquet_block_of_many_row_groups_gives_single_rows_of_some() -> None:
 
 
 def parquet_contents(table: GoldenTable) -> Iterator[tuple[str, BlockHead]]:
-    with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-        for name in archive.namelist():
-            if ".log." in name and "/metadata/" not in name:
-                heads = scan_blocks(BytesSource(archive.read(name), name))
-                yield from ((name, head) for head in heads if head.type is BlockType.PARQUET_DATA)
+    for name, data in table.files().items():
+        if ".log." in name and "/metadata/" not in name:
+            heads = scan_blocks(BytesSource(data, name))
+            yield from ((name, head) for head in heads if head.type is BlockType.PARQUET_DATA)
 
 
 @with_parquet

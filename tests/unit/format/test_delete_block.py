@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import zipfile
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -38,11 +37,10 @@ with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "
 
 def delete_contents(table: GoldenTable) -> list[tuple[str, bytes]]:
     found: list[tuple[str, bytes]] = []
-    with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-        for name in archive.namelist():
-            if ".log." in name:
-                blocks = read_blocks(archive.read(name), name)
-                found += [(name, block.content) for block in blocks if block.type is BlockType.DELETE]
+    for name, data in table.files().items():
+        if ".log." in name:
+            blocks = read_blocks(data, name)
+            found += [(name, block.content) for block in blocks if block.type is BlockType.DELETE]
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import random
 import struct
-import zipfile
 from contextlib import suppress
 
 import numpy as np
@@ -21,12 +20,11 @@ with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "
 
 @with_logs
 def test_positions_of_real_tables_are_written_as_hudi_writes_them(table: GoldenTable) -> None:
-    with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-        for name in archive.namelist():
-            for block in read_blocks(archive.read(name), name) if ".log." in name else []:
-                header = block.header(HeaderKey.RECORD_POSITIONS)
-                if header is not None:
-                    assert encode_positions(decode_positions(header, 10_000)) == header
+    for name, data in table.files().items():
+        for block in read_blocks(data, name) if ".log." in name else []:
+            header = block.header(HeaderKey.RECORD_POSITIONS)
+            if header is not None:
+                assert encode_positions(decode_positions(header, 10_000)) == header
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import uuid
-import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import golden_tables
 from lakebed.format.file_names import base_file_name, new_file_id
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.slices.listing import FileGroups
@@ -119,21 +118,4 @@ def new_table() -> Callable[..., StoredTable]:
 @pytest.fixture
 def golden(tmp_path: Path) -> Callable[[str], Snapshot]:
     """A golden table by name, unpacked, as a snapshot of its own."""
-    folder = _golden_folder()
-
-    def unpack(name: str) -> Snapshot:
-        archive = folder / f"{name}.zip" if folder else None
-        if archive is None or not archive.exists():
-            pytest.skip(f"no golden table {name}: set LAKEBED_GOLDEN to the folder that has them")
-        with zipfile.ZipFile(archive) as packed:
-            packed.extractall(tmp_path / name)
-        return open_snapshot(open_storage(str(tmp_path / name)))
-
-    return unpack
-
-
-def _golden_folder() -> Path | None:
-    root = Path(__file__).resolve().parents[3]
-    named = os.environ.get("LAKEBED_GOLDEN")
-    places = [Path(named)] if named else [root.parent / "shared" / "golden", root / "tests" / "golden"]
-    return next((p for p in places if p.is_dir()), None)
+    return lambda name: open_snapshot(open_storage(str(golden_tables.golden(name).unpack(tmp_path))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -33,17 +32,15 @@ def hfiles(table_name: str) -> tuple[HFile, ...]:
 
 def _read(table: GoldenTable) -> Iterator[HFile]:
     root = ".hoodie/metadata/"
-    with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-        for name in archive.namelist():
-            if not name.startswith(root) or name.startswith(root + ".hoodie/") or name.endswith("/"):
-                continue
-            partition = name.removeprefix(root).partition("/")[0]
-            data = archive.read(name)
-            if name.endswith(".hfile"):
-                yield _entries(name, partition, data)
-            elif ".log." in name:
-                blocks = [block for block in read_blocks(data, name) if block.type is BlockType.HFILE_DATA]
-                for block in blocks:
+    for name, data in table.files().items():
+        if not name.startswith(root) or name.startswith(root + ".hoodie/"):
+            continue
+        partition = name.removeprefix(root).partition("/")[0]
+        if name.endswith(".hfile"):
+            yield _entries(name, partition, data)
+        elif ".log." in name:
+            for block in read_blocks(data, name):
+                if block.type is BlockType.HFILE_DATA:
                     yield _entries(name, partition, block.content)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-import zipfile
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,10 +30,8 @@ class Opened:
 def unpacked(name: str) -> CountingStorage:
     """The golden table's files in memory, where nothing of them is known to any cache."""
     storage = MemoryStorage(f"metadata-{name}-{uuid.uuid4().hex}")
-    with zipfile.ZipFile(golden(name).folder / f"{name}.zip") as archive:
-        for member in archive.namelist():
-            if not member.endswith("/"):
-                storage.write(member, archive.read(member))
+    for path, data in golden(name).files().items():
+        storage.write(path, data)
     return CountingStorage(storage)
 
 

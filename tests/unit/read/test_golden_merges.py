@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from golden_tables import GoldenTable, golden_mor_tables
+from golden_tables import GoldenTable, golden_mor_tables, some_tables
 from lakebed.config.settings import ReadSettings
 from lakebed.model import META_COLUMNS
 from lakebed.read.incremental import Changes
@@ -35,7 +34,7 @@ OTHER = {
 INCLUSIVE = "1.0.2"
 READ_BY_NEWER = ("v8_mor_compaction", "v8_mor_delete_blocks")
 
-# The rest is the same by shape; LAKEBED_ALL_GOLDEN=1 reads every one.
+# The rest is the same by shape; a larger set is read whole.
 SOME = (
     "v6_mor_compaction",
     "v6_mor_corrupt_log",
@@ -63,8 +62,7 @@ SOME = (
     "v9_mor_rich_types",
     "w6_mor_delete_blocks",
 )
-WHOLE = os.environ.get("LAKEBED_ALL_GOLDEN") == "1"
-every_table = pytest.mark.parametrize("table", [t for t in golden_mor_tables() if WHOLE or t.name in SOME], ids=str)
+every_table = pytest.mark.parametrize("table", some_tables(golden_mor_tables(), SOME), ids=str)
 
 
 @every_table

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from golden_tables import GoldenTable, golden, golden_cow_tables
+from golden_tables import GoldenTable, golden, golden_cow_tables, some_tables
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
@@ -29,7 +28,7 @@ OTHER_CHANGES = {
 # 1.0.2 takes the beginning of a range as inclusive.
 INCLUSIVE = "1.0.2"
 
-# The rest is the same by shape; LAKEBED_ALL_GOLDEN=1 reads every one.
+# The rest is the same by shape; a larger set is read whole.
 SOME = (
     "v6_cow_archival",
     "v6_cow_hive_odd",
@@ -48,8 +47,7 @@ SOME = (
     "v9_cow_savepoint_restore",
     "down_v9_to_v8_cow",
 )
-WHOLE = os.environ.get("LAKEBED_ALL_GOLDEN") == "1"
-every_table = pytest.mark.parametrize("table", [t for t in golden_cow_tables() if WHOLE or t.name in SOME], ids=str)
+every_table = pytest.mark.parametrize("table", some_tables(golden_cow_tables(), SOME), ids=str)
 
 
 def snapshot_of(table: GoldenTable, folder: Path) -> Snapshot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -28,15 +27,14 @@ from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.spark_source.options import source_options
 from lakebed.storage.counting import CountingStorage
 from lakebed.wording import count_text
-from sampling import HISTORIES, todays
+from sampling import HISTORIES, todays, whole
 from tables_in_memory import WITH_INDEXES, in_memory
 
 from .random_filters import FilterMaker, can_filter
 
 WITH_STATS = [n for n in WITH_INDEXES if "column_stats" in golden(n).entry["metadata_partitions"]]
 READABLE = WITH_INDEXES
-# LAKEBED_ALL_GOLDEN=1 tries more of them
-FILTERS = 600 if os.environ.get("LAKEBED_ALL_GOLDEN") == "1" else 40
+FILTERS = 600 if whole(HISTORIES) else 40
 
 
 @cache

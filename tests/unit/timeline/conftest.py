@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -35,8 +34,10 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[GoldenTable], 
     def open_one(name: str) -> Opened:
         table = golden(name)
         folder = root / table.name
-        with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-            archive.extractall(folder, [name for name in archive.namelist() if _is_timeline(name)])
+        for path, data in table.files().items():
+            if _is_timeline(path):
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_bytes(data)
         for path, millis in (table.more("mtimes.json") or {}).items():
             if (folder / path).exists():
                 os.utime(folder / path, ns=(millis * 10**6, millis * 10**6))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import uuid
-import zipfile
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -194,9 +193,9 @@ def test_a_pending_replacecommit_has_its_own_fields_in_the_log_archive() -> None
 
 
 def test_history_files_are_as_hudi_writes_them() -> None:
-    with zipfile.ZipFile(golden("v9_cow_archival").folder / "v9_cow_archival.zip") as files:
-        name = next(n for n in files.namelist() if "/timeline/history/" in n and n.endswith("_0.parquet"))
-        theirs = pq.ParquetFile(io.BytesIO(files.read(name)))
+    files = golden("v9_cow_archival").files()
+    name = next(n for n in files if "/timeline/history/" in n and n.endswith("_0.parquet"))
+    theirs = pq.ParquetFile(io.BytesIO(files[name]))
     table = Table(9)
     instant = table.add(Action.COMMIT)
     archive(table.timeline, [instant])
@@ -208,9 +207,9 @@ def test_history_files_are_as_hudi_writes_them() -> None:
 
 
 def test_entries_of_the_log_archive_are_those_of_hudi() -> None:
-    with zipfile.ZipFile(golden("v6_cow_archival").folder / "v6_cow_archival.zip") as files:
-        name = next(n for n in sorted(files.namelist()) if "/metadata/" in n and ".commits_.archive.1" in n)
-        theirs = [r for b in read_blocks(files.read(name)) for r in avro_records(b)]
+    files = golden("v6_cow_archival").files()
+    name = next(n for n in sorted(files) if "/metadata/" in n and ".commits_.archive.1" in n)
+    theirs = [r for b in read_blocks(files[name]) for r in avro_records(b)]
     table = Table(6)
     instant = table.add(Action.DELTACOMMIT)
     archive(table.timeline, [instant])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from typing import Any
 
 import pytest
@@ -29,8 +28,7 @@ MODES: dict[str, Any] = {text: mode for mode, text in MODE_NAMES.items()}
 
 
 def properties_of(table: GoldenTable) -> dict[str, str]:
-    with zipfile.ZipFile(table.folder / f"{table.name}.zip") as archive:
-        return parse_properties(archive.read(".hoodie/hoodie.properties"))
+    return parse_properties(table.files()[".hoodie/hoodie.properties"])
 
 
 def arguments(table: GoldenTable) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 
 import pytest
@@ -26,11 +25,9 @@ BY_CURRENT_HUDI = [t.name for t in golden_tables(lambda t: t.name.startswith("v9
 
 
 def bodies(name: str, ending: str) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(golden(name).folder / f"{name}.zip") as archive:
-        for member in archive.namelist():
-            body = archive.read(member) if member.endswith(ending) else b""
-            if body.startswith(b"Obj"):
-                yield member, body
+    for path, body in golden(name).files().items():
+        if path.endswith(ending) and body.startswith(b"Obj"):
+            yield path, body
 
 
 def all_bodies(ending: str) -> list[tuple[str, bytes]]:
