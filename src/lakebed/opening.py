@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.arguments import checks_arguments, refused
-from lakebed.config.options import Options, resolve_options, service_properties, split_partition_types
+from lakebed.config.options import (
+    Options,
+    check_table_options,
+    resolve_options,
+    service_properties,
+    split_partition_types,
+)
 from lakebed.config.settings import TableSettings
 from lakebed.errors import InvalidOption, TableNotFound
 from lakebed.index.base import Index
@@ -83,6 +89,7 @@ def create(
     """
     storage = open_storage(uri, storage_options)
     options = resolve_options(properties)
+    check_table_options(options)
     settings = _table_settings(
         options.table,
         type=type,
@@ -110,7 +117,7 @@ def create(
         update_partition_path=named.update_partition,
         hbase=named.hbase,
         partition_buckets=partition_buckets if partition_buckets is not None else named.partition_buckets,
-        indexes=_names(indexes),
+        indexes=tuple(dict.fromkeys([*_names(indexes), *_indexes_of(options)])),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
             **service_properties(options.given),
@@ -274,6 +281,18 @@ def _names(names: Names) -> tuple[str, ...]:
     if names is None:
         return ()
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _indexes_of(options: Options) -> list[str]:
+    """The indexes that the options of a new table ask for, by the names that `indexes` takes."""
+    write = options.write
+    flags = {
+        "record_index": write.record_index,
+        "record_index:partitioned": write.partitioned_record_index,
+        "bloom_filters": write.bloom_filters_index,
+        "column_stats": write.column_stats,
+    }
+    return [name for name, asked in flags.items() if asked]
 
 
 def _table_settings(named: TableSettings, **given: Any) -> TableSettings:

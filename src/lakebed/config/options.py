@@ -24,6 +24,7 @@ from lakebed.config.settings import (
     WriteSettings,
 )
 from lakebed.config.values import (
+    PROPOSED,
     asks_for_nothing,
     is_credential,
     parse_value,
@@ -41,6 +42,7 @@ __all__ = [
     "SparkSettings",
     "TableSettings",
     "WriteSettings",
+    "check_table_options",
     "compaction_settings",
     "conflicts_with_table",
     "resolve_options",
@@ -52,6 +54,9 @@ __all__ = [
 
 _log = logging.getLogger("lakebed.options")
 _logged: set[str] = set()
+
+# Names of RFC-29, which real Hudi never had.
+_PROPOSED_NAMES = frozenset({"hoodie.hash.index.bucket.num", "hoodie.datasource.write.indexkey.field"})
 
 # Settings of writes that a table remembers, too.
 _REMEMBERED_WRITES = frozenset(
@@ -76,6 +81,45 @@ _REMEMBERED_WRITES = frozenset(
         "write.evolution",
         "write.memory",
         "write.concurrency",
+        "write.estimator_max_commits",
+        "write.estimator_threshold",
+        "write.estimator_metadata_bytes",
+        "write.sort_mode",
+        "write.combine_before_insert",
+        "write.log_block_format",
+        "write.bucket_bytes",
+        "write.lock_wait_seconds",
+        "write.heartbeat_interval_seconds",
+        "write.early_conflicts",
+        "write.early_commit_check",
+        "write.stats_columns",
+        "write.stats_most_columns",
+        "write.column_stats",
+        "write.index_groups_least",
+        "write.index_groups_most",
+        "write.index_growth",
+        "write.index_group_bytes",
+        "write.partitioned_groups_least",
+        "write.partitioned_groups_most",
+        "write.max_filegroup_size",
+        "write.metadata_compact_after",
+        "write.metadata_log_compaction",
+        "write.metadata_log_compact_after",
+        "missing.null",
+        "missing.drop",
+    }
+)
+# Remembered where it is false: an index that is asked for is made once, and does not return after it was dropped.
+_COLUMN_STATS = "hoodie.metadata.index.column.stats.enable"
+# What else a new table takes: it is said by its properties, by its indexes, or belongs to the object that is returned.
+_OF_NEW_TABLES = ("table.", "index.", "hbase.", "keygen")
+_OF_NEW_TABLES_TOO = frozenset(
+    {
+        "spark.worker_tuning",
+        "write.metadata",
+        "write.record_index",
+        "write.partitioned_record_index",
+        "write.bloom_filters_index",
     }
 )
 _SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.", "file_sizing.", "retries.")
@@ -159,7 +203,36 @@ def service_properties(known: Mapping[str, str]) -> dict[str, str]:
     {'lakebed.compact.inline': 'true'}
     """
     keys = _service_keys()
-    return {keys[key]: text for key, text in known.items() if key in keys}
+    asks = {key for key, text in known.items() if key == _COLUMN_STATS and text.lower() == "true"}
+    return {keys[key]: text for key, text in known.items() if key in keys and key not in asks}
+
+
+def check_table_options(given: Options) -> None:
+    """Raise `InvalidOption` for options that say how one read or write is done: a table has no place for them.
+
+    >>> check_table_options(resolve_options({"hoodie.parquet.max.file.size": 1 << 20}))
+    >>> check_table_options(resolve_options({"as.of.instant": "20260101000000000"}))
+    Traceback (most recent call last):
+    lakebed.errors.InvalidOption: as.of.instant is an option of each read or write, and no property of a table. ...
+    """
+    problems: list[LakebedError] = [
+        InvalidOption(
+            f"{key} is an option of each read or write, and no property of a table",
+            hint=f"give it to the verb: options={{'{key}': ...}}",
+            context={"option": key},
+        )
+        for key in (*given.given, *given.write.extra_metadata)
+        if key not in options() or _is_of_a_verb(options()[key])
+    ]
+    if problems:
+        raise all_in_one(problems)
+
+
+def _is_of_a_verb(option: Option) -> bool:
+    setting = option.setting
+    if option.verdict != "implemented" or not setting or option.key in _service_keys():
+        return False
+    return setting not in _OF_NEW_TABLES_TOO and not setting.startswith(_OF_NEW_TABLES)
 
 
 @cache
@@ -254,6 +327,7 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
             )
         else:
             known[key] = text
+            _log_proposed(name, key, text)
     return known, extra
 
 
@@ -274,6 +348,14 @@ def unknown_option(name: str) -> InvalidOption:
         hint=f"did you mean {near}?" if near else "`lakebed options list` shows all options",
         context={"option": name, "nearest": near},
     )
+
+
+def _log_proposed(name: str, key: str, text: str) -> None:
+    """Name the option that Hudi has where a job writes it as RFC-29 proposed it, once a process."""
+    value = PROPOSED.get(key, {}).get(text.strip().lower())
+    if (name in _PROPOSED_NAMES or value) and name not in _logged:
+        _logged.add(name)
+        _log.warning("%s=%s is taken as %s=%s; RFC-29 proposed it by that name", name, text, key, value or text)
 
 
 def _log_once(option: Option, text: str) -> None:

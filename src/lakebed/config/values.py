@@ -130,6 +130,10 @@ _MAPPED: dict[str, Callable[[str], Any]] = {
 }
 
 
+PROPOSED = {"hoodie.index.type": {"bucket_hash_index": "BUCKET"}}
+"""Values as the proposal of an option names them (RFC-29), each with the one that Hudi has."""
+
+
 def parse_value(option: Option, text: str) -> Any:
     """The setting's value for `text`. Raises InvalidOption for nonsense and UnsupportedFeature for what real
     Hudi would do and lakebed does not."""
@@ -153,8 +157,9 @@ def parse_value(option: Option, text: str) -> Any:
 
 def _word(option: Option, text: str) -> str:
     requested = simple_name(text).lower()
+    proposed = PROPOSED.get(option.key, {}).get(requested, "").lower()
     for word in option.words:
-        if word.lower() == requested:
+        if word.lower() in (requested, proposed):
             return word
     if "*" in option.refuses or requested in (word.lower() for word in option.refuses):
         raise refusal(option, text)
