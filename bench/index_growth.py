@@ -4,6 +4,8 @@
     python bench/index_growth.py --picture docs/images/index_growth.svg
     python bench/index_growth.py --small
 
+Then the largest table under a bucket and under a bloom index: an upsert of those keys, and a `get` of ten of them.
+
 In this process, without Spark: CPU seconds, files whose content was asked for and bytes read, with nothing in the
 caches of footers and index blocks. Keys are random, so that no file's key range rules it out. RFC-29, which brought the
 bucket index to Hudi, left its "performance evaluation" open; this is ours.
@@ -20,9 +22,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from bars import Bar
 from svg import Axis, chart
-from tagging import Tagging, random_keys, tag
+from tagging import Tagging, counted, random_keys, tag
 
 import lakebed
 
@@ -65,6 +68,23 @@ def measured(table: str, index: str, keys: pa.Table) -> Tagging:
     return min(runs, key=lambda run: run.cpu)
 
 
+def compare(tables: dict[str, lakebed.Table], keys: pa.Table, files: int, rows: int) -> None:
+    """What writes and reads by key cost under each index: tables of the same rows."""
+    wanted = keys["id"].to_pylist()
+    some = [wanted[n * len(wanted) // 10] for n in range(10)]
+    stored = pa.concat_tables([part(n, rows) for n in range(files)])
+    batch = stored.filter(pc.is_in(stored["id"], value_set=keys["id"].combine_chunks()))
+    for name, table in tables.items():
+        read = min((counted(table.uri, lambda t: t.get(some)) for _ in range(3)), key=lambda run: run.cpu)
+        written = counted(table.uri, lambda t: t.upsert(batch))
+        for what, run in (("get of 10 keys", read), (f"upsert of {len(batch):,} rows", written)):
+            print(
+                f"{name:14} {what:24} {run.cpu:7.3f} CPU-s  {run.data_files:4} data files"
+                f"  {run.files:4} in all  {run.read / 1e6:8.2f} MB read",
+                flush=True,
+            )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=4, help="at first")
@@ -95,6 +115,11 @@ def main() -> int:
                     f"  {run.files:4} in all  {run.read / 1e6:8.2f} MB read",
                     flush=True,
                 )
+        filtered = made(folder / "filtered", "bloom")
+        for number in range(done):
+            filtered.bulk_insert(part(number, given.rows))
+        keys = some_keys(done, given.rows, given.keys)
+        compare({"bucket": hashed, "bloom": filtered}, keys, done, given.rows)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if given.picture:

@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from lakebed.engine.local import LocalEngine
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hfile.cache import BLOCKS
+from lakebed.format.key_positions import POSITIONS
 from lakebed.format.murmur2 import ChainedHashes
 from lakebed.index.base import KeyLookup, Tagged
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
@@ -35,6 +37,7 @@ from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.job import write_context
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
+from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config
 
 INDEXES = {
@@ -89,6 +92,19 @@ def tag(table: str, index: str, batch: pa.Table, *, cold: bool = False) -> Taggi
         lookup,
         len({path for path in storage.opened if not path.startswith(".hoodie")}),
     )
+
+
+def counted(table: str, work: Callable[[lakebed.Table], object]) -> Tagging:
+    """The same of a call of the table object, nothing cached before it; `found` says nothing."""
+    for cache in (FOOTERS, BLOCKS, HFILES, LOGS, POSITIONS):
+        cache.clear()
+    storage = CountingStorage(open_storage(table))
+    read, started, used = _bytes_read(), time.perf_counter(), time.process_time()
+    work(Table(storage, load_table_config(storage)))
+    opened = set(storage.opened)
+    own = {path for path in opened if not path.startswith(".hoodie")}
+    seconds, cpu = time.perf_counter() - started, time.process_time() - used
+    return Tagging(seconds, cpu, len(opened), _bytes_read() - read, 0, None, len(own))
 
 
 def _bytes_read() -> int:

@@ -166,22 +166,27 @@ def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> boo
 
 
 @checks_arguments
-def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, str] | None = None) -> None:
+def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, str] | None = None) -> list[str]:
     """Delete a table with all its rows and its history: nothing brings it back. A catalog is not told.
 
-    Raises `TableNotFound` where there is none, but not with `missing_ok`.
+    Only the table's own files are deleted: `.hoodie` and, in the folders of its partition paths, files with the names
+    of Hudi's writers. Returns the paths of other files that were in its folder and stay; none as a rule.
+
+    Raises `TableNotFound` where there is no table, but not with `missing_ok`.
 
     >>> import lakebed
     >>> _ = lakebed.create("memory://docs/passing", {"id": [1]}, key="id")
     >>> lakebed.drop("memory://docs/passing")
+    []
     >>> lakebed.exists("memory://docs/passing")
     False
     """
     try:
-        dropping.drop(open_storage(uri, storage_options))
+        return dropping.drop(open_storage(uri, storage_options))
     except TableNotFound:
         if not missing_ok:
             raise
+        return []
 
 
 @checks_arguments

@@ -1,4 +1,4 @@
-"""Dropping a table: its properties first, so that nobody finds half of one, then everything else."""
+"""Dropping a table: its properties first, so that no reader finds half of one, then its other files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from lakebed.errors import CorruptFile, TableNotFound, UnsupportedFeature
 from lakebed.model import HOODIE
 from lakebed.operations.recreate import forget_files, load_settled
+from lakebed.operations.table_files import remove_table_files, warn_of_left
 from lakebed.storage.base import Storage
 from lakebed.timeline.locks.lock import LOCK_FILE, default_lock
 from lakebed.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
@@ -25,8 +26,9 @@ def exists(storage: Storage) -> bool:
     return True
 
 
-def drop(storage: Storage) -> None:
-    """Delete a table with all its rows, under its lock. What is cut off is finished by the next call.
+def drop(storage: Storage) -> list[str]:
+    """Delete a table with all its rows, under its lock; files in its folder that are not the table's stay, and their
+    paths are returned. The next call finishes what was interrupted.
 
     Raises `TableNotFound` where there is neither a table nor what such a call left of one.
     """
@@ -39,11 +41,7 @@ def drop(storage: Storage) -> None:
     with default_lock(storage):
         storage.delete(BACKUP_PATH)
         storage.delete(PROPERTIES_PATH)
-        for folder in storage.list_folders(""):
-            if folder != HOODIE:
-                storage.delete_folder(folder)
-        for name in storage.list_names(""):
-            storage.delete(name)
+        left = remove_table_files(storage)
         for folder in storage.list_folders(HOODIE):
             if f"{HOODIE}/{folder}" != _LOCKS:
                 storage.delete_folder(f"{HOODIE}/{folder}")
@@ -53,3 +51,5 @@ def drop(storage: Storage) -> None:
     with suppress(FileNotFoundError):
         storage.delete_folder(HOODIE)
     forget_files()
+    warn_of_left(storage, left)
+    return left

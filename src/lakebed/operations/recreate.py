@@ -18,6 +18,7 @@ from lakebed.format.hfile.cache import BLOCKS
 from lakebed.format.key_positions import POSITIONS
 from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.model import HOODIE
+from lakebed.operations.table_files import remove_table_files, warn_of_left
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
 from lakebed.storage.parallel import is_remote, parallel_map
@@ -93,15 +94,17 @@ def _decide(storage: Storage, folder: str) -> None:
 
 
 def _finish(storage: Storage) -> bool:
-    """Everything of the old table goes, every file of the new one gets its place, the properties last. Each step may
-    have been done before."""
+    """Remove every file of the old table, move every file of the new one to its place, the properties last. Each step
+    may have been done before."""
     if storage.head(PROPERTIES_PATH) or storage.head(BACKUP_PATH):
         return False
     try:
         folder, files = _read_ready(storage)
     except FileNotFoundError:
         return False
-    _clear(storage, "", _Kept(files))
+    kept = _Kept(files)
+    left = remove_table_files(storage, kept.files)
+    _clear(storage, HOODIE, kept)
 
     def move(path: str) -> None:
         with suppress(FileNotFoundError):  # moved before
@@ -114,6 +117,7 @@ def _finish(storage: Storage) -> bool:
     move(PROPERTIES_PATH)
     _drop(storage, folder)
     storage.delete(_READY)
+    warn_of_left(storage, left)
     return True
 
 
@@ -147,12 +151,11 @@ class _Kept:
 
 
 def _clear(storage: Storage, folder: str, kept: _Kept) -> None:
-    prefix = f"{folder}/" if folder else ""
     for name in storage.list_names(folder):
-        if prefix + name not in kept.files:
-            storage.delete(prefix + name)
+        if f"{folder}/{name}" not in kept.files:
+            storage.delete(f"{folder}/{name}")
     for name in storage.list_folders(folder):
-        path = prefix + name
+        path = f"{folder}/{name}"
         if path in kept.above:
             _clear(storage, path, kept)
         elif path not in kept.whole:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import lakebed
+from golden_tables import golden_tables
 from lakebed.errors import TableNotFound
+from lakebed.operations.table_files import is_table_file
 from lakebed.storage.faulty import Killed, Mode, crash_at
 from write_tables import files, rows
 
@@ -63,3 +65,72 @@ def test_a_drop_that_is_cut_off_shows_no_half_table_and_is_finished_by_the_next(
         lakebed.drop(uri, missing_ok=True)
         assert files(uri) == {}, crash
     assert at > 5
+
+
+FOREIGN = ("notes.txt", "part-0000.parquet", "x/part-0001-c000.snappy.parquet", "x/_SUCCESS", "raw/a.csv", "a/.b.tmp")
+
+
+def _with_foreign_files(tmp_path: Path) -> str:
+    uri = str(tmp_path / "t")
+    made(uri)
+    for path in FOREIGN:
+        (tmp_path / "t" / path).parent.mkdir(exist_ok=True)
+        (tmp_path / "t" / path).write_bytes(path.encode())
+    lakebed.create(f"{uri}/raw/inner", FIRST, key="id").insert(FIRST)
+    return uri
+
+
+def test_a_drop_leaves_what_is_not_the_tables(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    uri = _with_foreign_files(tmp_path)
+    inner = {f"raw/inner/{path}": data for path, data in files(f"{uri}/raw/inner").items()}
+    foreign = {path: path.encode() for path in FOREIGN}
+    assert sorted(lakebed.drop(uri)) == sorted({**foreign, **inner})
+    assert files(uri) == {**foreign, **inner}
+    assert f"{len(foreign) + len(inner)} files are not the table's and stay" in caplog.text
+    assert lakebed.open(f"{uri}/raw/inner").count() == 2
+    assert not lakebed.exists(uri)
+
+
+def test_an_overwrite_leaves_what_is_not_the_tables(tmp_path: Path) -> None:
+    uri = _with_foreign_files(tmp_path)
+    for _ in range(2):
+        job = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.partitionpath.field": "city"}
+        lakebed.write(rows((9, "c", "x", 1)), uri, job, mode="overwrite")
+        assert lakebed.open(uri).scan().to_arrow()["id"].to_pylist() == [9]
+        assert {path: data for path, data in files(uri).items() if path in FOREIGN} == {
+            path: path.encode() for path in FOREIGN
+        }
+        assert lakebed.open(f"{uri}/raw/inner").count() == 2
+        assert not [path for path in files(uri) if path.startswith(("a/", "b/")) and path not in FOREIGN]
+
+
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_every_file_of_a_table_is_known_by_its_name(tmp_path: Path, type_: str, version: int) -> None:
+    """Base files, logs, change logs, clustered and compacted ones."""
+    uri = str(tmp_path / "t")
+    table = lakebed.create(
+        uri,
+        FIRST,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        type=type_,  # pyright: ignore[reportArgumentType]
+        table_version=version,
+        properties={"hoodie.table.cdc.enabled": True},
+    )
+    table.upsert(FIRST)
+    table.upsert(rows((1, "a", "y", 2), (3, "b", "z", 1)))
+    table.delete([2])
+    if type_ == "mor":
+        table.compact()
+    table.upsert(rows((1, "a", "z", 3)))
+    assert lakebed.drop(uri) == []
+    assert files(uri) == {}
+
+
+@pytest.mark.larger_set
+def test_every_file_that_real_hudi_writes_is_known_by_its_name() -> None:
+    for table in golden_tables():
+        outside = [path for path in table.files() if not path.startswith(".hoodie/")]
+        assert [path for path in outside if not is_table_file(path.rpartition("/")[2])] == [], table
