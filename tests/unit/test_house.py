@@ -12,7 +12,9 @@ SOURCE = Path(lakebed.__file__).parent
 # The faces, where a user's session or DataFrame comes in.
 FACES = ("cli", "spark_source", "opening.py", *(path.name for path in SOURCE.glob("table*.py")))
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
-MOST_FILES = 30
+MOST_LINES = 700
+# Without the signature and the docstring.
+MOST_BODY_LINES = 70
 
 
 def modules(*without: str) -> Iterator[tuple[str, ast.Module]]:
@@ -80,7 +82,18 @@ def test_nothing_outside_the_indexes_decides_by_an_index_class() -> None:
     assert places(found) == []
 
 
-def test_no_folder_has_more_files_than_one_can_keep_in_view() -> None:
-    folders = [SOURCE, *(path for path in SOURCE.rglob("*") if path.is_dir())]
-    sizes = {str(folder.relative_to(SOURCE)): len(list(folder.glob("*.py"))) for folder in folders}
-    assert {name: size for name, size in sizes.items() if size > MOST_FILES} == {}
+def test_no_file_and_no_function_is_longer_than_one_concept() -> None:
+    lines = {str(p.relative_to(SOURCE)): len(p.read_text("utf-8").splitlines()) for p in SOURCE.rglob("*.py")}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    functions = (
+        (f"{name}:{node.lineno}", node)
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    counts = {
+        name: (node.end_lineno or 0) - node.body[ast.get_docstring(node) is not None :][0].lineno + 1
+        for name, node in functions
+        if len(node.body) > 1
+    }
+    assert {name: count for name, count in counts.items() if count > MOST_BODY_LINES} == {}
