@@ -15,12 +15,13 @@ from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.format.base_file import read_footer
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
-from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
+from lakebed.format.parquet_encodings import encodings_of
 from lakebed.handles.base_files import ALLOWANCE
 from lakebed.handles.compact import operation_rows, operations_in, planned_slice
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.key_ordered import decoded
 from lakebed.handles.space_curves import order_of
+from lakebed.handles.stored_rows import texts_with_dictionary
 from lakebed.handles.stitch import put_file
 from lakebed.index.base import GroupOutputs
 from lakebed.merge.incoming import gather
@@ -186,8 +187,7 @@ class _ClusteredFiles:
     @property
     def dictionaries(self) -> list[str]:
         """Texts that come as dictionaries."""
-        texts = {f.name for f in self.to.format.schema if pa.types.is_string(f.type)}
-        return [name for name, how in self.encodings.items() if how == DICTIONARY and name in texts]
+        return texts_with_dictionary(self.to.format.schema, self.encodings)
 
     def writer(self) -> FileWriter:
         """The file that takes rows now."""

@@ -19,11 +19,11 @@ from lakebed.format.base_file import read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.key_range import KeyRange
-from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
+from lakebed.format.parquet_encodings import encodings_of
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.key_ordered import sorted_as_a_whole
 from lakebed.handles.row_group_copies import RowGroupCopies
-from lakebed.handles.stored_rows import StoredRows
+from lakebed.handles.stored_rows import StoredRows, texts_with_dictionary
 from lakebed.model import PARTITION_PATH, BaseFile, FileSlice, LogFile, path_in
 from lakebed.slices.base_rows import DICTIONARY_META
 from lakebed.slices.logs import MergeCounts
@@ -139,8 +139,7 @@ class SliceCompactor:
     def _whole(self, file_slice: FileSlice, task: Task) -> tuple[FileWriter, MergeCounts]:
         """An open file with the rows, all of which are encoded."""
         encodings = self._encodings(file_slice)
-        texts = {f.name for f in self.format.schema if pa.types.is_string(f.type)}
-        encoded = (name for name, how in encodings.items() if how == DICTIONARY and name in texts)
+        encoded = texts_with_dictionary(self.format.schema, encodings)
         merged = self.reader.merged(file_slice, self.format.schema, dictionary=(*DICTIONARY_META, *encoded))
         writer = self._writer(file_slice, task, encodings, self.format.bloom(), KeyRange())
         with Spill(self.format.settings.memory) as spill:

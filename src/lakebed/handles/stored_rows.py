@@ -27,6 +27,13 @@ _PROBED_ROWS = 16_384
 _WORTH_COPYING = 16_384
 
 
+def texts_with_dictionary(schema: pa.Schema, encodings: Mapping[str, str]) -> list[str]:
+    """The columns of text that a file has as dictionaries, by its encodings; none of the meta columns: record keys are
+    read as plain text."""
+    texts = {f.name for f in schema if pa.types.is_string(f.type) and f.name not in META_COLUMNS}
+    return [name for name, how in encodings.items() if how == DICTIONARY and name in texts]
+
+
 @dataclass(frozen=True)
 class StoredRows:
     """The rows of a slice that has the base file `base`; `format` is that of the files that they go to. Log files are
@@ -64,8 +71,7 @@ class StoredRows:
     @once
     def dictionaries(self) -> Sequence[str]:
         """Texts that come as dictionaries."""
-        texts = {f.name for f in self.format.schema if pa.types.is_string(f.type) and f.name not in META_COLUMNS}
-        return *_DICTIONARY_META, *(n for n, how in self.encodings.items() if how == DICTIONARY and n in texts)
+        return *_DICTIONARY_META, *texts_with_dictionary(self.format.schema, self.encodings)
 
     def known_keys(self) -> tuple[BloomFilter | None, KeyRange]:
         """Bloom filter and key range of the rows, to which only new keys are added.

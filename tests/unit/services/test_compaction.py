@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakebed
@@ -618,3 +619,23 @@ def test_little_memory_gives_the_same_rows(mor: Make) -> None:
     before = bare(table.scan(meta=True).to_arrow())
     table.compact(options={"lakebed.write.memory": 10_000})
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
+
+
+# -- how the columns of base files are encoded
+
+
+@pytest.mark.parametrize("service", ["compact", "cluster"])
+def test_repeated_keys_that_a_base_file_has_as_a_dictionary_come_into_the_next_one(mor: Make, service: str) -> None:
+    """Keys that are in a table many times make a dictionary, from so many rows on that the next file has it, too."""
+    table = mor(index="simple", buckets=None)
+    count = 20_000
+    table.bulk_insert(rows(*((n % 1_000, "c0", "v", 1) for n in range(count))))
+    wider = rows((1, "c0", "new", 2))
+    table.upsert(wider.append_column("more", pa.array(["x"])))
+    if service == "compact":
+        table.compact()
+    else:
+        table.cluster()
+    assert not log_files(table)
+    assert table.scan().count() == count
+    assert table.scan(filter="more = 'x'").count() == count // 1_000
