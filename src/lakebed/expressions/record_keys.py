@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.expressions.base import columns_of, repeat_text, sql_literal
+from lakebed.expressions.base import Column, columns_of, repeat_text, sql_literal
 from lakebed.expressions.key_text import KeyText
 
 NULL_VALUE, EMPTY_VALUE = "__null__", "__empty__"
@@ -83,6 +83,47 @@ class CompositeKey:
             return repeat_text(None, batch.num_rows)
         key = pc.binary_join_element_wise(*parts, "")
         return pc.if_else(absent, pa.scalar(None, pa.string()), key)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedText:
+    """Whether the text of a composite key, in a column, may be that of other field values, too: a field holds the name
+    of a later one as it stands in the text, or one is null or empty, or the text that stands for that.
+
+    >>> shared = SharedText("k", ("a", "b"))
+    >>> shared.of_texts(pa.array(["a:x,b:y", "a:x,b:y,b:z", "a:__null__,b:y"])).to_pylist()
+    [False, True, True]
+    """
+
+    column: str
+    fields: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def sql(self, schema: pa.Schema) -> str:
+        text = Column(self.column).sql(schema)
+        terms = [f"instr({text}, {sql_literal(value)}) > 0" for value in (NULL_VALUE, EMPTY_VALUE)]
+        for mark in self._marks:
+            left = f"replace({text}, {sql_literal(mark)}, '')"
+            terms.append(f"length({text}) - length({left}) > {len(mark)}")
+        return f"({' OR '.join(terms)})"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return self.of_texts(batch.column(self.column))
+
+    def of_texts(self, keys: pa.Array) -> pa.Array:
+        """The same of an array of key texts."""
+        shared = pc.match_substring(keys, NULL_VALUE)
+        shared = pc.or_(shared, pc.match_substring(keys, EMPTY_VALUE))
+        for mark in self._marks:
+            shared = pc.or_(shared, pc.greater(pc.count_substring(keys, mark), 1))
+        return shared
+
+    @property
+    def _marks(self) -> list[str]:
+        return [f",{name}:" for name in self.fields[1:]]
 
 
 def _prefix(number: int, text: KeyText) -> str:

@@ -19,6 +19,7 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.log_writer import mark_all
 from lakebed.handles.many_groups import are_small, take_in
 from lakebed.handles.merge import MergeHandle
+from lakebed.handles.stored_key_fields import check_stored_key_fields
 from lakebed.handles.targets import Target, Targets
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.row_merge import OnMatch
@@ -78,6 +79,7 @@ class GroupWriter:
         intake = replace(self.intake, numbered=appends and to.base_of_positions is not None)
         with Spill(intake.memory) as spill:
             incoming = intake.collect(batches, spill, task)
+            check_stored_key_fields(to, incoming)
             return handle.write(incoming.by_key() if self.format.sort else incoming)
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
@@ -98,7 +100,8 @@ class GroupWriter:
     ) -> dict[tuple[str, int], tuple[AppendHandle, Incoming]]:
         found = take_in(rows, groups, [to.target.file_id for to in writes], self.intake, self.format, self.instant)
         handles = [AppendHandle(to, taken.encoded) for to, taken in zip(writes, found, strict=True)]
-        for to in writes:
+        for to, taken in zip(writes, found, strict=True):
+            check_stored_key_fields(to, taken.incoming)
             self._look_for_rivals(to)
         logs = [handle.begin() for handle, taken in zip(handles, found, strict=True) if taken.encoded.rows]
         mark_all(logs)

@@ -76,6 +76,24 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
+class Either:
+    """Whether one of two conditions, which are never null, holds."""
+
+    one: RowExpression
+    other: RowExpression
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return columns_of([self.one, self.other])
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"({self.one.sql(schema)} OR {self.other.sql(schema)})"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pc.or_(self.one.arrow(batch), self.other.arrow(batch))
+
+
+@dataclass(frozen=True, slots=True)
 class IsNotNull:
     """Whether a column has a value."""
 

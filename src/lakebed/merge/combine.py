@@ -56,13 +56,15 @@ def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions
     """Positions of the one row per key that stays: the greatest ordering value, of equals the later row; without
     ordering the later row. None when no key comes twice.
 
-    Ordering values are not null (`check_ordering`). Costs a hash of the keys when there are no duplicates.
+    Ordering values are not null (`check_ordering`). Raises `InvalidRecord` where rows of one key text have other key
+    fields. Costs a hash of the keys when there are no duplicates.
     """
     codes, distinct = key_codes(rows, keys)
     if distinct >= rows.num_rows:
         return None
     counts = np.bincount(codes, minlength=distinct)
     several = np.nonzero(counts[codes] > 1)[0]
+    _check_key_fields(rows, codes, several, rules)
     part = rows.select(rules.ordering_columns).take(pa.array(several))
     values = rules.comparable(rules.ordering_of(part))
     order = pa.table({"key": codes[several], **{f"o{i}": v for i, v in enumerate(values)}, "at": several})
@@ -85,6 +87,7 @@ def merged_duplicates(
         return None
     counts = np.bincount(codes, minlength=distinct)
     several = np.nonzero(counts[codes] > 1)[0]
+    _check_key_fields(rows, codes, several, rules)
     order = several[np.lexsort((several, codes[several], -counts[codes[several]]))]
     ends = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) + 1
     starts = np.append(0, ends[:-1])
@@ -101,6 +104,12 @@ def merged_duplicates(
     deletes[last], force[last] = merged.deletes, merged.forced & merged.deletes
     both = pa.concat_tables([rows, pa.Table.from_batches([merged.rows]).cast(rows.schema)])
     return Combined(both, places[kept], kept, deletes[kept], force[kept])
+
+
+def _check_key_fields(rows: pa.Table, codes: Positions, several: Positions, rules: MergeRules) -> None:
+    """Raise `InvalidRecord` where rows of one key text differ in the fields of the key."""
+    if rules.key_fields is not None:
+        rules.key_fields.check_batch(rows, codes, several)
 
 
 def side_of(rules: MergeRules, rows: pa.RecordBatch, forced: Flags | None = None) -> Side:

@@ -209,7 +209,7 @@ class Intake:
             carried = [RECORD_KEY, *([DELETE] if DELETE in batch.schema.names else [])]
             carried += [POSITION] if self.numbered and POSITION in batch.schema.names else []
             data = batch if self.all_deletes else self._whole(batch)
-            names = [] if self.all_deletes else self.schema.names
+            names = self._key_columns(batch.schema) if self.all_deletes else self.schema.names
             if not self.all_deletes:
                 self.rules.check_ordering(
                     pa.RecordBatch.from_arrays([keys, *data.columns], names=[RECORD_KEY, *names])
@@ -219,6 +219,11 @@ class Intake:
             yield pa.RecordBatch.from_arrays(
                 [*(batch.column(c) for c in carried), *(data.column(n) for n in names)], names=[*carried, *names]
             )
+
+    def _key_columns(self, schema: pa.Schema) -> list[str]:
+        """What rows of a delete have beside their keys: the fields of these, where two rows may share a key text."""
+        fields = self.rules.key_fields
+        return [] if fields is None else fields.columns(schema)
 
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The table's columns in the table's types; null where absent."""
@@ -243,7 +248,7 @@ class Intake:
 
     @property
     def _rules_in_batch(self) -> MergeRules:
-        return MergeRules() if self.all_deletes else self.rules.in_batch
+        return self.rules.of_deletes if self.all_deletes else self.rules.in_batch
 
     def split(self, table: pa.Table, edges: Positions | None = None) -> Incoming:
         """Checked rows taken apart; of several rows with one key only the winner stays, where they are combined. With
@@ -267,7 +272,8 @@ class Intake:
     def _combined(self, table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:
         rules = self._rules_in_batch
         if rules.picks_winners or incoming.absent:  # rows of the same columns: the winner has all that there is
-            places = winners(table, [RECORD_KEY], rules)
+            # a key of two groups is two keys, with fields of their own
+            places = winners(table, [RECORD_KEY], rules if edges is None else replace(rules, key_fields=None))
             if places is not None and edges is not None:
                 groups = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
                 places = winners(table.append_column(GROUP, pa.array(groups)), [RECORD_KEY, GROUP], rules)

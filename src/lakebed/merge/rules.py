@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidRecord, UnsupportedFeature
+from lakebed.merge.key_fields import KeyFields
 from lakebed.merge.mergers import Merger, merger_of
 from lakebed.merge.ordering import comparable, compare_ordering, field_values, file_and_position, one_array
 from lakebed.model import IS_DELETED_COLUMN, OPERATION_COLUMN, RECORD_KEY
@@ -36,7 +37,8 @@ class MergeRules:
     `partial` says which fields of the row that wins take the other row's value: IGNORE_DEFAULTS those that are null,
     FILL_UNAVAILABLE texts that are `unavailable`; empty: none. With `late_fills` only a newer row that wins takes them.
     `batch_ordering` are the fields by which one of several rows of a batch is picked, as it is, where that is not by
-    the rules themselves. With a `merger` a function of the user's says what becomes of two rows.
+    the rules themselves. With a `merger` a function of the user's says what becomes of two rows. `key_fields` are those
+    of a composite key: rows of one key text that differ in them are refused.
     """
 
     ordering: tuple[str, ...] = ()
@@ -52,11 +54,17 @@ class MergeRules:
     file_positions: bool = False
     batch_ordering: tuple[str, ...] | None = None
     merger: Merger | None = None
+    key_fields: KeyFields | None = None
 
     @classmethod
     def of_table(cls, config: TableConfig) -> MergeRules:
         """The rules that a table's properties name. Raises `UnsupportedFeature` for a merger that is not installed
         here, and for a Java class of the user's own."""
+        rules, fields = cls._of_mode(config), KeyFields.of(config)
+        return rules if fields is None else replace(rules, key_fields=fields)
+
+    @classmethod
+    def _of_mode(cls, config: TableConfig) -> MergeRules:
         deletes = (config.delete_field or None, config.delete_marker or None)
         if config.merge_mode == "custom":
             return cls._custom(config, *deletes)
@@ -110,6 +118,11 @@ class MergeRules:
         if self.batch_ordering is None:
             return self
         return replace(self, ordering=self.batch_ordering, partial="", batch_ordering=None)
+
+    @property
+    def of_deletes(self) -> MergeRules:
+        """The rules among rows that say which keys go: they have no ordering values."""
+        return MergeRules(key_fields=self.key_fields)
 
     @property
     def ordering_columns(self) -> list[str]:

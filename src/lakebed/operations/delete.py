@@ -32,7 +32,7 @@ from lakebed.operations.prepare import derive_keys
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write
 from lakebed.read.bucket_pruning import buckets_of_keys
-from lakebed.read.lookup_keys import is_keys, wanted_keys
+from lakebed.read.lookup_keys import LookupKeys, is_keys, wanted_keys
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 
@@ -67,20 +67,39 @@ def _verb(context: WriteContext, what: Any) -> Verb:
         return verb
     keyed_by_meta(context, "delete")
     if is_keys(what):
-        texts = wanted_keys(snapshot, what).texts
+        asked = wanted_keys(snapshot, what)
+        texts = asked.texts
         if texts.null_count:
             raise InvalidOption("a key to delete is null", hint="leave null keys out")
+        keys = _with_fields(context, asked)
         if context.index.key_hash is not None and not context.keys.partition_fields:
-            return DeleteHashed(keys=texts)
-        return DeleteKeys(keys=engine.from_arrow(pa.table({RECORD_KEY: texts})), texts=texts)
+            return DeleteHashed(keys=keys)
+        return DeleteKeys(keys=engine.from_arrow(keys), texts=texts)
     rows = incoming_rows(context, what)
     present = engine.schema(rows)
     check_key_types(context, snapshot.schema, incoming_schema(present))
     missing = [f for f in context.keys.partition_fields if f not in present.names]
     if missing:
-        return DeleteKeys(keys=engine.derive(rows, {RECORD_KEY: context.keys.record_key}, keep=[]))
+        fields = _key_columns(context, present)
+        return DeleteKeys(keys=engine.derive(rows, {RECORD_KEY: context.keys.record_key}, keep=fields))
     require_columns(context, present, ordering=False)
     return DeleteRows(rows=rows)
+
+
+def _key_columns(context: WriteContext, present: pa.Schema) -> list[str]:
+    """The fields of the keys that go along: by them rows are told apart that share a key text."""
+    fields = context.rules.key_fields
+    return [] if fields is None else fields.columns(present)
+
+
+def _with_fields(context: WriteContext, asked: LookupKeys) -> pa.Table:
+    """Key texts, and the fields that they were made of where the caller gave these."""
+    keys = pa.table({RECORD_KEY: asked.texts})
+    if asked.fields is None:
+        return keys
+    for name in _key_columns(context, asked.fields.schema):
+        keys = keys.append_column(name, asked.fields.column(name))
+    return keys
 
 
 def is_condition(what: Any) -> bool:
@@ -106,7 +125,8 @@ class DeleteRows(_Delete):
 
     def prepare(self, write: Write) -> Rows:
         context = write.context
-        prepared = derive_keys(context, self.rows, context.engine.schema(self.rows), keep=[])
+        present = context.engine.schema(self.rows)
+        prepared = derive_keys(context, self.rows, present, keep=_key_columns(context, present))
         if context.index.key_hash is not None:
             return prepared
         # marked already: a global index then deletes a key where it lives instead of moving it
@@ -117,14 +137,15 @@ class DeleteRows(_Delete):
 class DeleteHashed(_Delete):
     """Keys of a table with one partition path whose index hashes them: nothing is looked up."""
 
-    keys: pa.Array | pa.ChunkedArray
+    keys: pa.Table
 
     def prepare(self, write: Write) -> Rows:
-        key_hash = write.context.index.key_hash
+        key_hash, texts = write.context.index.key_hash, self.keys.column(RECORD_KEY)
         assert key_hash is not None
-        path = pa.repeat(pa.scalar(""), len(self.keys))
-        columns = {RECORD_KEY: self.keys, PARTITION_PATH: path, GROUP: key_hash.in_partition("").groups_of(self.keys)}
-        return write.context.engine.from_arrow(pa.table(columns))
+        path = pa.repeat(pa.scalar(""), len(texts))
+        rows = self.keys.append_column(PARTITION_PATH, path)
+        rows = rows.append_column(GROUP, key_hash.in_partition("").groups_of(texts))
+        return write.context.engine.from_arrow(rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +170,11 @@ class DeleteKeys(_DeleteLocated):
         """Every place of these keys over all partition paths: from the index, or from the key column of all base files
         (of those that the keys hash to), joined."""
         engine, snapshot = write.context.engine, write.snapshot
-        located = write.context.index.locate(self.keys, snapshot, engine)
-        if located is not None:
+        located = write.context.index.locate(engine.derive(self.keys, {}, keep=[RECORD_KEY]), snapshot, engine)
+        if located is not None and engine.schema(self.keys).names == [RECORD_KEY]:
             return located
+        if located is not None:
+            return engine.join(located, engine.distinct(self.keys), [RECORD_KEY], "inner")
         names = [RECORD_KEY, PARTITION_PATH, *positions_of(snapshot)]
         stored = engine.read_columns(snapshot, self._slices(write), [*names, FILE_NAME])
         places = engine.derive(stored, STORED_LOCATION, keep=names)

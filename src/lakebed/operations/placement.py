@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Rows, persisted
 from lakebed.engine.groups import distinct_values
 from lakebed.errors import LakebedError
+from lakebed.expressions.base import RowExpression
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.handles.targets import HashedTargets, PlannedTargets
 from lakebed.index.base import Hashed, KeyLookup, Tagged
-from lakebed.index.locations import NO_LOCATION, BooleanLiteral, IsNull
+from lakebed.index.locations import NO_LOCATION, BooleanLiteral, Either, IsNull
 from lakebed.index.returning import back_in_place, may_come_back
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.rules import MergeRules
@@ -106,9 +107,16 @@ def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | N
         return
     with _looked_up(write, prepared) as (rows, lookup):
         if match.on_match == "skip" and not write.context.index.places_by_key:
-            rows = engine.filter(rows, IsNull(FILE_ID))
+            rows = engine.filter(rows, _not_known(write.context.rules))
         with persisted(engine, rows) as tagged:
             yield tagged, lookup
+
+
+def _not_known(rules: MergeRules) -> RowExpression:
+    """Which rows an insert that leaves known keys out does not leave out yet: those of new keys, and those whose key
+    text a stored row may have with other fields, which is seen where that row is."""
+    fields = rules.key_fields
+    return IsNull(FILE_ID) if fields is None else Either(IsNull(FILE_ID), fields.shared)
 
 
 @contextmanager
@@ -118,7 +126,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
     rules = None
     if index.is_global and match.combine:
         # rows of a delete hold keys, no ordering values: whichever stays says the same
-        rules = MergeRules() if match.deletes else write.context.rules
+        rules = write.context.rules.of_deletes if match.deletes else write.context.rules
         if rules.merger is not None:  # which may make a delete of several rows
             prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
     # a key that lives in another partition path is known all the same

@@ -36,10 +36,17 @@ class KeyText:
 @dataclass(frozen=True)
 class LookupKeys:
     """Keys to look for: `texts` one for each key asked (null: no such key can exist), `partitions` the partition path
-    of each where the caller gave the partition columns."""
+    of each where the caller gave the partition columns, `fields` the columns that the keys are made of, unless stored
+    key text was given."""
 
     texts: pa.Array
     partitions: pa.Array | None = None
+    fields: pa.Table | None = None
+
+    def where(self, chosen: pa.Array) -> LookupKeys:
+        """The keys that a mask marks."""
+        parts = (self.texts, self.partitions, self.fields)
+        return LookupKeys(*(None if part is None else part.filter(chosen) for part in parts))
 
 
 def wanted_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
@@ -56,7 +63,7 @@ def wanted_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
     schema = snapshot.schema
     table = _key_table(keys, tuple(config.key_fields), schema)
     texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
-    return LookupKeys(texts, _partitions_of(snapshot, table))
+    return LookupKeys(texts, _partitions_of(snapshot, table), table)
 
 
 def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:

@@ -124,7 +124,7 @@ class MergedSlice:
             for batch in stretch:
                 part = targets[at : at + batch.num_rows]
                 at += batch.num_rows
-                put_in, gone = self._put_in(batch, part, rows_of, new)
+                put_in, gone = self._put_in(batch, part, rows_of, new, matching.entries.keys)
                 yield put_in, first, gone
                 first += batch.num_rows
         self.counts.updated, self.counts.deleted = matching.updated, matching.deleted
@@ -148,7 +148,7 @@ class MergedSlice:
             for batch in stretch:
                 part = targets[at : at + batch.num_rows]
                 at += batch.num_rows
-                paired, gone = self._pair_up(batch, part, records)
+                paired, gone = self._pair_up(batch, part, records, entries.keys)
                 yield paired, first, gone
                 first += batch.num_rows
         for batch in records.alive(matching.rest):
@@ -156,11 +156,16 @@ class MergedSlice:
             yield batch, -1, None
 
     def _pair_up(
-        self, batch: pa.RecordBatch, targets: Targets, records: LogRecords
+        self, batch: pa.RecordBatch, targets: Targets, records: LogRecords, keys: pa.Array
     ) -> tuple[pa.RecordBatch, Flags | None]:
         """Base rows with what their log records make of them, and which of them go."""
         columns = shaped(batch, self.schema, self._base_names)
         ordering = ordering_values(batch, self.rules, self._kinds)
+        at = np.flatnonzero(targets >= 0)
+        at = at[~records.deletes[targets[at]]]
+        if len(at) and self.rules.key_fields is not None:
+            mine = records.side(targets[at].astype(np.int64)).rows
+            self._check_key_fields(columns, at, mine, keys.take(pa.array(targets[at])))
         columns, gone, changed = records.into(self.rules, columns, ordering, targets.astype(np.int64))
         self.counts.updated += changed
         self.counts.deleted += int(gone.sum())
@@ -168,14 +173,15 @@ class MergedSlice:
         return (rows.filter(pa.array(~gone)), gone) if gone.any() else (rows, None)
 
     def _put_in(
-        self, batch: pa.RecordBatch, targets: Targets, rows_of: Positions, new: pa.RecordBatch
+        self, batch: pa.RecordBatch, targets: Targets, rows_of: Positions, new: pa.RecordBatch, keys: pa.Array
     ) -> tuple[pa.RecordBatch, Flags | None]:
         """Base rows with the winners in place, and without the deleted ones, and which those are. `rows_of`
-        are the rows of the entries in `new`."""
+        are the rows of the entries in `new`, `keys` those of the entries."""
         columns = shaped(batch, self.schema, self._base_names)
         at = np.flatnonzero(targets >= 0)
         if len(at):
             mine = new.take(pa.array(rows_of[targets[at]]))
+            self._check_key_fields(columns, at, mine, keys.take(pa.array(targets[at])))
             order = np.arange(len(targets))
             order[at] = len(targets) + np.arange(len(at))
             places = pa.array(order)
@@ -185,6 +191,25 @@ class MergedSlice:
         rows = pa.RecordBatch.from_arrays(columns, names=self.schema.names)
         gone = targets == GOES
         return (rows.filter(pa.array(~gone)), gone) if gone.any() else (rows, None)
+
+    def _check_key_fields(
+        self, columns: Sequence[pa.Array], at: Positions, new: pa.RecordBatch, keys: pa.Array
+    ) -> None:
+        """Raise `InvalidRecord` where a log record takes the place of a base row, at `at`, that has the same key text
+        and other key fields, as far as these are among the columns. One that the log deletes in between made room."""
+        fields = self.rules.key_fields
+        if fields is None or not (names := fields.columns(self.schema)):
+            return
+        some = fields.may_share(keys)
+        if len(some):
+            every = self._entries
+            deleted = pc.is_in(keys.take(pa.array(some)), value_set=every.keys.filter(pa.array(every.deletes)))
+            some = some[~deleted.to_numpy(zero_copy_only=False)]
+        if len(some):
+            places = pa.array(at[some])
+            stored = [columns[self.schema.get_field_index(name)].take(places) for name in names]
+            older = pa.RecordBatch.from_arrays(stored, names=names)
+            fields.check_equal(keys.take(pa.array(some)), older, new.select(names).take(pa.array(some)))
 
     @once
     def _matched(self) -> Matching:

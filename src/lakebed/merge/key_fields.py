@@ -1,0 +1,119 @@
+"""Composite keys whose text other field values have, too: `a:x,b:y,b:z` is that of (`x`, `y,b:z`) and (`x,b:y`, `z`).
+
+Hudi compares key texts alone. Where the fields are at hand, rows of one text whose fields differ are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidRecord, SchemaConflict, UnsupportedFeature
+from lakebed.expressions.base import Column
+from lakebed.expressions.key_generators import kind_of
+from lakebed.expressions.record_keys import SharedText
+from lakebed.merge.ordering import one_array
+from lakebed.model import RECORD_KEY
+from lakebed.timeline.table_config import TableConfig
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFields:
+    """The fields of a table's composite key (dotted inside structs)."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: TableConfig) -> KeyFields | None:
+        """None where a key text has one meaning: of one field, or made by a class of the user's own."""
+        if len(config.key_fields) < 2:
+            return None
+        try:
+            kind_of(config.key_generator)
+        except UnsupportedFeature:
+            return None
+        return cls(tuple(config.key_fields))
+
+    @property
+    def shared(self) -> SharedText:
+        """Whether a row's key text may be that of other field values."""
+        return SharedText(RECORD_KEY, self.names)
+
+    def may_share(self, keys: pa.Array) -> Positions:
+        """The positions of key texts that other field values may have, too."""
+        return np.flatnonzero(self.shared.of_texts(keys).to_numpy(zero_copy_only=False))
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """The columns of these rows that hold fields of texts: two rows of one key text differ in these, if at all."""
+        return list(dict.fromkeys(Column(name).top_level_in(schema) for name in self._texts(schema)))
+
+    def identities(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
+        """A text for each row that no other values of its key's text fields have."""
+        parts: list[pa.Array] = []
+        for name in self._texts(rows.schema):
+            values = self._values(rows, name)
+            parts += [pc.fill_null(pc.utf8_length(values).cast(pa.string()), "-"), pc.fill_null(values, "")]
+        if not parts:
+            return pa.repeat(pa.scalar(""), rows.num_rows)
+        return pc.binary_join_element_wise(*parts, "/")
+
+    def check_equal(self, keys: pa.Array, one: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> None:
+        """Raise `InvalidRecord` where two rows of one key, which stand at the same place of both, have other fields."""
+        names = set(self._texts(one.schema)) & set(self._texts(other.schema))
+        both = KeyFields(tuple(name for name in self.names if name in names))
+        differ = pc.not_equal(both.identities(one), both.identities(other))
+        if pc.any(differ).as_py():
+            at = pc.indices_nonzero(differ)[0].as_py()
+            raise self._refusal(keys[at].as_py(), one.slice(at, 1), other.slice(at, 1))
+
+    def check_batch(self, rows: pa.Table | pa.RecordBatch, codes: Positions, several: Positions) -> None:
+        """Raise `InvalidRecord` where rows with the same code, which have the same key, differ in the key's fields.
+        `several` are the positions of the rows whose code comes more than once."""
+        if RECORD_KEY not in rows.schema.names or not self._texts(rows.schema):
+            return
+        keys = one_array(rows.column(RECORD_KEY)).take(pa.array(several))
+        at = several[self.may_share(keys)]
+        if not len(at):
+            return
+        some = rows.select([RECORD_KEY, *self.columns(rows.schema)]).take(pa.array(at))
+        _, first, inverse = np.unique(codes[at], return_index=True, return_inverse=True)
+        self.check_equal(one_array(some.column(RECORD_KEY)), some.take(pa.array(first[inverse])), some)
+
+    def _texts(self, schema: pa.Schema) -> Sequence[str]:
+        """The fields that rows of this schema have, as far as they are texts."""
+        return [name for name in self.names if _is_text(schema, name)]
+
+    def _values(self, rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
+        top, *inner = [name] if name in rows.schema.names else name.split(".")
+        column = one_array(rows.column(top))
+        for part in inner:
+            column = pc.struct_field(column, part)
+        return column.cast(pa.string())
+
+    def _refusal(self, key: str, one: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> InvalidRecord:
+        return InvalidRecord(
+            f"two rows have the record key {key!r} and other key fields: {self._shown(one)} and {self._shown(other)}",
+            hint="Hudi joins the fields of a key to one text, by which it cannot tell these rows apart: change a value"
+            " of one of them. To let the new row take the place of a stored one, delete lakebed.KeyText([...]) first",
+            context={"record_key": key},
+        )
+
+    def _shown(self, row: pa.Table | pa.RecordBatch) -> str:
+        values = {name: self._values(row, name)[0].as_py() for name in self._texts(row.schema)}
+        return f"({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+
+def _is_text(schema: pa.Schema, name: str) -> bool:
+    try:
+        kind = Column(name).type_in(schema)
+    except SchemaConflict:  # there is no such column
+        return False
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
