@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 LAYERS := tools/test-layers $(PY)
 
-.PHONY: help demo test unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
+.PHONY: help demo test test-day unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -41,6 +41,10 @@ test: $(INSTALLED)
 	@tools/find-java
 	@$(LAYERS) spark connect
 endif
+
+test-day: $(INSTALLED) ## the same with today's larger sample of the large sets: another one each day
+	@tools/find-java
+	@LAKEBED_DAY=$${LAKEBED_DAY:-$$($(PY) -c 'from datetime import date; print(date.today().toordinal())')} $(LAYERS) plain spark services interop
 
 unit: $(INSTALLED) ## codecs, rules and planning, no Spark
 	@$(LAYERS) unit

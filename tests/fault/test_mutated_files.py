@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import resource
 from collections import Counter
-from datetime import date
 
 from lakebed.errors import CorruptFile, LakebedError
 from mutated_tables import ASKED, CASES_A_TABLE, IN_PLACE, QUESTIONS, TABLES, Case, case, placed
-from sampling import FUZZ, whole
+from sampling import FUZZ, today, whole
 from time_limit import Hangs, limited
 
 CASES = 3000
@@ -28,7 +27,7 @@ GROWTH_KB = 1 << 20
 def numbers() -> list[int]:
     if ALL:
         return list(range(CASES))
-    day = date.today().toordinal()
+    day = today()
     tables = [(3 * day + n) % len(TABLES) for n in range(3)]
     first = day * 7 % (CASES_A_TABLE - 40)
     return [table * CASES_A_TABLE + first + n for table in tables for n in range(40)]

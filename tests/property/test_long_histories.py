@@ -23,9 +23,9 @@ from lakebed.read import arrow_scan
 from lakebed.storage import parallel
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.locks import heartbeat, lock
-from sampling import today
+from sampling import so_many, today
 
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or 500)
+COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(500))
 ONLY = os.environ.get("LAKEBED_HISTORY")
 STEPS = 30
 SHARDS = 10

@@ -16,9 +16,9 @@ import pytest
 
 from property.simulation.schedules import TABLES, WITH_METADATA, Schedule, Table, tiny_rows
 from property.simulation.world import Installed
-from sampling import today
+from sampling import so_many, today
 
-COUNT = int(os.environ.get("LAKEBED_SCHEDULES") or 20_000)
+COUNT = int(os.environ.get("LAKEBED_SCHEDULES") or so_many(20_000))
 COUNT_WITH_METADATA = COUNT // 100
 SHARDS = 20
 FIRST = today() * 10_000_000
