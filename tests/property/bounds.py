@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pkgutil
 import random
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 import lakebed
+from lakebed.engine.local import LocalEngine
 
 HUGE = 1 << 40
 # Below "lakebed.": a low and a high value. Values that one table crosses only in part are low ones as well.
@@ -109,6 +111,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "handles.stored_rows._PROBED_ROWS": (3, 1 << 20),
     "handles.stored_rows._WORTH_COPYING": (0, HUGE),
     # -- where rows go
+    "index.bloom.known_files._FOOTERS_HERE": (0, HUGE),
+    "index.bloom.known_files._SLICES_A_TASK": (1, HUGE),
     "index.bloom.known_files._FEW_FILES": (0, HUGE),
     "index.bloom.known_files._FEW_PARTITIONS": (0, HUGE),
     "index.bloom.places.KEYS_HERE": (0, HUGE),
@@ -120,6 +124,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "index.bloom.tasks._FEW_PLACES": (0, HUGE),
     "index.bloom.tasks._KEYS_TOGETHER": (7, HUGE),
     "index.consistent.ring_hash._ROWS": (3, HUGE),
+    "index.record_lookup.IN_PROCESS_KEYS": (0, HUGE),
     "index.record_lookup._BATCH_ROWS": (3, HUGE),
     "index.record_lookup._LEAST_GROUPS": (1, 16),
     "index.returning._FEW_PLACES": (0, HUGE),
@@ -154,7 +159,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata.store.small_files._BASES_BYTES": (0, HUGE),
     "metadata.store.small_files._KEPT_BYTES": (0, HUGE),
     "operations.uniqueness._KEYS_TOGETHER": (1, HUGE),
+    "services.index_jobs.LARGE_ROWS": (0, HUGE),
     "upkeep.changed_keys.INLINE_BYTES": (0, HUGE),
+    "upkeep.expression_records.LARGE_BYTES": (0, HUGE),
+    "upkeep.key_jobs.LARGE_KEYS": (0, HUGE),
     # -- reading
     "read.arrow_scan._WAITING": (1, 1 << 20),
     "read.bucket_join._OUT_ROWS": (3, HUGE),
@@ -198,6 +206,15 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "timeline.timeline._LISTED_BYTES": (0, HUGE),
     "timeline.versions.archive._ROWS_A_FILE": (1, HUGE),
 }
+# Where an engine that is distributed does the same in tasks; no rows of a DataFrame are there.
+IN_TASKS = (
+    "index.bloom.known_files",
+    "index.bloom.places",
+    "index.record_lookup",
+    "services.index_jobs",
+    "upkeep.expression_records",
+    "upkeep.key_jobs",
+)
 # What was made of a number at the import, and has it now.
 MADE_OF = {
     "format.footer_cache._MAX_BYTES": "format.footer_cache.FOOTERS._max_bytes",
@@ -333,3 +350,10 @@ def patch(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
             defaults = list(function.__defaults__ or ())
             defaults[named.index(parameter)] = value
             monkeypatch.setattr(function, "__defaults__", tuple(defaults))
+
+
+def use_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the engine of this process be asked as a distributed one where that decides between a process and tasks."""
+    names = {f"lakebed.{name}" for name in IN_TASKS}
+    asked = property(lambda _: sys._getframe(1).f_globals["__name__"] in names)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(LocalEngine, "is_distributed", asked)

@@ -58,6 +58,7 @@ class Case:
         self.version = 9 if "record_level_index" in pair else dice.choice([9, 9, 8, 6])
         self.kind = "mor" if "consistent" in pair else dice.choice(["cow", "mor"])
         self.is_partitioned = dice.random() < 0.7
+        self.in_tasks = (dice.random() < 0.5) != bool(number % 2)
         self.is_local = dice.random() < 0.2
         self.seed = number // 2
         values = bounds.drawn(dice)
@@ -70,6 +71,8 @@ class Case:
     def _run(self, uri: str, values: Mapping[str, float]) -> None:
         settings = {name: value for name, value in values.items() if name in bounds.OPTIONS}
         with pytest.MonkeyPatch.context() as patch:
+            if self.in_tasks:
+                bounds.use_tasks(patch)
             for name, value in values.items():
                 if name in bounds.BOUNDS:
                     bounds.patch(patch, name, value)
