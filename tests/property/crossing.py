@@ -165,6 +165,8 @@ class Draw:
 
     def _delete_ids(self, options: dict[str, Any]) -> Write:
         ids = [self.random.randrange(30) for _ in range(2)]
+        if self.random.random() < 0.1:  # so many that they are looked for by the ranges of the files
+            ids += range(10_000, 10_999)
 
         def change(model: Model) -> Change:
             return removal(model, frozenset(p for p in model.rows if p[1] in ids))

@@ -41,6 +41,8 @@ INDEXES = [
 # The file group of a key follows from its hash.
 HASHED = ("bucket", "consistent", "bucket_groups")
 CITIES = ("oslo", "rome", "é/x")
+# How many keys are asked for at once: few are searched one by one, more by their ranges.
+ASKED = (4, 4, 4, 1, 2, 999, 1_000, 1_001, 5_000)
 DROP_KNOWN = {"hoodie.datasource.write.insert.drop.duplicates": True}
 _numbers = itertools.count()
 
@@ -77,6 +79,7 @@ class History(RuleBasedStateMachine):
         sort=st.sampled_from(["key", "none"]),
         kind=st.sampled_from(["cow", "mor"]),
         logs=st.sampled_from(["avro", "parquet"]),
+        asked=st.sampled_from(ASKED),
     )
     def create(
         self,
@@ -88,6 +91,7 @@ class History(RuleBasedStateMachine):
         sort: str,
         kind: Literal["cow", "mor"],
         logs: str,
+        asked: int,
     ) -> None:
         if index == "record_level_index" and version < 9:
             index = "record"  # only version 9 has one for each partition path
@@ -125,6 +129,7 @@ class History(RuleBasedStateMachine):
             self.table.indexes.create("unix", column="ts", function="from_unixtime", options=few, kind="bloom_filters")
             self.table = lakebed.open(self.table.uri)
         self.is_global = is_global
+        self.asked = asked
         self.buckets = index == "bucket"
         # what is appended without a look at the stored row counts as an update or a delete, whatever comes of it
         self.counts_rows = kind == "cow" or (index not in ("bucket", "consistent") and not event_time)
@@ -189,6 +194,18 @@ class History(RuleBasedStateMachine):
         assert not self.counts_rows or result.deleted == held - len(self.model.rows)
         self._done(result)
 
+    @precondition(lambda self: self.asked >= 999)
+    @rule(first=st.integers(0, 25))
+    def delete_many_ids(self, first: int) -> None:
+        self.delete_ids([*range(first, 26), *range(1_000, 1_000 + self.asked - 26 + first)])
+
+    @precondition(lambda self: self.asked in (999, 1_001) and len(self.model.rows) < 100)
+    @rule(city=st.sampled_from(CITIES), first=st.integers(0, 25))
+    def upsert_many(self, city: str, first: int) -> None:
+        """Known keys and so many new ones that a request of all of them is a large one."""
+        numbers = range(first, first + self.asked)
+        self.upsert([{"id": n, "city": city, "v": n % 50, "ts": n % 10, "_hoodie_is_deleted": None} for n in numbers])
+
     @rule(low=st.integers(50, 99))
     def delete_where(self, low: int) -> None:
         held = len(self.model.rows)
@@ -250,7 +267,8 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def lookups_agree(self) -> None:
-        ids = [0, 3, 7, 29]
+        some = [7, 3, 0, 29][: self.asked]
+        ids = [*some, *range(30, 30 + self.asked - len(some))]
         held = {p[1] for p in self.model.rows}
         assert self.table.exists(ids).to_pylist() == [i in held for i in ids]
         wanted = [as_tuple(r) for p, r in self.model.rows.items() if p[1] in ids]

@@ -123,7 +123,7 @@ class LongHistory:
         table = self.table()
         found = table.scan(["id", "v"]).to_arrow().to_pylist()
         assert sorted((row["id"], row["v"]) for row in found) == sorted(self.rows.items())
-        some = self.looks.sample(KEYS, 3)
+        some = self.looks.sample(KEYS, 3) + list(range(100, 100 + self.looks.choice([0, 0, 0, 997, 998])))
         assert {row["id"]: row["v"] for row in table.get(some).to_pylist()} == {
             key: self.rows[key] for key in some if key in self.rows
         }

@@ -21,8 +21,8 @@ from lakebed.handles.compact import operation_rows, operations_in, planned_slice
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.key_ordered import decoded
 from lakebed.handles.space_curves import order_of
-from lakebed.handles.stored_rows import texts_with_dictionary
 from lakebed.handles.stitch import put_file
+from lakebed.handles.stored_rows import texts_with_dictionary
 from lakebed.index.base import GroupOutputs
 from lakebed.merge.incoming import gather
 from lakebed.model import RECORD_KEY, FileSlice

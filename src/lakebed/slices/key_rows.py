@@ -42,7 +42,7 @@ def rows_of_keys(
     schema: pa.Schema | None = None,
     names: ColumnNames | None = None,
 ) -> list[pa.RecordBatch]:
-    """The rows with one of the keys (in ascending order): record key and the columns.
+    """The rows with one of the keys (in ascending order): record key and the columns, in batches with rows.
 
     `use_bloom` False skips the bloom filter, for keys that an index has found in this slice. The types are those of the
     file; of a slice with log files those of `schema`, where it is given, and `names` tells of columns that its files
@@ -132,8 +132,8 @@ def _from_row_groups(
         parquet = pq.ParquetFile(source, **_options(source, metadata))
         for number, keys in groups.items():
             if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
-                found = reader.read(file_slice, columns, row_groups=[number])
-                batches += [_with_keys(batch, keys) for batch in found]
+                found = (_with_keys(batch, keys) for batch in reader.read(file_slice, columns, row_groups=[number]))
+                batches += [batch for batch in found if batch.num_rows]
                 continue
             hits = rows.get(number)
             if hits is None:

@@ -47,3 +47,22 @@ def test_known_keys_are_updated_after_the_index_changed(wanted: str) -> None:
     result = table.upsert(_rows(range(500, STORED + 500)))
     assert (result.updated, result.inserted) == (STORED - 500, 500)
     assert table.scan().count() == STORED + 500
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_keys_that_a_large_row_group_lacks_are_new_ones(type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_rows, "_LARGE_ROW_GROUP", 0)
+    table = lakebed.create(
+        f"memory://large-row-group-{type_}",
+        _rows(range(1)),
+        key="id",
+        type=type_,
+        index="bucket",
+        buckets=1,
+        indexes=["record_index"],
+    )
+    table.insert(_rows(range(0, 100, 2)))
+    table.upsert(_rows(range(41, 42)))
+    assert sorted(table.get(["k00041", "k00042", "k00043"]).column("v").to_pylist()) == [41, 42]
+    assert table.count() == 51
+    assert lakebed.open(table.uri).indexes.verify()

@@ -1,0 +1,359 @@
+"""The numbers of `src` at which the code takes another way, each with a value that small tables cross and one that they
+do not cross. `other_numbers.py` has those that are no such bounds."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+import lakebed
+from lakebed.engine.local import LocalEngine
+
+HUGE = 1 << 40
+# Below "lakebed.": a low and a high value. Values that one table crosses only in part are low ones as well.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "engine.local._ORDERED_BYTES": (0, HUGE),
+    "filters.ranges._FEW": (0, HUGE),
+    # -- what log blocks, HFiles and base files are read and written by
+    "format.avro.columns._FEW": (0, HUGE),
+    "format.avro.items._FEW": (0, HUGE),
+    "format.avro.record_reader._CHUNK_BYTES": (64, HUGE),
+    "format.avro.record_reader._CHUNK_ROWS": (3, HUGE),
+    "format.avro.record_reader._FEWEST_LANES": (1, HUGE),
+    "format.avro.record_reader._LANES": (2, HUGE),
+    "format.avro.record_reader._LONGEST_MARK": (6, 40),
+    "format.avro.record_reader._MANY": (2, HUGE),
+    "format.avro.record_reader._SHORTEST_MARK": (1, HUGE),
+    "format.avro.record_reader._SPARE": (1, HUGE),
+    "format.avro.record_writer._CHUNK_BYTES": (64, HUGE),
+    "format.avro.record_writer._CHUNK_ROWS": (3, HUGE),
+    "format.base_file._BATCH_BYTES": (100, HUGE),
+    "format.base_file._PREFETCH_BYTES": (0, HUGE),
+    "format.base_file._READ_BUFFER": (512, 1 << 20),
+    "format.bloom._HASHES_TOGETHER": (1, 64),
+    "format.column_ranges._LONG": (0, HUGE),
+    "format.delete_block._RUN_BYTES": (32, HUGE),
+    "format.delete_block._SHORT_RUN": (0, HUGE),
+    "format.delete_block._WAIT": (0, HUGE),
+    "format.hashes._CHUNK": (8, 1 << 16),  # tables of so many powers are made of it at the import
+    "format.held_source.AHEAD_BYTES": (1, HUGE),
+    "format.held_source.WHOLE_BYTES": (64, HUGE),
+    "format.hfile.blocks._IN_ONE_GO": (0, HUGE),
+    "format.hfile.reader._END_BYTES": (4096, 4096 + 200),
+    "format.hfile.reader._FEW_KEYS": (0, HUGE),
+    "format.hfile.reader._POOL_FROM_BYTES": (0, HUGE),
+    "format.hfile.reader._WAVE_BLOCKS": (1, HUGE),
+    "format.hfile.reader._WAVE_BYTES": (0, HUGE),
+    "format.hfile.reader._WHOLE_BYTES": (4096 + 200, HUGE),
+    "format.hfile.search._FEW": (1, HUGE),
+    "format.hfile.search._WORTH_LEAVING_OUT": (1, HUGE),
+    "format.hfile.spans._FEW_LENGTHS": (0, HUGE),
+    "format.hfile.spans._LOOKED_AT": (1, HUGE),
+    "format.hfile.spans._SCAN_BYTES": (64, HUGE),
+    "format.hfile.writer.BLOCK_BYTES": (100, 1 << 20),
+    "format.hfile.writer._BATCH_BYTES": (100, HUGE),
+    "format.footer_cache._MAX_BYTES": (0, HUGE),
+    "format.hfile.cache._MAX_BYTES": (0, HUGE),
+    "format.key_positions._MAX_BYTES": (0, HUGE),
+    "format.murmur2._BLOCK_ROWS": (3, HUGE),
+    "format.parquet_block._BATCH_ROWS": (3, 1 << 20),
+    "format.parquet_encodings._MAX_DISTINCT_RATIO": (0.0, 1.0),
+    "format.parquet_encodings._MAX_SHARED_PREFIX": (0.0, 1.0),
+    "format.parquet_encodings._MIN_RANDOM_LENGTH": (1, HUGE),
+    "format.parquet_encodings._SAMPLE_SLICES": (2, HUGE),
+    "format.parquet_encodings._SLICE_ROWS": (3, HUGE),
+    "format.parquet_footer._AT_FIRST": (12, HUGE),
+    "format.parquet_writer.ROW_GROUP_ROWS": (7, 1 << 17),
+    "format.parquet_writer.SORTED_ROW_GROUP_ROWS": (7, 1 << 17),
+    "format.parquet_writer._DICTIONARY_SHARE": (0, HUGE),
+    "format.parquet_writer._RUN": (1, HUGE),
+    "format.parquet_writer._RUNS_APART": (1, 64),
+    "format.parquet_writer._SAMPLE_ROWS": (3, HUGE),
+    "format.parquet_writer._WRITE_BATCH": (1, HUGE),
+    "format.row_groups.chunks._HEAD_BYTES": (16, 1 << 20),
+    "format.row_groups.chunks._MOST_ORDINALS": (1, 1 << 15),
+    "format.row_groups.stored._MOST_INFLATED": (0, HUGE),
+    "format.row_groups.stored._MOST_ROWS": (3, HUGE),
+    "format.row_groups.stored._MOST_STORED": (0, HUGE),
+    "format.row_groups.stored._READ_BYTES": (0, HUGE),
+    # -- writing file groups
+    "handles.append._SHARE": (1, 1 << 20),
+    "handles.base_files.ALLOWANCE": (1.0, 4.0),
+    "handles.bulk_writer._OPEN_BYTES": (0, HUGE),
+    "handles.change_log._BLOCK_BYTES": (0, HUGE),
+    "handles.cluster._STEP_BYTES": (1, HUGE),
+    "handles.cluster._STEP_ROWS": (3, HUGE),
+    "handles.file_writer._AS_GOOD_AS_FULL": (1, HUGE),
+    "handles.file_writer._PART": (1, HUGE),
+    "handles.group_merge._MOST_BYTES": (0, HUGE),
+    "handles.group_merge._PROBED": (1, HUGE),
+    "handles.key_ordered._MOST_BYTES": (1, HUGE),
+    "handles.key_ordered._MOST_ROWS": (4, HUGE),
+    "handles.key_ordered._STEP_ROWS": (3, HUGE),
+    "handles.log_compact._SHARE": (1, 1 << 20),
+    "handles.log_writer._HELD_BYTES": (0, HUGE),
+    "handles.many_groups._MOST_ROWS": (0, HUGE),
+    "handles.row_group_copies._ROOM_LEFT": (0.0, 1.0),
+    "handles.row_group_copies._SMALL": (1, HUGE),
+    "handles.stitch._SMALL_ROWS": (0, HUGE),
+    "handles.stitch._SMALL_SHARE": (1, HUGE),
+    "handles.stored_rows._PROBED_ROWS": (3, 1 << 20),
+    "handles.stored_rows._WORTH_COPYING": (0, HUGE),
+    # -- where rows go
+    "index.bloom.known_files._FOOTERS_HERE": (0, HUGE),
+    "index.bloom.known_files._SLICES_A_TASK": (1, HUGE),
+    "index.bloom.known_files._FEW_FILES": (0, HUGE),
+    "index.bloom.known_files._FEW_PARTITIONS": (0, HUGE),
+    "index.bloom.places.KEYS_HERE": (0, HUGE),
+    "index.bloom.places._COMPARISONS_HERE": (0, HUGE),
+    "index.bloom.places._FILES_HERE": (0, HUGE),
+    "index.bloom.places._FILTERS_TOGETHER": (1, HUGE),
+    "index.bloom.slice_search._BATCH_ROWS": (3, 1 << 20),
+    "index.bloom.tasks._BATCH_ROWS": (3, HUGE),
+    "index.bloom.tasks._FEW_PLACES": (0, HUGE),
+    "index.bloom.tasks._KEYS_TOGETHER": (7, HUGE),
+    "index.consistent.ring_hash._ROWS": (3, HUGE),
+    "index.record_lookup.IN_PROCESS_KEYS": (0, HUGE),
+    "index.record_lookup._BATCH_ROWS": (3, HUGE),
+    "index.record_lookup._LEAST_GROUPS": (1, 16),
+    "index.returning._FEW_PLACES": (0, HUGE),
+    # -- which of two rows wins
+    "merge.combine._FEW": (0, HUGE),
+    "merge.incoming._BATCH_BYTES": (1, HUGE),
+    "merge.incoming._BATCH_ROWS": (3, HUGE),
+    "merge.key_table._FARTHEST": (8, HUGE),
+    "merge.key_table._FEWEST_SLOTS_LOG": (1, 12),
+    "merge.key_table._MANY": (1, HUGE),
+    "merge.key_table._MOST_CROWDED": (1, HUGE),
+    "merge.key_table._ROOM": (1, 64),
+    "merge.key_table._SHOWN": (2, HUGE),
+    "merge.put._PROBED_TEXTS": (1, HUGE),
+    "merge.put._SPLICED": (0, HUGE),
+    "merge.row_merge._PROBED_KEYS": (1, HUGE),
+    # -- the metadata table
+    "metadata.kinds.files_records._SIDE_BY_SIDE": (1, HUGE),
+    "metadata.kinds.files_records._WORTH_KEEPING": (0, HUGE),
+    "metadata.kinds.record_index_records._COMBINATIONS": (0, HUGE),
+    "metadata.read.lookup._DENSE": (0, HUGE),
+    "metadata.read.metadata_table._DECODED_TOGETHER": (0, HUGE),
+    "metadata.read.metadata_table._FEW_KEYS": (0, HUGE),
+    "metadata.read.metadata_table._FEW_PARTITIONS": (0, HUGE),
+    "metadata.read.metadata_table._KEPT_LISTINGS": (1, HUGE),
+    "metadata.store.expected_files._KEPT_BYTES": (0, HUGE),
+    "metadata.store.cleaning._GRACE_INSTANTS": (0, HUGE),
+    "metadata.store.group_files._BLOCK_BYTES": (1, HUGE),
+    "metadata.store.group_files._READY_BYTES": (0, HUGE),
+    "metadata.store.resharding._PASS_BYTES": (1, HUGE),
+    "metadata.store.shard_growth._FIXED_BYTES": (0, HUGE),
+    "metadata.store.small_files._BASES_BYTES": (0, HUGE),
+    "metadata.store.small_files._KEPT_BYTES": (0, HUGE),
+    "operations.uniqueness._KEYS_TOGETHER": (1, HUGE),
+    "services.index_jobs.LARGE_ROWS": (0, HUGE),
+    "upkeep.changed_keys.INLINE_BYTES": (0, HUGE),
+    "upkeep.expression_records.LARGE_BYTES": (0, HUGE),
+    "upkeep.key_jobs.LARGE_KEYS": (0, HUGE),
+    # -- reading
+    "read.arrow_scan._WAITING": (1, 1 << 20),
+    "read.bucket_join._OUT_ROWS": (3, HUGE),
+    "read.cdc_rows._SOUGHT_KEYS": (0, HUGE),
+    "read.cdc_rows._STEP_ROWS": (3, HUGE),
+    "read.key_search._FEW_FILES": (0, HUGE),
+    "read.pruning.MAX_ALTERNATIVES": (1, HUGE),
+    "read.pruning.MAX_KEYS": (1, HUGE),
+    "read.skipping._FEW_FILTERS": (1, HUGE),
+    "read.skipping._FEW_PARTITIONS": (0, HUGE),
+    "read.skipping._FEW_SLICES": (0, HUGE),
+    "slices.key_rows._FEW_KEYS": (2, HUGE),
+    "slices.key_rows._LARGE_ROW_GROUP": (0, HUGE),
+    "slices.key_rows._TAKE_ROWS": (3, 1 << 20),
+    "slices.log_rows._BATCH_BYTES": (1, HUGE),
+    "slices.log_rows._BATCH_ROWS": (3, HUGE),
+    "slices.log_units._FEW_COLUMNS": (0, HUGE),
+    "slices.log_units._JOINED_BYTES": (0, HUGE),
+    "slices.log_units._SMALL_BYTES": (0, HUGE),
+    "slices.log_units._UNIT_BYTES": (0, HUGE),
+    "slices.logs._KEPT_SHARE": (1, HUGE),
+    "slices.matching.FEW_ENTRIES": (0, HUGE),
+    "slices.matching._STRETCH_BYTES": (1, HUGE),
+    "slices.matching._STRETCH_ROWS": (3, HUGE),
+    "slices.pairwise._DECODED": (1, HUGE),
+    "slices.reader.BATCH_ROWS": (3, 1 << 20),
+    "slices.reader.MERGE_MEMORY": (1, HUGE),
+    "slices.row_size.SAMPLE_ROWS": (3, HUGE),
+    "slices.row_size._COMMITS": (0, HUGE),
+    "slices.snapshot._KEPT_LISTINGS": (1, HUGE),
+    "storage.local._GAP_BYTES": (0, HUGE),
+    "storage.local._SECTOR_BYTES": (0, HUGE),
+    "storage.local._WRITE_BUFFER_BYTES": (1, HUGE),
+    "storage.ranges.AHEAD_BLOCKS": (1, 64),
+    # -- the timeline and its history
+    "timeline.archive_writer._ENTRIES_A_BLOCK": (1, HUGE),
+    "timeline.archive_writer._FILES_A_LEVEL": (2, HUGE),
+    "timeline.archive_writer._MANIFESTS_KEPT": (1, HUGE),
+    "timeline.cleans._KEPT_BYTES": (0, HUGE),
+    "timeline.timeline._BODIES_BYTES": (0, HUGE),
+    "timeline.timeline._LISTED_BYTES": (0, HUGE),
+    "timeline.versions.archive._ROWS_A_FILE": (1, HUGE),
+}
+# Where an engine that is distributed does the same in tasks; no rows of a DataFrame are there.
+IN_TASKS = (
+    "index.bloom.known_files",
+    "index.bloom.places",
+    "index.record_lookup",
+    "services.index_jobs",
+    "upkeep.expression_records",
+    "upkeep.key_jobs",
+)
+# What was made of a number at the import, and has it now.
+MADE_OF = {
+    "format.footer_cache._MAX_BYTES": "format.footer_cache.FOOTERS._max_bytes",
+    "format.hfile.cache._MAX_BYTES": "format.hfile.cache.BLOCKS._max_bytes",
+    "format.key_positions._MAX_BYTES": "format.key_positions.POSITIONS._max_bytes",
+    "metadata.store.expected_files._KEPT_BYTES": "metadata.store.expected_files._WRITTEN._max_bytes",
+    "metadata.store.small_files._BASES_BYTES": "metadata.store.small_files._BASES._max_bytes",
+    "metadata.store.small_files._KEPT_BYTES": "metadata.store.small_files.HFILES._kept._max_bytes",
+    "timeline.cleans._KEPT_BYTES": "timeline.cleans._CLEANS._max_bytes",
+    "timeline.timeline._BODIES_BYTES": "timeline.timeline._BODIES._max_bytes",
+    "timeline.timeline._LISTED_BYTES": "timeline.timeline._LISTED._max_bytes",
+}
+# Settings of a table at which its writes and reads take another way.
+OPTIONS: dict[str, tuple[int, int]] = {
+    "hoodie.parquet.small.file.limit": (0, HUGE),
+    "hoodie.parquet.max.file.size": (2_000, HUGE),
+    "hoodie.copyonwrite.insert.split.size": (7, 500_000),
+    "hoodie.logfile.max.size": (1, 1 << 30),
+    "hoodie.logfile.data.block.max.size": (1, 1 << 28),
+    "hoodie.merge.small.file.group.candidates.limit": (0, 10),
+    "hoodie.index.bloom.num_entries": (1, 1_000),
+    "hoodie.bloom.index.filter.dynamic.max.entries": (2, 100_000),
+    "hoodie.bloom.index.keys.per.bucket": (2, 10_000_000),
+    "hoodie.metadata.compact.max.delta.commits": (1, 100),
+    "hoodie.metadata.global.record.level.index.min.filegroup.count": (1, 4),
+    "hoodie.metadata.record.level.index.min.filegroup.count": (1, 4),
+    "hoodie.metadata.record.index.growth.factor": (1, 4),
+    "lakebed.metadata.index.max.filegroup.size": (20_000, HUGE),
+    "lakebed.write.memory": (4_000, 1 << 30),
+}
+
+
+def every_bound() -> list[str]:
+    return [*BOUNDS, *OPTIONS]
+
+
+def drawn(dice: random.Random) -> dict[str, float]:
+    """A value of each bound, low or high."""
+    return {name: dice.choice(values) for name, values in {**BOUNDS, **OPTIONS}.items()}
+
+
+def others(values: Mapping[str, float]) -> dict[str, float]:
+    """Of each bound the other value."""
+    both = {**BOUNDS, **OPTIONS}
+    return {name: both[name][value == both[name][0]] for name, value in values.items()}
+
+
+@cache
+def modules() -> dict[str, tuple[ModuleType, str]]:
+    """Every module with its source, imported before anything is patched: a later import would copy a patched number."""
+    names = [
+        found.name for found in pkgutil.walk_packages(lakebed.__path__, "lakebed.") if "__main__" not in found.name
+    ]
+    found = [importlib.import_module(name) for name in names]
+    return {m.__name__: (m, Path(m.__file__ or "").read_text(encoding="utf-8")) for m in found}
+
+
+@cache
+def targets(name: str) -> tuple[tuple[Any, str], ...]:
+    """Where a number of `BOUNDS` is held: in its module and in those that import it, and in what was made of it."""
+    module_name, constant = f"lakebed.{name}".rsplit(".", 1)
+    found: list[tuple[Any, str]] = [(modules()[module_name][0], constant)]
+    for module, source in modules().values():
+        if not constant.startswith("_") and f"from {module_name} import" in source and hasattr(module, constant):
+            found.append((module, constant))
+    if name in MADE_OF:
+        owner, attribute = f"lakebed.{MADE_OF[name]}".rsplit(".", 1)
+        found.append((_resolved(owner), attribute))
+    return tuple(found)
+
+
+def _resolved(path: str) -> Any:
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        entry = modules().get(".".join(parts[:length]))
+        if entry is not None:
+            found: Any = entry[0]
+            for part in parts[length:]:
+                found = getattr(found, part)
+            return found
+    raise LookupError(path)
+
+
+@cache
+def default_parameters(name: str) -> tuple[tuple[FunctionType, str], ...]:
+    """The parameters that have a number of `BOUNDS` as default."""
+    found: list[tuple[FunctionType, str]] = []
+    for module, constant in targets(name):
+        if isinstance(module, ModuleType):
+            found += _defaults_in(module, constant)
+    return tuple(found)
+
+
+def _defaults_in(module: ModuleType, constant: str) -> Iterator[tuple[FunctionType, str]]:
+    source = modules()[module.__name__][1]
+    if f"= {constant}" not in source.replace(f"\n{constant} = ", "\n"):
+        return
+    tree = ast.parse(source)
+    scopes: list[tuple[Any, ast.AST]] = [(module, tree)]
+    scopes += [(getattr(module, n.name), n) for n in tree.body if isinstance(n, ast.ClassDef)]
+    for owner, scope in scopes:
+        for node in getattr(scope, "body", ()):
+            if isinstance(node, ast.FunctionDef):
+                arguments = node.args
+                plain = [*arguments.posonlyargs, *arguments.args][-len(arguments.defaults) or None :]
+                pairs = [
+                    *zip(plain, arguments.defaults, strict=False),
+                    *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+                ]
+                for argument, default in pairs:
+                    if isinstance(default, ast.Name) and default.id == constant:
+                        yield _function(inspect.getattr_static(owner, node.name)), argument.arg
+            elif inspect.isclass(owner) and isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                default = node.value
+                if isinstance(default, ast.Name) and default.id == constant:
+                    yield owner.__init__, node.target.id
+
+
+def _function(found: Any) -> FunctionType:
+    return getattr(found, "__func__", getattr(found, "__wrapped__", found))
+
+
+def patch(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
+    """Give a number of `BOUNDS` another value wherever it is held."""
+    for owner, attribute in targets(name):
+        monkeypatch.setattr(owner, attribute, value)
+    for function, parameter in default_parameters(name):
+        parameters = list(inspect.signature(function).parameters.values())
+        if parameter in (function.__kwdefaults__ or {}):
+            monkeypatch.setitem(function.__kwdefaults__, parameter, value)
+        else:
+            named = [p.name for p in parameters if p.default is not p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+            defaults = list(function.__defaults__ or ())
+            defaults[named.index(parameter)] = value
+            monkeypatch.setattr(function, "__defaults__", tuple(defaults))
+
+
+def use_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the engine of this process be asked as a distributed one where that decides between a process and tasks."""
+    names = {f"lakebed.{name}" for name in IN_TASKS}
+    asked = property(lambda _: sys._getframe(1).f_globals["__name__"] in names)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(LocalEngine, "is_distributed", asked)
