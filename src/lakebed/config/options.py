@@ -75,6 +75,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.copy_row_groups",
         "write.evolution",
         "write.memory",
+        "write.clustering_updates",
         "write.concurrency",
     }
 )
