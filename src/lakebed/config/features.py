@@ -28,17 +28,13 @@ _TIDIES = ("clean", "archive")
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table's properties do not tell: seen in its folders, on its timeline, or by the write at hand.
-
-    `updated_in_clustering` names a file group that the write would update and that a pending clustering rewrites.
-    """
+    """What a table's properties do not tell: seen in its folders or on its timeline."""
 
     metadata_table: bool = False
     schema_history: bool = False
     partition_buckets: bool = False
     consistent_buckets: bool = False
     pending_restore: str = ""
-    updated_in_clustering: str = ""
 
     @classmethod
     def from_paths(cls, paths: Iterable[str]) -> TableFacts:
@@ -227,15 +223,6 @@ FEATURES: tuple[Feature, ...] = (
         writes=("restore",),
     ),
     Feature(
-        "update of a file group in pending clustering",
-        lambda _, f: bool(f.updated_in_clustering),
-        "yes",
-        "no",
-        "has a pending clustering of a file group that this write updates",
-        "finish it first (t.cluster(), or real Hudi), or let the clustering give way: write with"
-        " hoodie.clustering.updates.strategy=SparkAllowUpdateStrategy",
-    ),
-    Feature(
         "merge-on-read",
         _merge_on_read,
         "yes",
@@ -295,7 +282,6 @@ def _refusal(feature: Feature, properties: Properties, facts: TableFacts, what: 
         "payload class of the user's own": simple_name(properties.get("hoodie.compaction.payload.class", "")),
         "metadata table": properties.get("hoodie.table.metadata.partitions", ""),
         "unfinished restore": facts.pending_restore,
-        "update of a file group in pending clustering": facts.updated_in_clustering,
     }.get(feature.name, "")
     shown = f" ({detail})" if detail else ""
     return UnsupportedFeature(

@@ -80,6 +80,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.copy_row_groups",
         "write.evolution",
         "write.memory",
+        "write.clustering_updates",
         "write.concurrency",
         "write.estimator_max_commits",
         "write.estimator_threshold",

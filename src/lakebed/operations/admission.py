@@ -1,18 +1,30 @@
-"""What is refused before a write touches anything: features that cannot be kept right, groups in a clustering."""
+"""What stops a write: features that cannot be kept right, and a pending clustering of its file groups that does not
+give way."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from lakebed.config.features import check_write
-from lakebed.errors import InvalidOption
-from lakebed.index.base import Index
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.index.registry import check_partition_counts
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.model import path_in
+from lakebed.model import FileGroupId, Instant, State
 from lakebed.operations.context import WriteContext
-from lakebed.operations.plan import WritePlan
+from lakebed.operations.rollback import roll_back
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.clock import InstantClock
+from lakebed.timeline.conflicts.commits import TouchedFiles
 from lakebed.timeline.instants import has_completion_times
+from lakebed.timeline.locks.heartbeat import heartbeat_path, is_dead
+from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.transitions import TimelineWriter
+
+GIVES_WAY = "SparkAllowUpdateStrategy"
+"""Value of `hoodie.clustering.updates.strategy` under which a write goes first."""
 
 
 def admit(context: WriteContext, operation: str) -> None:
@@ -48,16 +60,69 @@ def _check_non_blocking(context: WriteContext) -> None:
         )
 
 
-def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[FileGroupId]:
     """(partition path, file id) of every file group that a pending clustering is about to replace."""
     return frozenset(snapshot.timeline.pending_clustering())
 
 
-def refuse_clustered(snapshot: Snapshot, plan: WritePlan, index: Index) -> None:
-    """Refuse a write that would update a file group which a pending clustering rewrites, where the index does not bring
-    its rows to the new ones as well."""
-    met = sorted((plan.touched() & file_groups_in_clustering(snapshot)) - index.resizes(snapshot).parents.keys())
-    if met:
-        partition, file_id = met[0]
-        facts = table_features(snapshot, updated_in_clustering=path_in(partition, file_id))
-        check_write(snapshot.config.properties, facts, plan.operation.lower())
+def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
+    """Instants of the pending clusterings that give way to a write: all where the settings say so, else those whose
+    runner died."""
+    pending = {i.time: i for i in timeline.pending_clustering().values()}
+    if settings.clustering_updates == GIVES_WAY:
+        return frozenset(pending)
+    return frozenset(time for time, plan in pending.items() if _lost_its_runner(storage, plan))
+
+
+def refuse_clustered(
+    snapshot: Snapshot, settings: WriteSettings, groups: Collection[FileGroupId], beside: Collection[FileGroupId] = ()
+) -> None:
+    """Raise `CommitConflict` where one of these file groups, which a write would change, is in a pending clustering
+    that does not give way. `beside` are groups whose rows the write brings to the new ones as well."""
+    planned = snapshot.timeline.pending_clustering()
+    met = sorted(set(groups) & planned.keys() - set(beside))
+    if not met:
+        return
+    giving_way = clusterings_that_give_way(snapshot.storage, snapshot.timeline, settings)
+    for partition, file_id in met:
+        instant = planned[partition, file_id].time
+        if instant not in giving_way:
+            raise CommitConflict(
+                f"file group {file_id} in partition {partition!r} is in the pending clustering {instant}",
+                hint="Nothing of this write is visible. Run it again when the clustering is done: retries= waits for"
+                " it, t.cluster() runs a plan that waits. Or let the clustering give way: write with"
+                f" hoodie.clustering.updates.strategy={GIVES_WAY}.",
+                context={"partition": partition, "file_id": file_id, "instant": instant},
+            )
+
+
+def take_off_overtaken(
+    storage: Storage,
+    timeline: Timeline,
+    written: TouchedFiles,
+    beside: Collection[FileGroupId],
+    clock: InstantClock,
+    still_mine: Callable[[], bool],
+) -> None:
+    """Take the plans of clusterings off the timeline whose file groups a write has changed, where no process runs them;
+    a process that does finds out before it completes. Lock held."""
+    planned = timeline.pending_clustering()
+    met = [group for group in written.overlap(frozenset(planned)) if group not in beside]
+    for plan in {planned[group].time: planned[group] for group in met}.values():
+        if storage.head(heartbeat_path(plan.time)) is not None and not is_dead(storage, plan.time):
+            continue
+        if plan.state is State.INFLIGHT and not is_dead(storage, plan.time):
+            continue
+        if (
+            plan.state is State.INFLIGHT or beside
+        ):  # files of its own, or those that writes beside it have named after it
+            roll_back(storage, timeline.config, timeline, plan, clock, still_mine, with_plan=True)
+        elif still_mine():
+            TimelineWriter(storage, timeline.config).remove_pending(plan)
+
+
+def _lost_its_runner(storage: Storage, plan: Instant) -> bool:
+    """Whether a process began to run the plan and died. A plan that none has begun waits for one, however long."""
+    if plan.state is State.REQUESTED and storage.head(heartbeat_path(plan.time)) is None:
+        return False
+    return is_dead(storage, plan.time)

@@ -15,6 +15,7 @@ from lakebed.index.base import Index
 from lakebed.index.registry import make_index
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.index_names import IndexName, remembered_property
+from lakebed.operations.admission import GIVES_WAY
 from lakebed.operations.context import incoming_schema
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.operations.recreate import settle
@@ -28,6 +29,8 @@ from lakebed.timeline.table_config import INDEX_REASON, SORT, TableConfig
 _log = logging.getLogger("lakebed")
 # New merge-on-read tables compact as they are written, when that is due.
 COMPACT_INLINE = "lakebed.compact.inline"
+# In new tables no pending clustering stops a writer.
+CLUSTERING_UPDATES = "lakebed.clustering.updates.strategy"
 # Stands before every instant.
 NO_INSTANT = "0" * 14
 
@@ -96,6 +99,7 @@ def create(
             **remembered_property(wanted),
             **_sort(settings),
             **({COMPACT_INLINE: "true"} if settings.type == "mor" else {}),
+            CLUSTERING_UPDATES: GIVES_WAY,
             **properties,
         },
     )

@@ -11,19 +11,17 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.config.features import check_write
 from lakebed.engine.base import Rows, persisted
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.index.base import Hashed
-from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action, path_in
-from lakebed.operations.admission import admit, file_groups_in_clustering
+from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action
+from lakebed.operations.admission import admit, refuse_clustered
 from lakebed.operations.context import TableSchema, WriteContext
 from lakebed.operations.pipeline import RowsVerb, Verb, run
 from lakebed.operations.placement import NoRows, Placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows
 from lakebed.operations.write import RowMatch, Write
-from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import encode_requested_replace
 from lakebed.upkeep.write_status import WriteStatus
@@ -54,7 +52,8 @@ class InsertOverwrite(RowsVerb):
     anew: bool = True
 
     def prepare(self, write: Write) -> Rows:
-        refuse_replacing_clustered(write.snapshot, None if self.scope == "table" else ())
+        if self.scope == "table":
+            _refuse_clustered(write.context, write.snapshot, None)
         return super().prepare(write)
 
     @contextmanager
@@ -100,7 +99,7 @@ def delete_partitions(context: WriteContext, partitions: Sequence[str]) -> Write
     """Replace every file group of the partitions by nothing. `*` in a path stands for any text."""
     admit(context, "delete_partition")
     chosen = match_partitions(partitions, context.opened.partitions())
-    refuse_replacing_clustered(context.opened, chosen)
+    _refuse_clustered(context, context.opened, chosen)
     _refuse_planned(context.opened, chosen)
     return run(context, DeletePartitions(partitions=tuple(chosen)))
 
@@ -175,10 +174,8 @@ def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
         )
 
 
-def refuse_replacing_clustered(snapshot: Snapshot, partitions: Sequence[str] | None) -> None:
-    """Replacing file groups that a pending clustering is about to replace would lose one of the two."""
-    clustered = file_groups_in_clustering(snapshot)
-    met = sorted(k for k in clustered if partitions is None or k[0] in partitions)
-    if met:
-        features = table_features(snapshot, updated_in_clustering=path_in(*met[0]))
-        check_write(snapshot.config.properties, features, "insert_overwrite")
+def _refuse_clustered(context: WriteContext, snapshot: Snapshot, partitions: Sequence[str] | None) -> None:
+    """Raise `CommitConflict` where file groups of these partition paths (None: of the table) are in a pending
+    clustering that does not give way: of two that replace one file group one loses."""
+    groups = snapshot.timeline.pending_clustering()
+    refuse_clustered(snapshot, context.settings, [k for k in groups if partitions is None or k[0] in partitions])

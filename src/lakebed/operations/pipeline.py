@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from lakebed.engine.base import Rows
 from lakebed.errors import LakebedError
 from lakebed.model import Action, FileGroupId
-from lakebed.operations.admission import file_groups_in_clustering, refuse_clustered
+from lakebed.operations.admission import clusterings_that_give_way, file_groups_in_clustering, refuse_clustered
 from lakebed.operations.bucket_growth import tell_of_growth
 from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
 from lakebed.operations.placement import Placed, placed
@@ -140,13 +140,16 @@ def explain(context: WriteContext, verb: Verb) -> WritePlan:
 
 
 def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
-    """Refuse a write that would change a file group which a pending clustering rewrites, before it begins; where such
-    writes are allowed it is the clustering that gives way."""
-    if context.settings.clustering_updates == "SparkAllowUpdateStrategy":
-        return
+    """Raise `CommitConflict` for a write that would change a file group of a pending clustering, before it begins,
+    unless the clustering gives way."""
     rewrites = verb.match.looks_up or context.index.is_hashed
-    if rewrites and not verb.anew and file_groups_in_clustering(context.opened):
-        refuse_clustered(context.opened, explain(context, verb), context.index)
+    opened = context.opened
+    if not rewrites or verb.anew or not file_groups_in_clustering(opened):
+        return
+    pending = {i.time for i in opened.timeline.pending_clustering().values()}
+    if pending - clusterings_that_give_way(context.storage, opened.timeline, context.settings):
+        beside = context.index.resizes(opened).parents
+        refuse_clustered(opened, context.settings, explain(context, verb).touched(), beside)
 
 
 def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> int | None:

@@ -15,6 +15,7 @@ from lakebed.index.base import Index
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, Instant, State
+from lakebed.operations.admission import clusterings_that_give_way, take_off_overtaken
 from lakebed.operations.leftovers import sweep
 from lakebed.operations.rollback import (
     delete_data_files,
@@ -183,7 +184,9 @@ class Transaction:
         """Raise `CommitConflict` where others have committed to these file groups since this write began."""
         assert self._started is not None
         touched = TouchedFiles(groups, by_bucket=self.index.key_hash is not None)
-        check_conflicts(touched, self._load(), self._started, beside_clustering=True)
+        now = self._load()
+        clusterings = {i.time for i in now.pending_clustering().values()}
+        check_conflicts(touched, now, self._started, giving_way=clusterings)
 
     def commit(
         self,
@@ -209,7 +212,7 @@ class Transaction:
                 self._started,
                 schema=schema,
                 instant=self.instant,
-                beside_clustering=self.settings.clustering_updates == "SparkAllowUpdateStrategy",
+                giving_way=clusterings_that_give_way(self.storage, timeline, self.settings),
                 beside={**resizes.parents, **resizes.children},
                 named_after=resizes.children,
             )
@@ -231,16 +234,25 @@ class Transaction:
             body = encode_commit(metadata, self.config.version, self.action)
             done = TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
             is_settled = lock.still_mine()
-            if is_settled and self.new_index is not None:
-                with suppress(LakebedError, OSError):  # the timeline tells it already, and the next writer does this
-                    self.timeline = self._load()
-                    self._settle_index()
+            if is_settled:
+                self._follow_up(lock, timeline, touched, resizes.parents)
         if not is_settled:
             self._settle(done, timeline)
         self._tidy(metadata)
         with suppress(Exception):  # the commit stands
             self.index.committed(self.instant, Snapshot(self.storage, self.config, timeline))
         return done
+
+    def _follow_up(
+        self, lock: Lock, timeline: Timeline, touched: TouchedFiles, beside: Mapping[FileGroupId, str]
+    ) -> None:
+        """What follows from the commit on the timeline; what fails here later writers and services do."""
+        with suppress(LakebedError, OSError):
+            if self.new_index is not None:
+                self.timeline = self._load()
+                self._settle_index()
+            if timeline.pending_clustering():
+                take_off_overtaken(self.storage, self._load(), touched, beside, self._clock, lock.still_mine)
 
     def _check_others(self, timeline: Timeline, others: Sequence[CommitMetadata]) -> None:
         """What a kind of write asks, under the lock, of the commits since it began."""

@@ -8,7 +8,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
 
-def table_features(snapshot: Snapshot, *, updated_in_clustering: str = "") -> TableFacts:
+def table_features(snapshot: Snapshot) -> TableFacts:
     """Look at the folders that show a feature, and at the timeline for an unfinished restore."""
     storage = snapshot.storage
     folders = set(storage.list_folders(HOODIE))
@@ -20,7 +20,6 @@ def table_features(snapshot: Snapshot, *, updated_in_clustering: str = "") -> Ta
         partition_buckets=seen.partition_buckets,
         consistent_buckets=seen.consistent_buckets,
         pending_restore=restore,
-        updated_in_clustering=updated_in_clustering,
     )
 
 

@@ -47,7 +47,6 @@ WITH = [
     ("ordering by a field inside a struct", {"hoodie.table.ordering.fields": "o.ts"}, NONE),
     ("key generator of another kind", {"hoodie.table.keygenerator.type": "USER_PROVIDED"}, NONE),
     ("unfinished restore", {}, TableFacts(pending_restore="20240101000000000")),
-    ("update of a file group in pending clustering", {}, TableFacts(updated_in_clustering="p/f1")),
     ("merge-on-read", {"hoodie.table.type": "MERGE_ON_READ"}, NONE),
     ("no meta fields", {"hoodie.populate.meta.fields": "false"}, NONE),
     ("generated keys", {"hoodie.table.recordkey.fields": ""}, NONE),

@@ -16,7 +16,7 @@ import lakebed
 from compaction_tables import bare, context, pending, snapshot
 from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
-from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.handles import cluster as cluster_handle
 from lakebed.model import Action
@@ -178,25 +178,6 @@ def test_a_plan_waits_while_others_write_elsewhere(make: Make) -> None:
     assert done.instants[0] == planned.planned
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
     assert lakebed.open(table.uri).indexes.verify().ok
-
-
-@pytest.mark.parametrize("version", [9, 6])
-def test_a_write_to_its_file_groups_is_refused_or_makes_it_give_way(make: Make, version: int) -> None:
-    table = filled(make, table_version=version)
-    planned = table.cluster(["ts"], plan_only=True).planned
-    assert planned is not None
-    with pytest.raises(UnsupportedFeature, match=r"pending clustering.*SparkAllowUpdateStrategy"):
-        table.upsert(rows((1, "c1", "refused", 500)))
-    table.upsert(rows((1, "c1", "allowed", 500)), options=ALLOW)
-    before = content(table)
-    assert (1, "c1", "allowed", 500) in before
-    done = table.cluster(["ts"])
-    assert f"clustering {planned} was not run" in done.notes[0]
-    assert "has changed" in done.notes[0]
-    assert len(done.runs) == 1
-    assert planned not in done.instants
-    assert pending(table) == []
-    assert content(table) == before
 
 
 def test_what_changes_while_it_runs_makes_it_give_way(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.index.consistent.ring import Ring
 from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.operations.placement import AssignedRows
@@ -25,6 +25,9 @@ Row = tuple[Any, ...]
 
 def batch(numbers: range, turn: int) -> list[Row]:
     return [(n, f"c{n % 2}", f"v{turn}", turn) for n in numbers]
+
+
+REJECT = {"hoodie.clustering.updates.strategy": "SparkRejectUpdateStrategy"}
 
 
 def made(make: Made, version: int = 9, **given: Any) -> tuple[Table, dict[int, Row]]:
@@ -195,8 +198,10 @@ def test_a_restore_takes_a_pending_resize_and_its_copies_back(make: Made) -> Non
 def test_a_table_with_an_index_of_keys_writes_beside_no_plan(make: Made, uri: str) -> None:
     table, model = made(make, partition_by=None, indexes=["record_index"])
     assert table.cluster(plan_only=True, options=SPLITS).planned is not None
-    with refused(uri, UnsupportedFeature, "pending clustering"):
-        table.upsert(rows(*batch(range(40), 1)))
+    with refused(uri, CommitConflict, "pending clustering"):
+        table.upsert(rows(*batch(range(40), 1)), options=REJECT)
+    write(table, model, range(40), 1)
+    check(table, model)
     assert table.cluster(options=SPLITS).runs
     write(table, model, range(30, 60), 1)
     check(table, model)

@@ -78,7 +78,7 @@ def check_conflicts(
     *,
     schema: str = "",
     instant: str = "",
-    beside_clustering: bool = False,
+    giving_way: Collection[str] = (),
     beside: Mapping[FileGroupId, str] | None = None,
     named_after: Collection[FileGroupId] = (),
 ) -> str:
@@ -86,8 +86,8 @@ def check_conflicts(
 
     Looked at are commits that completed since, by requested time or because they were pending at the start, and
     pending clusterings (on version 6 pending compactions, too). A compaction requested before this write is none.
-    `instant` is the write's own: a pending rollback of it is a conflict as well. With `beside_clustering` a pending
-    clustering is none: it gives way. `beside` names the file groups that this write changed in a way that fits the
+    `instant` is the write's own: a pending rollback of it is a conflict as well. The pending clusterings of
+    `giving_way` (instants) are none. `beside` names the file groups that this write changed in a way that fits the
     clustering of that instant, pending or completed by now; of these it has log files in `named_after` that are named
     after the clustering, which a compaction planned meanwhile would leave behind.
 
@@ -101,7 +101,7 @@ def check_conflicts(
             if beside and beside.get(group) == other.time:
                 continue
             _refuse(group, other, f"another writer ({meta.operation})")
-    _check_pending(ours, timeline_now, started, instant, beside_clustering=beside_clustering, beside=beside or {})
+    _check_pending(ours, timeline_now, started, instant, giving_way=giving_way, beside=beside or {})
     _check_compacted(ours, timeline_now, started, named_after)
     return resolve_schema(schema, started.timeline, timeline_now, instant)
 
@@ -168,10 +168,11 @@ def _check_pending(
     started: StartedAt,
     instant: str,
     *,
-    beside_clustering: bool,
+    giving_way: Collection[str],
     beside: Mapping[FileGroupId, str],
 ) -> None:
-    pending = [] if beside_clustering else [timeline.pending_clustering()]
+    clusterings = timeline.pending_clustering().items()
+    pending = [{g: i for g, i in clusterings if i.time not in giving_way}]
     if not has_completion_times(timeline.config.version):
         # one that was there when this write began has its log files named after it
         compactions = timeline.pending_compaction().items()
@@ -180,7 +181,7 @@ def _check_pending(
         for group in ours.overlap(frozenset(groups)):
             if beside.get(group) == groups[group].time:
                 continue
-            _refuse(group, groups[group], f"a pending {groups[group].action.value}")
+            _refuse(group, groups[group], f"a pending {_service(groups[group])}")
     for rollback in timeline.pending:
         if instant and rollback.action is Action.ROLLBACK and rollback_target(timeline.plan(rollback)) == instant:
             raise CommitConflict(
@@ -205,6 +206,11 @@ def _check_compacted(
         meta = timeline.commit_metadata(other)
         for group in sorted(own & frozenset(_groups(meta))) if meta.operation in _COMPACTS else ():
             _refuse(group, other, f"another writer ({meta.operation})")
+
+
+def _service(plan: Instant) -> str:
+    """What a pending service is called: on version 6 a clustering is a replacecommit."""
+    return Action.CLUSTERING.value if plan.action is Action.REPLACECOMMIT else plan.action.value
 
 
 def _refuse(group: FileGroupId, other: Instant, who: str) -> None:
