@@ -86,8 +86,9 @@ def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         for child, values in zip(kind, array.flatten(), strict=True):
             yield from leaves(f"{path}.{child.name}", values)
     elif pt.is_map(kind):
-        yield from leaves(f"{path}.key_value.key", array.keys)
-        yield from leaves(f"{path}.key_value.value", array.items)
+        first, last = (array.offsets[at].as_py() for at in (0, -1)) if len(array) else (0, 0)
+        yield from leaves(f"{path}.key_value.key", array.keys[first:last])  # these are not cut as the maps are
+        yield from leaves(f"{path}.key_value.value", array.items[first:last])
     elif is_list(kind):
         yield from leaves(f"{path}.list.element", array.flatten())
     else:

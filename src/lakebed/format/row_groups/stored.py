@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from lakebed.format.base_file import Footer, check_rows, naming_damage
 from lakebed.format.parquet_writer import written_schema
 from lakebed.format.row_groups.chunks import CODECS, Chunk, ChunkGroup, check_pages, chunk_groups
+from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
 
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage
@@ -41,6 +42,8 @@ class StoredGroups:
         self.path = path
         self.footer = footer
         self.groups = groups
+        self.has_exact_ranges = leaves_out_bounds(path, footer.metadata.created_by)
+        """Whether a chunk that holds NaN has no min and max."""
         self._source = source
         self._held = pa.py_buffer(b"")
         self._held_from = 0
