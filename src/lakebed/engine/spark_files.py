@@ -42,16 +42,23 @@ _OPTIONS = {
 }
 
 
-def parquet_options(*, page_checksums: bool) -> dict[str, str]:
+# Row groups and pages are not ruled out by their min and max, whatever condition comes.
+_WITHOUT_STATISTICS = {"parquet.filter.stats.enabled": "false", "parquet.filter.columnindex.enabled": "false"}
+
+
+def parquet_options(*, page_checksums: bool, statistics: bool = True) -> dict[str, str]:
     """The options of `read_parquet`."""
-    return _OPTIONS | {"parquet.page.verify-checksum.enabled": str(page_checksums).lower()}
+    options = _OPTIONS | {"parquet.page.verify-checksum.enabled": str(page_checksums).lower()}
+    return options if statistics else options | _WITHOUT_STATISTICS
 
 
-def read_parquet(spark: SparkSession, urls: Sequence[str], ddl: str, *, page_checksums: bool = True) -> DataFrame:
+def read_parquet(
+    spark: SparkSession, urls: Sequence[str], ddl: str, *, page_checksums: bool = True, statistics: bool = True
+) -> DataFrame:
     """These files, as they are: no partition columns from folder names, no globbing, the given schema. One that is
     missing or damaged is an error whatever the session says; checksums of pages are checked where there are some, but
-    for callers that do without."""
-    reader = spark.read.schema(ddl).options(**parquet_options(page_checksums=page_checksums))
+    for callers that do without. `statistics`: conditions on the rows, also later ones, may rule out row groups."""
+    reader = spark.read.schema(ddl).options(**parquet_options(page_checksums=page_checksums, statistics=statistics))
     with job_errors(spark):  # a classic session looks at once whether they are there
         return reader.parquet(*[_GLOB.sub(r"\\\1", url) for url in urls])
 

@@ -58,13 +58,21 @@ def can_lay_out(spark: SparkSession) -> bool:
 
 
 def bucketed_files(
-    spark: SparkSession, partitions: Sequence[Sequence[File]], ddl: str, where: str | None, *, page_checksums: bool
+    spark: SparkSession,
+    partitions: Sequence[Sequence[File]],
+    ddl: str,
+    where: str | None,
+    *,
+    page_checksums: bool,
+    statistics: bool,
 ) -> tuple[Any, str]:
     """An RDD of the files' rows with the bucket column behind their own, and their schema as JSON. Each partition is
-    read, file after file, by Spark's vectorised reader, without what the condition and statistics rule out."""
+    read, file after file, by Spark's vectorised reader, without what the condition and (where they may) statistics
+    rule out."""
     scala = Scala(spark)
     jvm, session = scala.jvm, scala.session
-    options = scala.map(parquet_options(page_checksums=page_checksums) | {"returning_batch": "false"})
+    reading = parquet_options(page_checksums=page_checksums, statistics=statistics)
+    options = scala.map(reading | {"returning_batch": "false"})
     stored, bucket = scala.struct(ddl), scala.struct(f"{BUCKET} int")
     configuration = session.sessionState().newHadoopConfWithOptions(options)
     sources = jvm.org.apache.spark.sql.execution.datasources

@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.json_text import parse_json_object
+from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_footer import parse_footer, read_encoded, read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.storage.failure import from_os_error
@@ -169,11 +170,9 @@ def read_base_file(
 def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool) -> dict[str, Any]:
     largest = max((_compressed_size(metadata.row_group(i)) for i in range(metadata.num_row_groups)), default=0)
     prefetch = largest <= _PREFETCH_BYTES
-    columns = (metadata.schema.column(i) for i in range(len(metadata.schema)) if dictionary)
-    known = [c.path for c in columns if c.path in dictionary and c.physical_type == "BYTE_ARRAY"]
     return {
         "metadata": metadata,
-        "read_dictionary": known or None,
+        "read_dictionary": as_dictionaries(metadata, dictionary) or None,
         "pre_buffer": prefetch,
         "buffer_size": 0 if prefetch else _READ_BUFFER,
         "coerce_int96_timestamp_unit": "us",

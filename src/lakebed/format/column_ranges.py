@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.format.parquet_encodings import leaves
+from lakebed.format.row_groups.nan_chunks import holds_nan
 from lakebed.schema.arrow import leaf_paths
 
 # Longest value that Parquet's writer keeps in its statistics, with some room.
@@ -42,24 +43,25 @@ class ColumnRanges:
         self._watched = frozenset(watched)
         known_names = frozenset(schema.names)
         self._tops = sorted({path.split(".")[0] if path not in known_names else path for path in watched})
-        # of each row group with a long value: the range of each of its chunks
+        # of each row group with a long value or NaN: the range of each of its chunks, without NaN
         self._seen: dict[str, list[list[pa.StructScalar]]] = {}
         self._nan: set[str] = set()
 
-    def unseen(self, group: Any, columns: Sequence[str], leaves: Mapping[str, int]) -> list[str]:
+    def unseen(self, group: Any, columns: Sequence[str], leaves: Mapping[str, int], *, exact: bool) -> list[str]:
         """Which columns of a stored row group `see` has to see, by Parquet's metadata of it: those whose statistics do
-        not say all. `leaves` are all columns of the file with the number of their leaves."""
+        not say all. `leaves` are all columns of the file with the number of their leaves; `exact`: chunks with NaN have
+        no min and max."""
         found: list[str] = []
         at = 0
         for name, count in leaves.items():
             chunks, at = [group.column(number) for number in range(at, at + count)], at + count
-            if name in columns and any(c.path_in_schema in self._watched and self._is_silent(c) for c in chunks):
+            if name in columns and any(c.path_in_schema in self._watched and self._is_silent(c, exact) for c in chunks):
                 found.append(name)
         return found
 
-    def _is_silent(self, chunk: Any) -> bool:
-        if pt.is_floating(self._types[chunk.path_in_schema]):
-            return chunk.path_in_schema not in self._nan
+    def _is_silent(self, chunk: Any, exact: bool) -> bool:
+        if not exact and pt.is_floating(self._types[chunk.path_in_schema]):
+            return True
         statistics = chunk.statistics if chunk.is_stats_set else None
         return statistics is None or not (statistics.has_min_max or _is_all_null(statistics))
 
@@ -68,21 +70,21 @@ class ColumnRanges:
         for top in self._tops:
             if top not in group.column_names:
                 continue
-            texts: dict[str, list[pa.Array]] = {}
+            hidden: dict[str, list[pa.Array]] = {}
             for chunk in group[top].chunks:
                 for path, values in leaves(top, chunk):
-                    if path not in self._watched:
-                        continue
-                    if not pt.is_floating(self._types[path]):
-                        texts.setdefault(path, []).append(_occurring(values))
-                    elif path not in self._nan and pc.any(pc.is_nan(values)).as_py():
-                        self._nan.add(path)
-            for path, chunks in texts.items():
+                    if path in self._watched:
+                        hidden.setdefault(path, []).append(_occurring(values))
+            for path, chunks in hidden.items():
                 self._note(path, chunks)
 
     def _note(self, path: str, chunks: Sequence[pa.Array]) -> None:
-        """One long value in any chunk, and Parquet's range of the whole row group is gone."""
-        if any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
+        """One long value or NaN in any chunk, and Parquet's range of the whole row group is gone."""
+        if pt.is_floating(self._types[path]):
+            if any(map(holds_nan, chunks)):
+                self._nan.add(path)
+                self._seen.setdefault(path, []).append([pc.min_max(_numbers(values)) for values in chunks])
+        elif any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
             self._seen.setdefault(path, []).append([pc.min_max(values) for values in chunks])
 
     def row(self, metadata: Any) -> pa.RecordBatch:
@@ -117,8 +119,7 @@ class ColumnRanges:
         with_ranges = [s for s in stats if s is not None and s.has_min_max]
         if len(with_ranges) < len(stats):
             silent = sum(s is None or not (s.has_min_max or _is_all_null(s)) for s in stats)
-            # nothing but NaN is no range to Parquet either
-            if silent > len(seen) and name not in self._nan:
+            if silent > len(seen):
                 return pa.nulls(1, kind), pa.nulls(1, kind)
         values = _typed([b for s in with_ranges for b in (s.min_raw, s.max_raw)], kind)
         if seen:
@@ -147,6 +148,11 @@ def from_stream(data: bytes) -> pa.RecordBatch:
 def _occurring(values: pa.Array) -> pa.Array:
     """The values, or of a dictionary those that occur."""
     return values.dictionary.take(pc.unique(values.indices)) if pt.is_dictionary(values.type) else values
+
+
+def _numbers(values: pa.Array) -> pa.Array:
+    """The values but for NaN."""
+    return values.filter(pc.invert(pc.is_nan(values)))
 
 
 def _is_all_null(statistics: Any) -> bool:

@@ -16,6 +16,7 @@ BUCKET_ID = "[0-9]{8}(?:-|$)"
 
 _BUCKET = re.compile(BUCKET_ID)
 _NO_TOKEN = "1-0-1"
+_EXACT_TOKEN = re.compile(r"\d+-0\d+-\d+")
 
 
 def base_file_name(file_id: str, write_token: str, instant: str) -> str:
@@ -25,6 +26,28 @@ def base_file_name(file_id: str, write_token: str, instant: str) -> str:
     '00000003-7bb4-4bb3-bb31-691a40023d81-0_0-12-7_20240102030405006.parquet'
     """
     return f"{file_id}_{write_token}_{instant}.parquet"
+
+
+def exact_token(write_token: str) -> str:
+    """The write token of a base file in whose Parquet a column chunk that holds NaN has no min and max.
+
+    Its middle number has a zero ahead, which no other writer gives it: so a reader knows by the name, without
+    opening the file. Base files of Arrow's writer alone have min and max of the other values there.
+
+    >>> exact_token("3-12-7")
+    '3-012-7'
+    """
+    first, _, rest = write_token.partition("-")
+    return f"{first}-0{rest}"
+
+
+def has_exact_ranges(write_token: str) -> bool:
+    """Whether a base file's write token is one of `exact_token`.
+
+    >>> has_exact_ranges("3-00-7"), has_exact_ranges("3-0-7")
+    (True, False)
+    """
+    return _EXACT_TOKEN.fullmatch(write_token) is not None
 
 
 def parse_base_file(partition: str, name: str, size: int) -> BaseFile | None:

@@ -17,6 +17,7 @@ from lakebed.format.base_file import AVRO_SCHEMA_KEY
 from lakebed.format.block_rows import DICTIONARY_COLUMNS, batch_of, corrupt, naming_block
 from lakebed.format.hfile.source import ReadRange
 from lakebed.format.log_scan import BlockHead
+from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_footer import page_sizes, read_metadata
 from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
 from lakebed.schema.avro import avro_to_arrow
@@ -52,11 +53,11 @@ class ParquetBlock:
             groups = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
             if sum(groups) != metadata.num_rows or min(groups, default=0) < 0:
                 raise ValueError(f"its row groups have {groups} rows, its footer says {metadata.num_rows}")
-            known = [column.path for column in _columns(metadata.schema) if column.physical_type == "BYTE_ARRAY"]
+            paths = [column.path for column in _columns(metadata.schema) if "." not in column.path]
             options: dict[str, Any] = {
                 "metadata": metadata,
                 # a long text in a dictionary costs its bytes once
-                "read_dictionary": [path for path in known if "." not in path],
+                "read_dictionary": as_dictionaries(metadata, paths),
                 "coerce_int96_timestamp_unit": "us",
                 "page_checksum_verification": True,
             }

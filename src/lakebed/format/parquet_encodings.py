@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ _MIN_RANDOM_LENGTH = 16
 _MAX_SHARED_PREFIX = 0.25
 DICTIONARY = "DICTIONARY"
 RANDOM_TEXT_ENCODING = "DELTA_LENGTH_BYTE_ARRAY"
+# Arrow does not read texts in these as dictionaries.
+_NEVER_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", RANDOM_TEXT_ENCODING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,19 @@ def encodings_of(metadata: Any) -> dict[str, str]:
         return {}
     group = metadata.row_group(0)
     return {c.path_in_schema: _encoding_of(c) for c in (group.column(i) for i in range(group.num_columns))}
+
+
+def as_dictionaries(metadata: Any, names: Collection[str]) -> list[str]:
+    """Those of the columns (Parquet paths) that hold texts or bytes which Arrow can read as dictionaries, by Parquet's
+    metadata of the file."""
+    if not names:
+        return []
+    columns = (metadata.schema.column(at) for at in range(len(metadata.schema)))
+    at = {n: c.path for n, c in enumerate(columns) if c.path in names and c.physical_type == "BYTE_ARRAY"}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [
+        path for n, path in at.items() if all(_NEVER_DICTIONARIES.isdisjoint(g.column(n).encodings) for g in groups)
+    ]
 
 
 def _encoding_of(column: Any) -> str:
@@ -86,8 +101,9 @@ def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         for child, values in zip(kind, array.flatten(), strict=True):
             yield from leaves(f"{path}.{child.name}", values)
     elif pt.is_map(kind):
-        yield from leaves(f"{path}.key_value.key", array.keys)
-        yield from leaves(f"{path}.key_value.value", array.items)
+        first, last = (array.offsets[at].as_py() for at in (0, -1)) if len(array) else (0, 0)
+        yield from leaves(f"{path}.key_value.key", array.keys[first:last])  # these are not cut as the maps are
+        yield from leaves(f"{path}.key_value.value", array.items[first:last])
     elif is_list(kind):
         yield from leaves(f"{path}.list.element", array.flatten())
     else:

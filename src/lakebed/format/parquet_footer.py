@@ -27,7 +27,7 @@ from lakebed.format.row_groups.thrift_compact import (
 from lakebed.format.varints import read_varint
 
 _MAGIC: Final = b"PAR1"
-_TAIL: Final = 8
+TAIL: Final = 8
 # What Arrow reads at first of a file's end: so much is one request.
 _AT_FIRST: Final = 64 << 10
 _LARGEST_FOOTER: Final = 512 << 20
@@ -56,22 +56,20 @@ def read_encoded(source: pa.NativeFile) -> bytes:
     first = min(size, _AT_FIRST)
     source.seek(size - first)
     end = source.read(first)
-    if len(end) < _TAIL + len(_MAGIC) or end[-len(_MAGIC) :] != _MAGIC:
+    if len(end) < TAIL + len(_MAGIC) or end[-len(_MAGIC) :] != _MAGIC:
         raise ValueError("it does not end like a Parquet file")
-    length = int.from_bytes(end[-_TAIL : -len(_MAGIC)], "little")
-    if not 0 < length <= min(size - _TAIL - len(_MAGIC), _LARGEST_FOOTER):
+    length = int.from_bytes(end[-TAIL : -len(_MAGIC)], "little")
+    if not 0 < length <= min(size - TAIL - len(_MAGIC), _LARGEST_FOOTER):
         raise ValueError(f"a footer of {length} bytes in a file of {size}")
-    if length > len(end) - _TAIL:
-        source.seek(size - _TAIL - length)
+    if length > len(end) - TAIL:
+        source.seek(size - TAIL - length)
         return source.read(length)
-    return end[-_TAIL - length : -_TAIL]
+    return end[-TAIL - length : -TAIL]
 
 
 def parse_footer(footer: bytes) -> Any:
     """Parquet's metadata by the bytes of a footer."""
-    length = len(footer)
-    framed = b"".join([_MAGIC, footer, length.to_bytes(4, "little"), _MAGIC])
-    metadata = pq.read_metadata(pa.BufferReader(framed))
+    metadata = pq.read_metadata(pa.BufferReader(_MAGIC + framed(footer)))
     check_footer(footer, metadata)
     return metadata
 
@@ -85,6 +83,17 @@ def check_footer(footer: bytes, metadata: Any) -> None:
         _check(footer, leaves)
     except IndexError:
         raise ValueError("its footer is cut off") from None
+
+
+def footer_in(end: bytes) -> bytes:
+    """The footer of a Parquet file, by the file or its end."""
+    length = int.from_bytes(end[-TAIL : -len(_MAGIC)], "little")
+    return end[-TAIL - length : -TAIL]
+
+
+def framed(footer: bytes) -> bytes:
+    """A footer as a Parquet file ends with it."""
+    return b"".join([footer, len(footer).to_bytes(4, "little"), _MAGIC])
 
 
 class PageSizes(NamedTuple):

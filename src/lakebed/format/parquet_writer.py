@@ -13,6 +13,8 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption
 from lakebed.format.parquet_encodings import choose_encodings
+from lakebed.format.parquet_footer import TAIL, footer_in, framed
+from lakebed.format.row_groups.nan_chunks import NanChunks
 from lakebed.model import COMMIT_SEQNO, FILE_NAME
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.layouts import fill_hidden_nulls
@@ -84,7 +86,8 @@ class BaseFileWriter:
 
     `schema` is the file's, meta columns included, in stored types (`lakebed.schema.arrow.normalise`).
     Columns of a batch may be dictionary-encoded. Encodings are chosen from the first row group, but for
-    those given (`parquet_encodings.encodings_of`). `ranges` sees every row group. Writing releases the GIL.
+    those given (`parquet_encodings.encodings_of`). `ranges` sees every row group. A column chunk that holds NaN has no
+    min and max. Writing releases the GIL.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class BaseFileWriter:
         # Parquet's writer puts out hundreds of small pieces a file, and each crossing to Python costs
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _SINK_BYTES)
         self._schema = _plain_fields(schema)
+        self._nan = NanChunks(self._schema)
         # with the dictionary columns that the first batch has: Parquet's writer wants all batches alike
         self._written_schema: pa.Schema | None = None
         self._pending: list[pa.Table] = []
@@ -200,13 +204,22 @@ class BaseFileWriter:
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._buffered, group.schema, **self._writer_options(group))
         if group.num_rows:
+            self._nan.add(group)
             self._writer.write_table(small_dictionaries(group), row_group_size=group.num_rows)
 
     def _finish(self, footer: Mapping[str, str]) -> None:
         assert self._writer is not None
         self._writer.add_key_value_metadata(footer)
+        if self._nan.found:
+            self._buffered.flush()
+            self._sink.hold()
         self._writer.close()
         self._buffered.flush()
+        if self._nan.found:
+            end = self._sink.taken()
+            footer_bytes = footer_in(end)
+            rest = len(end) - len(footer_bytes) - TAIL
+            self._sink.write(end[:rest] + framed(self._nan.without_bounds(footer_bytes)))
 
     def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
         settings = self._settings
@@ -276,10 +289,22 @@ class _Sink:
         self.upload = upload
         self.position = 0
         self.is_dead = False
+        self._held: list[bytes] | None = None
+
+    def hold(self) -> None:
+        """From now on keep what is written, until it is taken."""
+        self._held = []
+
+    def taken(self) -> bytes:
+        held, self._held = self._held or [], None
+        return b"".join(held)
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
         if self.is_dead:  # pyarrow's writer puts out a footer even when it is thrown away
+            return size
+        if self._held is not None:
+            self._held.append(bytes(data))
             return size
         self.upload.write(data)
         self.position += size

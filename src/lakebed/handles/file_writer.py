@@ -17,7 +17,7 @@ from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_
 from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.change_log import LogMode
 from lakebed.format.column_ranges import ColumnRanges, as_stream
-from lakebed.format.file_names import base_file_name
+from lakebed.format.file_names import base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import SORTED_BY, Ascending
 from lakebed.format.key_range import KeyRange
@@ -163,7 +163,7 @@ class FileWriter:
 
     def open(self) -> None:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
-        self.name = base_file_name(self.file_id, self.task.write_token, self.instant)
+        self.name = base_file_name(self.file_id, exact_token(self.task.write_token), self.instant)
         write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
         format_ = self.format
         ranges = ColumnRanges(format_.schema, format_.range_columns) if format_.range_columns else None

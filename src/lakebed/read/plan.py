@@ -13,6 +13,7 @@ from lakebed.filters.columns import resolve_columns
 from lakebed.filters.predicates import Predicate
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.bucket_pruning import slices_in_buckets
+from lakebed.read.provenance import Provenance
 from lakebed.read.pruning import prune_partitions
 from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skipping import skip_slices
@@ -75,6 +76,7 @@ class ScanPlan:
     partition_values: Mapping[str, Mapping[str, object]] | None = None
     page_checksums: bool = True
     names: ColumnNames | None = None
+    provenance: Provenance | None = None
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:
@@ -193,6 +195,7 @@ def plan_scan(
         partition_values=_path_values(snapshot, kept, read_schema, from_path) if from_path else None,
         page_checksums=reads.page_checksums,
         names=_names_in_files(snapshot, kept, read_schema, history),
+        provenance=Provenance(snapshot.timeline, snapshot.config.is_made_by_lakebed),
     )
 
 

@@ -32,7 +32,15 @@ from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.buckets import Buckets, buckets_of, common_count
 from lakebed.read.plan import ScanPlan, SliceSet, table_columns
 from lakebed.read.scan import Scan
-from lakebed.read.spark_scan import chosen_slices, frame_of_parts, narrowed_plan, scan_frame, shaped, through_storage
+from lakebed.read.spark_scan import (
+    by_statistics,
+    chosen_slices,
+    frame_of_parts,
+    narrowed_plan,
+    scan_frame,
+    shaped,
+    through_storage,
+)
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
@@ -197,7 +205,9 @@ class _Frame:
             if one.base_file is not None:
                 file = File(storage.url(one.base_file.path), one.base_file.size)
                 placed[self.places.number(one) % self.count].append(file)
-        rows, schema = bucketed_files(self.spark, placed, ddl, where, page_checksums=plan.page_checksums)
+        exact = all(statistics for _, statistics in by_statistics(plan, alike))
+        checks = plan.page_checksums
+        rows, schema = bucketed_files(self.spark, placed, ddl, where, page_checksums=checks, statistics=exact)
         frame = laid_out(self.spark, rows, schema, layout)
         return shaped(plan, alike, frame, extra, keep=(BUCKET,))
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow.types import is_time
+from pyarrow.types import is_floating, is_time
 
 from lakebed.engine.spark_files import can_open, read_parquet
 from lakebed.engine.spark_session import parallelism, require_spark
@@ -71,7 +71,12 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
     if reason:
         _warn(reason, slices.storage.spec)
         return _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
-    parts = [_native_frame(plan, alike, spark, slices.storage) for alike in chosen_slices(plan.sets, log_files=False)]
+    native = chosen_slices(plan.sets, log_files=False)
+    parts = [
+        _native_frame(plan, part, spark, slices.storage, statistics=statistics)
+        for alike in native
+        for part, statistics in by_statistics(plan, alike)
+    ]
     merged = chosen_slices(plan.sets, log_files=True)
     if merged:
         parts.append(_python_frame(plan, merged, spark, slices, tuning=worker_tuning))
@@ -98,6 +103,20 @@ def chosen_slices(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet
     return [s for s in chosen if s.slices]
 
 
+def by_statistics(plan: ScanPlan, alike: SliceSet) -> list[tuple[SliceSet, bool]]:
+    """The set in up to two parts, by whether Spark may rule out row groups by statistics, of which each part says it:
+    not in files whose statistics may leave out NaN, which Spark takes for the greatest number."""
+    if plan.provenance is None or not any(is_floating(kind) for _, kind in leaf_paths(alike.stored)):
+        return [(alike, True)]
+    doubtful = plan.provenance.leaving_out_nan(alike.files)
+    if not doubtful:
+        return [(alike, True)]
+    parts: dict[bool, list[FileSlice]] = {}
+    for one in alike.slices:
+        parts.setdefault(one.base_file is None or one.base_file.path not in doubtful, []).append(one)
+    return [(replace(alike, slices=tuple(some)), exact) for exact, some in parts.items()]
+
+
 def _with_a_column(plan: ScanPlan) -> ScanPlan:
     """The plan of a scan without columns reads the record keys all the same: Spark reads no rows of nothing."""
     if len(plan.read_schema):
@@ -107,7 +126,9 @@ def _with_a_column(plan: ScanPlan) -> ScanPlan:
     return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), sets=sets)
 
 
-def _native_frame(plan: ScanPlan, alike: SliceSet, spark: SparkSession, storage: Storage) -> DataFrame:
+def _native_frame(
+    plan: ScanPlan, alike: SliceSet, spark: SparkSession, storage: Storage, *, statistics: bool
+) -> DataFrame:
     extra = (
         [PARTITION_PATH]
         if any(s.from_path for s in alike.sources) and PARTITION_PATH not in plan.read_schema.names
@@ -118,7 +139,7 @@ def _native_frame(plan: ScanPlan, alike: SliceSet, spark: SparkSession, storage:
     ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
     urls = [storage.url(f.path) for f in alike.files]
     with _few_listing_tasks(spark, len(urls)):
-        frame = read_parquet(spark, urls, ddl, page_checksums=plan.page_checksums)
+        frame = read_parquet(spark, urls, ddl, page_checksums=plan.page_checksums, statistics=statistics)
     return shaped(plan, alike, frame, extra)
 
 

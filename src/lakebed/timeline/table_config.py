@@ -220,6 +220,11 @@ class TableConfig:
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
     @property
+    def is_made_by_lakebed(self) -> bool:
+        """Whether lakebed made the table or adopted its index: it has properties of its own then."""
+        return any(key.startswith("lakebed.") for key in self.properties)
+
+    @property
     def index_reason(self) -> str:
         """Why "auto" took the table's index; empty where the index was named."""
         return self._text(INDEX_REASON)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.format.parquet_footer import parse_footer
+from lakebed.format.parquet_footer import footer_in, framed, parse_footer
 from lakebed.format.parquet_writer import (
     BaseFileWriter,
     ParquetSettings,
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lakebed.storage.base import Upload
 
 _MAGIC = b"PAR1"
-_TAIL = 8
 _STREAM_BYTES = 256 * 1024
 
 
@@ -92,14 +91,25 @@ class AssembledFile(BaseFileWriter):
             else:
                 places += [run.add(chunk) for chunk in chunks]
         run.end()
-        if self._ranges is not None:
-            moved = [n for n in self._leaves if n not in self._constants and (made is None or n not in made.leaves)]
-            unseen = self._ranges.unseen(source.footer.metadata.row_group(number), moved, self._leaves)
-            if unseen:
-                self._ranges.see(pa.Table.from_batches([source.columns(number, unseen)]))
+        moved = [n for n in self._leaves if n not in self._constants and (made is None or n not in made.leaves)]
+        self._see_moved(source, number, moved, fresh)
         self._groups.append((group.rows, places))
         self._flushed_rows += group.rows
         self.traffic.copied_groups += fresh is None
+
+    def _see_moved(self, source: StoredGroups, number: int, moved: Sequence[str], fresh: pa.RecordBatch | None) -> None:
+        """Look at those moved columns of a stored row group whose statistics do not say all, and for NaN in fresh
+        ones."""
+        stored = source.footer.metadata.row_group(number)
+        unseen: list[str] = []
+        if self._ranges is not None:
+            unseen = self._ranges.unseen(stored, moved, self._leaves, exact=source.has_exact_ranges)
+        doubtful = [] if source.has_exact_ranges else self._nan.doubtful(stored, moved)
+        wanted = list(dict.fromkeys([*unseen, *doubtful]))
+        parts = [pa.Table.from_batches([source.columns(number, wanted)])] if wanted else []
+        if unseen and self._ranges is not None:
+            self._ranges.see(parts[0].select(unseen))
+        self._nan.add(*parts, *([] if fresh is None else [pa.Table.from_batches([fresh])]))
 
     def moved(self, data: memoryview) -> int:
         """Put bytes of other files; gives their place."""
@@ -114,6 +124,7 @@ class AssembledFile(BaseFileWriter):
 
     def _put(self, group: pa.Table) -> None:
         if group.num_rows:
+            self._nan.add(group)
             made = self._encoded(group)
             self._groups.append((group.num_rows, [place for name in self._leaves for place in self._place(made, name)]))
 
@@ -163,10 +174,10 @@ class AssembledFile(BaseFileWriter):
         with pq.ParquetWriter(shell, self._schema, **self._writer_options(empty)) as to:
             to.add_key_value_metadata(footer)
         groups = [(rows, [place.resolved() for place in places]) for rows, places in self._groups]
-        made = footer_of(_footer_in(shell.getvalue().to_pybytes()), groups)
+        made = self._nan.without_bounds(footer_of(footer_in(shell.getvalue().to_pybytes()), groups))
         if self._ranges is not None:
             self._metadata.append(parse_footer(made))
-        self._sink.write(b"".join([made, len(made).to_bytes(4, "little"), _MAGIC]))
+        self._sink.write(framed(made))
 
 
 @dataclass(slots=True)
@@ -258,7 +269,7 @@ class _Encoder:
         assert self._writer is not None
         end = self._stream.tell()
         self._writer.close()
-        found = chunk_groups(_footer_in(b"".join(self._taken())), end)
+        found = chunk_groups(footer_in(b"".join(self._taken())), end)
         assert found is not None
         self.groups = found
         self.drop()
@@ -300,9 +311,3 @@ class _Parts:
 
     def writable(self) -> bool:
         return True
-
-
-def _footer_in(file: bytes) -> bytes:
-    """The footer of a Parquet file, or of its end."""
-    length = int.from_bytes(file[-_TAIL:-4], "little")
-    return file[-_TAIL - length : -_TAIL]

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.format.base_file import Footer, check_rows, naming_damage
+from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_writer import written_schema
 from lakebed.format.row_groups.chunks import CODECS, Chunk, ChunkGroup, check_pages, chunk_groups
+from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
 
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage
@@ -41,13 +43,16 @@ class StoredGroups:
         self.path = path
         self.footer = footer
         self.groups = groups
+        self.has_exact_ranges = leaves_out_bounds(path, footer.metadata.created_by)
+        """Whether a chunk that holds NaN has no min and max."""
         self._source = source
         self._held = pa.py_buffer(b"")
         self._held_from = 0
-        texts = {f.name for f in footer.schema if pa.types.is_string(f.type)}
+        coded = [f.name for f in footer.schema if f.name in dictionary and pa.types.is_string(f.type)]
+        self._coded = frozenset(coded)
         options: dict[str, Any] = {
             "metadata": footer.metadata,
-            "read_dictionary": [name for name in dictionary if name in texts] or None,
+            "read_dictionary": as_dictionaries(footer.metadata, coded) or None,
             "pre_buffer": False,
             "coerce_int96_timestamp_unit": "us",
             "page_checksum_verification": True,
@@ -61,7 +66,7 @@ class StoredGroups:
                 self._hold(number)
             table = self._parquet.read_row_group(number, columns=list(names), use_threads=False)
             check_rows(self.path, table.num_rows, self.groups[number].rows)
-            columns = [_whole(table[name]) for name in names]
+            columns = [_whole(_coded(table[name]) if name in self._coded else table[name]) for name in names]
             return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def stored(self, number: int, chunks: Sequence[Chunk]) -> memoryview:
@@ -143,6 +148,11 @@ def codec_of(groups: Sequence[ChunkGroup]) -> str | None:
 def _too_large(group: ChunkGroup) -> bool:
     stored = group.end - group.start
     return group.rows > _MOST_ROWS or group.inflated > _MOST_INFLATED or stored > _MOST_STORED
+
+
+def _coded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts as a dictionary, also where Arrow cannot read them as such."""
+    return column if pa.types.is_dictionary(column.type) else column.cast(pa.dictionary(pa.int32(), column.type))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -16,6 +16,7 @@ from lakebed.format.hfile.source import FileSource
 from lakebed.format.log_file import BlockType
 from lakebed.format.log_scan import scan_blocks
 from lakebed.format.parquet_encodings import leaves
+from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.conversion import cast_column
 from lakebed.storage.base import Storage
@@ -26,14 +27,19 @@ DATA_BLOCKS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA
 def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
     """A row as of `ColumnRanges`, for the columns (Parquet paths) of `kinds` that the file has, in those types.
 
-    Rows are read for floating columns, whose footer says nothing reliable of NaN, for columns stored in another type,
+    Rows are read for floating columns whose footer says nothing reliable of NaN, for columns stored in another type,
     and for those of which a row group has no statistics; the others cost the footer only. Raises `CorruptFile`.
     """
     footer = read_footer(storage, path, size)
     stored = dict(leaf_paths(footer.schema))
     present = {column: kind for column, kind in kinds.items() if column in stored}
     footer_ranges = ColumnRanges(footer.schema, list(present)).row(footer.metadata)
-    read = [column for column, kind in present.items() if not _is_known(footer_ranges, column, stored[column], kind)]
+    exact = leaves_out_bounds(path, footer.metadata.created_by)
+    read = [
+        column
+        for column, kind in present.items()
+        if not _is_known(footer_ranges, column, stored[column], kind, exact=exact)
+    ]
     counted = _Extremes({column: present[column] for column in read})
     if read:
         known_names = frozenset(footer.schema.names)
@@ -80,8 +86,10 @@ def unknown_ranges(kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=list(kinds))
 
 
-def _is_known(footer_ranges: pa.RecordBatch, column: str, stored: pa.DataType, kind: pa.DataType) -> bool:
-    if pt.is_floating(stored) or stored != kind or column not in footer_ranges.schema.names:
+def _is_known(
+    footer_ranges: pa.RecordBatch, column: str, stored: pa.DataType, kind: pa.DataType, *, exact: bool
+) -> bool:
+    if (pt.is_floating(stored) and not exact) or stored != kind or column not in footer_ranges.schema.names:
         return False
     row = footer_ranges.column(column)[0].as_py()
     if row["null_count"] is None:
