@@ -249,7 +249,7 @@ class IndexesView(View):
         listed = super().__repr__()
         reason = self.reason
         chosen = f"chosen: {reason}\n" if reason else ""
-        return f"writes: {self.index.explain()}\n{chosen}{listed}"
+        return f"writes: {self.index.explain_for(self._snapshot())}\n{chosen}{listed}"
 
     def _snapshot(self) -> Snapshot:
         return open_snapshot(self._storage)

@@ -127,6 +127,70 @@ def test_the_queries_that_are_changed_give_what_they_gave(tmp_path: Path, plain:
         assert rows_of(lakebed.by_buckets(plain.sql(query))) == rows_of(plain.sql(ordinary)), query
 
 
+def test_ctes_are_followed(tmp_path: Path, plain: Any) -> None:
+    a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares())
+    views(
+        plain,
+        a=(a.scan().to_spark(bucketed=True), a.scan().to_spark()),
+        b=(b.scan().to_spark(bucketed=True), b.scan().to_spark()),
+    )
+    for query in (
+        "WITH c AS (SELECT id, x FROM a WHERE x > 3) SELECT c.id, x, y FROM c JOIN b ON c.id = b.id",
+        "WITH c AS (SELECT id, x FROM a), d AS (SELECT id, sum(x) AS s FROM c GROUP BY id) SELECT id, s FROM d",
+    ):
+        ordinary = query.replace("FROM a", "FROM a_plain a").replace("JOIN b", "JOIN b_plain b")
+        changed = lakebed.by_buckets(plain.sql(query))
+        assert "Exchange" not in plan_of(changed), query
+        assert rows_of(changed) == rows_of(plain.sql(ordinary))
+
+
+def test_a_join_of_other_numbers_of_buckets_says_that_it_shuffles(tmp_path: Path, plain: Any) -> None:
+    a, b = made(tmp_path, plain, "a", trips(), buckets=8), made(tmp_path, plain, "b", fares())
+    left, right = a.scan().to_spark(bucketed=True), b.scan().to_spark(bucketed=True)
+    joined = left.join(right, left["id"] == right["id"])
+    with pytest.warns(UserWarning, match=r"8 with 4 buckets shuffles both sides.*bucketed=4"):
+        changed = lakebed.by_buckets(joined)
+    assert plan_of(changed).count("Exchange") == 2
+    four = a.scan().to_spark(bucketed=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(lakebed.by_buckets(four.join(right, four["id"] == right["id"]).select("x", "y")),
+              joined.select("x", "y"), sort=True)  # fmt: skip
+
+
+def test_a_hash_field_beside_a_text_joins_and_groups_alone(tmp_path: Path, plain: Any) -> None:
+    given = {"key": ["city", "id"], "hash_fields": "city"}
+    a = made(tmp_path, plain, "a", trips(), **given)
+    b = made(tmp_path, plain, "b", trips().slice(0, 6), **given)
+
+    def queries(one: Any, other: Any) -> list[Any]:
+        by_city, by_key = one["city"] == other["city"], (one["city"] == other["city"]) & (one["id"] == other["id"])
+        return [
+            one.join(other, by_city).select(one["id"], other["x"]),
+            one.groupBy("city").count(),
+            one.join(other, by_key).select(one["id"], other["x"]),
+            one.groupBy("id", "city").count(),
+        ]
+
+    left, right = a.scan().to_spark(bucketed=True), b.scan().to_spark(bucketed=True)
+    expected = queries(a.scan().to_spark(), b.scan().to_spark())
+    for query, ordinary in zip(queries(left, right), expected, strict=True):
+        changed = lakebed.by_buckets(query)
+        assert "Exchange" not in plan_of(changed)
+        assert rows_of(changed) == rows_of(ordinary)
+    # a text that can be misread: only the whole key says where a row of that table is
+    lakebed.open(b.uri).upsert(pa.table({"id": ["1,city:Oslo"], "x": [7], "city": ["Rome"]}))
+    b = lakebed.open(b.uri, spark=plain)
+    left, right = a.scan().to_spark(bucketed=True), b.scan().to_spark(bucketed=True)
+    expected = queries(a.scan().to_spark(), b.scan().to_spark())
+    shuffles = []
+    for query, ordinary in zip(queries(left, right), expected, strict=True):
+        changed = lakebed.by_buckets(query)
+        shuffles.append("Exchange" in plan_of(changed))
+        assert rows_of(changed) == rows_of(ordinary)
+    assert shuffles == [True, False, False, False]
+
+
 def test_any_dataframe_is_brought_to_the_buckets_by_a_shuffle_of_its_own(tmp_path: Path, plain: Any) -> None:
     a = made(tmp_path, plain, "a", trips(), sort="key")
     left = a.scan().to_spark(bucketed=True)

@@ -42,7 +42,7 @@ class Layout:
     count: int
     order: tuple[str, ...] = ()
     about: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Metadata of the bucket column: `FAMILY` and `KEY`."""
+    """Metadata of the bucket column: `FAMILY` and `KEY` with a number behind each, for each choice of columns."""
 
 
 def can_lay_out(spark: SparkSession) -> bool:

@@ -7,8 +7,10 @@ sees that the rows lie together. The analysed plan is changed, before Spark opti
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from lakebed.config.arguments import refused
@@ -37,6 +39,16 @@ class _Known:
     keys: tuple[int, ...]
     family: str
 
+    @property
+    def made(self) -> str:
+        """How it follows, whatever the number of buckets."""
+        return self.family.rpartition(" / ")[0]
+
+    @property
+    def count(self) -> str:
+        """The number of buckets."""
+        return self.family.rpartition(" / ")[2]
+
 
 def by_buckets(frame: DataFrame) -> DataFrame:
     """The same rows by a plan that goes by the buckets: where a query over `t.scan().to_spark(bucketed=True)` joins on
@@ -49,7 +61,10 @@ def by_buckets(frame: DataFrame) -> DataFrame:
     from pyspark.sql import DataFrame as Frame
 
     scala = Scala(frame.sparkSession)
-    plan = java_frame(frame).queryExecution().analyzed()
+    # a CTE that is read by its name has other columns than its rows
+    plan = scala.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(
+        java_frame(frame).queryExecution().analyzed()
+    )
     rewriting = _Rewriting(scala)
     changed = rewriting.as_before(rewriting.of(plan)[0], plan)
     made = scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, changed)
@@ -74,6 +89,10 @@ class _Rewriting:
             return plan, _numbered(plan) if kind == "Project" else []
         if kind not in _PLAIN or kind == "View" or not known:  # they count their columns, or need no more of them
             made = [(self.as_before(new, old), some) for (new, some), old in zip(made, children, strict=True)]
+        elif kind == "Join" and _outputs(made[0][0]) & _outputs(made[1][0]):
+            # two copies of one CTE: a bucket of the one is not to be taken for that of the other
+            made = [(self.as_before(new, old), []) for (new, _), old in zip(made, children, strict=True)]
+            known = []
         plan = plan.withNewChildren(self._scala.seq([child for child, _ in made]))
         if kind == "Project":
             plan, known = self._project(plan, known)
@@ -85,7 +104,7 @@ class _Rewriting:
             plan = self._aggregate(plan, known)
         elif kind == "Window":
             plan = self._window(plan, known)
-        there = {_id(a) for a in _items(plan.output())}
+        there = _outputs(plan)
         return plan, [k for k in known if there.issuperset((*k.keys, _id(k.bucket)))]
 
     def as_before(self, plan: Any, old: Any) -> Any:
@@ -120,16 +139,27 @@ class _Rewriting:
             return plan
         condition = plan.condition().get()
         equal = set(_equalities(condition))
+        counts: set[tuple[str, str]] = set()
         for one in left:
             for other in right:
                 pairs = list(zip(one.keys, other.keys, strict=False))
-                matched = one.family == other.family and all(p in equal or p[::-1] in equal for p in pairs)
+                compared = one.made == other.made and all(p in equal or p[::-1] in equal for p in pairs)
                 buckets = _id(one.bucket), _id(other.bucket)
-                if matched and buckets not in equal and buckets[::-1] not in equal:
+                if buckets in equal or buckets[::-1] in equal:
+                    return plan
+                if compared and one.count != other.count:
+                    counts.add((one.count, other.count))
+                elif compared:
                     expressions = self._scala.jvm.org.apache.spark.sql.catalyst.expressions
                     both = expressions.And(condition, expressions.EqualTo(one.bucket, other.bucket))
                     some = self._scala.jvm.scala.Some(both)
                     return self._logical.Join(plan.left(), plan.right(), plan.joinType(), some, plan.hint())
+        for mine, theirs in counts:
+            warnings.warn(
+                f"by_buckets: a join of {mine} with {theirs} buckets shuffles both sides; put the buckets together with"
+                f" to_spark(bucketed={gcd(int(mine), int(theirs))}) on both",
+                stacklevel=2,
+            )
         return plan
 
     def _aggregate(self, plan: Any, known: Sequence[_Known]) -> Any:
@@ -172,11 +202,13 @@ def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Known]
     found: list[_Known] = []
     for attribute in candidates:
         about = attribute.metadata()
-        if attribute.name() != BUCKET or not about.contains(FAMILY):
-            continue
-        keys = [str(name) for name in about.getStringArray(KEY)]
-        if all(key in named for key in keys):
-            found.append(_Known(attribute, tuple(named[key] for key in keys), str(about.getString(FAMILY))))
+        number = 0
+        while attribute.name() == BUCKET and about.contains(f"{FAMILY}.{number}"):
+            keys = [str(name) for name in about.getStringArray(f"{KEY}.{number}")]
+            if all(key in named for key in keys):
+                family = str(about.getString(f"{FAMILY}.{number}"))
+                found.append(_Known(attribute, tuple(named[key] for key in keys), family))
+            number += 1
     return found
 
 
@@ -196,6 +228,11 @@ def _equalities(condition: Any) -> list[tuple[int, int]]:
     if len(sides) == 2 and all(_is(side, "AttributeReference") for side in sides):
         return [(_id(sides[0]), _id(sides[1]))]
     return []
+
+
+def _outputs(plan: Any) -> set[int]:
+    """The ids of a plan's columns."""
+    return {_id(a) for a in _items(plan.output())}
 
 
 def _is(node: Any, name: str) -> bool:

@@ -175,7 +175,7 @@ class AppendHandle:
         if encoded.rows:
             headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
             block = avro_block([encoded.records], encoded.rows, self._group.format.avro_schema, headers)
-            log.see_ranges(encoded.ranges)
+            log.see_known(encoded.ranges, encoded.plain_keys)
             self._append_data(log, block, encoded.rows)
 
     def _append_data(self, log: LogWriter, block: LogBlock, rows: int) -> None:
@@ -243,6 +243,7 @@ class AppendHandle:
             file_size=file.size,
             millis=file.millis,
             ranges=file.ranges,
+            plain_keys=file.plain_keys,
         )
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
+from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
 from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.change_log import LogMode
@@ -48,6 +49,7 @@ class FileFormat:
     `log_blocks` is the format of data blocks. `range_columns` are those whose ranges are collected. `change_fields`
     asks for the keys that are added and removed, with these fields of them (None: nobody asks). `sort` keeps the rows
     of a file in the order of their keys. `change_log` is what the changes of a merge are logged with, if they are.
+    `plain_keys` are the key fields of which files say whether their texts can be misread (empty: nobody asks).
     """
 
     schema: pa.Schema
@@ -59,6 +61,7 @@ class FileFormat:
     sort: bool = False
     log_blocks: Literal["avro", "parquet"] = "avro"
     change_log: LogMode | None = None
+    plain_keys: tuple[str, ...] = ()
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
@@ -80,6 +83,10 @@ class FileFormat:
         if self.change_fields is None or not self.populate_meta:
             return None
         return KeyChanges(self.change_fields)
+
+    def key_texts(self) -> PlainKeys | None:
+        """What looks at the texts of keys, None where nobody asks."""
+        return PlainKeys(self.plain_keys) if self.plain_keys else None
 
     def changes_log(
         self, storage: Storage, instant: str, partition: str, file_id: str, task: Task
@@ -122,8 +129,10 @@ class FileWriter:
     started: float = field(default_factory=time.monotonic)
     _writer: BaseFileWriter | None = None
     _order: Ascending | None = None
+    _texts: PlainKeys | None = None
 
     def __post_init__(self) -> None:
+        self._texts = self.format.key_texts()
         self.changes = self.format.key_changes()
         self._order = Ascending() if self.format.sort else None
 
@@ -192,6 +201,8 @@ class FileWriter:
         if self._order is not None:
             known = key_ranges(source.footer.metadata)[number] if SORTED_BY in source.footer.key_values else None
             self._order.add_range(*(known or (None, None)))
+        if self._texts is not None:
+            self._texts.add_file(source.footer.key_values)
         self._writer.copy(source, number, fresh)
         self.rows += source.groups[number].rows
 
@@ -221,6 +232,8 @@ class FileWriter:
                     self.bloom.add(added)
         if self._order is not None:
             self._order.add(batch.column(RECORD_KEY))
+        if self._texts is not None:
+            self._texts.add(batch)
         if new_keys is None and self.changes is not None:
             self.changes.added(batch)
         if new_keys is None and self.log is not None:
@@ -248,6 +261,7 @@ class FileWriter:
         )
         if self._order is not None and self._order.holds:
             footer[SORTED_BY] = RECORD_KEY
+        footer |= self._texts.footer() if self._texts is not None else {}
         size = self._writer.close(footer)
         found = self._writer.range_row()
         self.ranges = None if found is None else as_stream(found)
@@ -282,6 +296,7 @@ class FileWriter:
             millis=self.millis,
             ranges=self.ranges,
             cdc_stats=logged or None,
+            plain_keys=None if self._texts is None else self._texts.hold,
             **changes,
         )
 

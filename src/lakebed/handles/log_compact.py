@@ -140,6 +140,7 @@ class LogCompactor:
                 file_size=file.size,
                 millis=file.millis,
                 ranges=file.ranges,
+                plain_keys=file.plain_keys,
                 changes=b"",  # no key comes or goes
             )
             for n, file in enumerate(log.done)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
+from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.column_ranges import as_stream
 from lakebed.format.file_names import log_file_name
 from lakebed.format.log_file import LogBlock, block_bytes
@@ -29,7 +30,8 @@ _TOKEN_NUMBERS = (1 << 31) - 1
 
 @dataclass(slots=True)
 class WrittenLogFile:
-    """One log file with the counts of its own blocks; `ranges` are those of its data blocks, also where it has none."""
+    """One log file with the counts of its own blocks; `ranges` are those of its data blocks, also where it has none,
+    `plain_keys` whether no key in them can be misread."""
 
     name: str
     version: int
@@ -39,6 +41,7 @@ class WrittenLogFile:
     deletes: int = 0
     millis: int = 0
     ranges: bytes | None = None
+    plain_keys: bool | None = None
 
     @property
     def rows(self) -> int:
@@ -70,6 +73,7 @@ class LogWriter:
     _upload: Upload | None = None
     _ranges: RowRanges | None = None
     _known_ranges: pa.RecordBatch | None = None
+    _texts: PlainKeys | None = None
     _started: float = 0.0
 
     @property
@@ -89,20 +93,26 @@ class LogWriter:
         columns = self.format.range_columns
         self._ranges = RowRanges(self.format.schema, columns) if columns else None
         self._known_ranges = None
+        self._texts = self.format.key_texts()
         if not marked:
             self._mark()
         return self._file
 
     def see(self, rows: pa.RecordBatch) -> None:
-        """Note the ranges of rows that go to the open file."""
+        """Note the ranges and the key texts of rows that go to the open file."""
         _ = self.file
+        if self._texts is not None:
+            self._texts.add(rows)
         if self._ranges is not None:
             self._ranges.see(rows)
 
-    def see_ranges(self, row: pa.RecordBatch | None) -> None:
-        """Take the ranges of all rows that go to the open file (None: nobody asks for them)."""
+    def see_known(self, ranges: pa.RecordBatch | None, plain_keys: bool | None) -> None:
+        """Take what is known of all rows that go to the open file: their ranges, and whether no key of them can be
+        misread (None: nobody asks)."""
         _ = self.file
-        self._known_ranges = row
+        self._known_ranges = ranges
+        if self._texts is not None:
+            self._texts.hold = bool(plain_keys)
 
     def append(self, block: LogBlock) -> None:
         """Write a block; a file that is larger than the maximum then is closed."""
@@ -137,6 +147,7 @@ class LogWriter:
         file.millis = int((time.monotonic() - self._started) * 1000)
         if self._ranges is not None:
             file.ranges = as_stream(self._ranges.row() if self._known_ranges is None else self._known_ranges)
+        file.plain_keys = None if self._texts is None else self._texts.hold
         self.done.append(file)
         self.next_version, self._file = file.version + 1, None
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.engine.base import GroupOfRows, Task
+from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.avro.record_writer import encode_records
 from lakebed.format.hashes import value_buffer
 from lakebed.format.row_ranges import ranges_by_group
@@ -28,11 +29,13 @@ _MOST_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Rows as a log file has them: Avro records one behind the other, and the row of their columns' ranges."""
+    """Rows as a log file has them: Avro records one behind the other, the row of their columns' ranges, and whether no
+    key of them can be misread (None: nobody asks)."""
 
     rows: int
     records: bytes
     ranges: pa.RecordBatch | None
+    plain_keys: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,25 @@ def _encoded(
     ranges: dict[int, pa.RecordBatch] = {}
     if format_.range_columns:
         ranges = ranges_by_group(rows, codes, format_.schema, format_.range_columns)
-    edges = np.searchsorted(codes, np.arange(len(groups) + 1)).tolist()
+    edges = list(pairwise(np.searchsorted(codes, np.arange(len(groups) + 1)).tolist()))
+    plain = _plain_keys(rows, edges, format_)
     return [
-        EncodedRows(stop - start, data[int(places[start]) : int(places[stop])].tobytes(), ranges.get(at))
-        for at, (start, stop) in enumerate(pairwise(edges))
+        EncodedRows(stop - start, data[int(places[start]) : int(places[stop])].tobytes(), ranges.get(at), plain[at])
+        for at, (start, stop) in enumerate(edges)
     ]
+
+
+def _plain_keys(rows: pa.RecordBatch, edges: Sequence[tuple[int, int]], format_: FileFormat) -> list[bool] | list[None]:
+    """Whether no key of each group can be misread."""
+    whole = format_.key_texts()
+    if whole is None:
+        return [None] * len(edges)
+    whole.add(rows)
+    if whole.hold:
+        return [True] * len(edges)
+    found: list[bool] = []
+    for start, stop in edges:
+        one = PlainKeys(format_.plain_keys)
+        one.add(rows.slice(start, stop - start))
+        found.append(one.hold)
+    return found

@@ -219,6 +219,10 @@ class Index(Protocol):
         """The hash that says where a key is; None for an index that looks keys up."""
         return None
 
+    def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
+        """Those of the key fields whose values alone say where a row is placed."""
+        return tuple(key_fields)
+
     rows_can_move: bool = True
     """Whether a table with rows can get this index in place of another, and another in place of this one."""
 
@@ -345,6 +349,10 @@ class Index(Protocol):
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         """Forget what an instant told the index: called under the table lock before the instant is taken off the
         timeline, again if that was cut off."""
+
+    def explain_for(self, snapshot: Snapshot) -> str:
+        """The same of a view of the table, which may lack what the index reads."""
+        return self.explain()
 
     def explain(self) -> str:
         """One line for people: what this index does to find a key here."""

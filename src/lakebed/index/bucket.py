@@ -139,6 +139,9 @@ class BucketIndex(Index):
         wanted = self.fields or tuple(key_fields)
         return replace(self, fields=tuple(f for f in key_fields if f in wanted))
 
+    def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
+        return self.resolved(key_fields).fields
+
     @property
     def key_hash(self) -> KeyHash:
         return self

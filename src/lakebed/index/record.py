@@ -128,6 +128,12 @@ class RecordIndex(Index):
     def _fallback(self) -> SimpleIndex | GlobalSimpleIndex:
         return SimpleIndex() if self.partitioned else GlobalSimpleIndex(self.update_partition_path)
 
+    def explain_for(self, snapshot: Snapshot) -> str:
+        metadata = snapshot.metadata if snapshot.commits else None
+        if not snapshot.commits or (metadata is not None and metadata.has(RECORD_INDEX)):
+            return self.explain()
+        return f"record: the table has no record index yet, keys are looked up as under {self._fallback.explain()}"
+
     def explain(self) -> str:
         if self.partitioned:
             return "record: looks keys up in the record index of their partition path; no data file is read to tag"

@@ -13,6 +13,7 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.partition_checks import PathCheck
+from lakebed.expressions.plain_keys import texts_beside
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
@@ -68,6 +69,15 @@ class WriteContext:
     def stores_keys(self) -> bool:
         """Whether the files hold keys by which rows can be told."""
         return self.config.populate_meta_fields and not self.keys.auto_keys
+
+    def watched_keys(self, schema: pa.Schema, index: Index | None = None) -> tuple[str, ...]:
+        """The key fields of which files are to say whether their texts can be misread, under the table's index or
+        another one: without it pruning and joins cannot go by the hash fields alone."""
+        keys = self.keys
+        hashed = (index or self.index).hashed_fields(keys.key_fields)
+        if set(keys.key_fields) <= {*hashed} or not {*keys.key_fields} <= {*schema.names}:
+            return ()  # nothing is beside the hash fields, or files lack it
+        return texts_beside(keys, hashed, schema)
 
     @once
     def path_check(self) -> PathCheck:

@@ -106,6 +106,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
             statuses = layout.run()  # 5. write: one shuffle, a handle for each file group
         times.mark("write")
         replaced = verb.replaced(write, statuses)
+        tx.plain_keys = context.watched_keys(write.schema.data)
         done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
         times.mark("commit")
     tell_of_growth(context, tx.snapshot, layout.sizes, statuses)

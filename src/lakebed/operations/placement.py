@@ -324,7 +324,10 @@ class NoRows(Layout):
         return self
 
     def plan(self) -> WritePlan:
-        return WritePlan(self.write.operation, self.write.context.index.explain(), self.write.context.engine.name, ())
+        write = self.write
+        return WritePlan(
+            write.operation, write.context.index.explain_for(write.snapshot), write.context.engine.name, ()
+        )
 
     def profile(self) -> bytes:
         return b""

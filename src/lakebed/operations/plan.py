@@ -158,7 +158,8 @@ def plan_of_assignment(
     )
     tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
     note = context.engine.note
-    return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging, lookup=lookup)
+    index = context.index.explain_for(snapshot)
+    return WritePlan(operation, index, context.engine.name, files, note, tagging, lookup=lookup)
 
 
 def plan_of_hashed(

@@ -56,6 +56,7 @@ from lakebed.timeline.properties_file import load_table_config, update_table_con
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.key_note import note_keys
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.upkeep.write_status import WriteStatus
 
@@ -68,7 +69,7 @@ class Transaction:
     write began. `writer_id` goes into the commit, so that an answer in doubt can be settled by reading back. A
     `non_blocking` write lets others append to the file groups that it appends to. `planned_index` is what the table
     remembered of its index when the write was planned: under another one it would put rows elsewhere. `new_index` is
-    the one that the table gets by this instant.
+    the one that the table gets by this instant. `plain_keys` are key fields whose texts files are asked about.
     """
 
     storage: Storage
@@ -82,6 +83,7 @@ class Transaction:
     planned_index: Settings | None = None
     new_index: Index | None = None
     non_blocking: bool = False
+    plain_keys: tuple[str, ...] = ()
     instant: str = ""
     timeline: Timeline = field(init=False)
     writer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -229,6 +231,7 @@ class Transaction:
             self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)
             self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses, rows_stay=rows_stay)
             self._note_index(timeline, metadata)
+            note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
             body = encode_commit(metadata, self.config.version, self.action)

@@ -73,6 +73,7 @@ class Write:
             context.config.sorts_by_key,
             settings.log_block_format or config.log_block_format,
             config.change_log,
+            context.watched_keys(self.schema.data),
         )
         generated = context.keys.auto_keys and not self.match.deletes
         intake = Intake(

@@ -19,7 +19,7 @@ from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Node, Opaque, Predicate, columns_of, conjuncts, walk
 from lakebed.model import FileSlice
 from lakebed.read.arrow_scan import RowReader, in_order, row_readers
-from lakebed.read.buckets import Buckets, buckets_of, common_count
+from lakebed.read.buckets import Buckets, alike, buckets_of, common_count
 from lakebed.read.results import Results
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
@@ -150,7 +150,7 @@ class BucketJoin(Results):
         self._places = buckets_of(left.snapshot), buckets_of(right.snapshot)
         self.buckets = common_count(*self._places)
         """How many buckets are joined, one after another."""
-        self._on = _pairs(on, left.available, right.available, self._places)
+        self._on = _pairs(on, left.available, right.available, *self._places)
         self._columns = _result_columns(left, right, self._on, self._how, suffix)
         self._whole = pa.schema([f for f, _, _ in self._columns])
         self._predicate = None if filter is None else parse_filter(filter, self._whole, zone=left.zone())
@@ -242,24 +242,20 @@ class BucketJoin(Results):
         return f"<pre>{html.escape(self.explain())}</pre>"
 
 
-def _pairs(on: On, left: pa.Schema, right: pa.Schema, places: tuple[Buckets, Buckets]) -> tuple[tuple[str, str], ...]:
-    """The pairs of columns that must be equal; those of the buckets are among them."""
-    decided = list(zip(places[0].columns, places[1].columns, strict=True))
+def _pairs(on: On, left: pa.Schema, right: pa.Schema, mine: Buckets, theirs: Buckets) -> tuple[tuple[str, str], ...]:
+    """The pairs of columns that must be equal; those of the buckets are among them. By itself a join compares the
+    columns that decide the bucket whatever texts they hold."""
+    choices = [list(zip(a.columns, b.columns, strict=True)) for a, b in alike(mine, theirs)]
     if on is None:
-        pairs = decided
+        pairs = choices[-1]
     elif isinstance(on, Mapping):
         pairs = [(resolve_column(a, left).name, resolve_column(b, right).name) for a, b in on.items()]
     else:
         names = [on] if isinstance(on, str) else list(on)
         pairs = [(resolve_column(n, left).name, resolve_column(n, right).name) for n in names]
-    missing = [pair for pair in decided if pair not in pairs]
-    if missing:
-        raise InvalidOption(
-            f"the join does not compare {missing[0][0]!r} with {missing[0][1]!r}, by which both tables are bucketed",
-            hint="rows of other keys lie in any bucket; join on the bucket key (and more, if you like), or join"
-            " t.scan().to_spark() or to_arrow() of both",
-            context={"on": [list(pair) for pair in pairs]},
-        )
+    missing = [[pair for pair in decided if pair not in pairs] for decided in choices]
+    if all(missing):
+        raise _not_compared(missing[0][0], pairs, mine, theirs)
     for a, b in pairs:
         if left.field(a).type != right.field(b).type:
             raise SchemaConflict(
@@ -268,6 +264,29 @@ def _pairs(on: On, left: pa.Schema, right: pa.Schema, places: tuple[Buckets, Buc
                 context={"left": a, "right": b},
             )
     return tuple(pairs)
+
+
+def _not_compared(
+    pair: tuple[str, str], pairs: Sequence[tuple[str, str]], mine: Buckets, theirs: Buckets
+) -> InvalidOption:
+    what = f"the join does not compare {pair[0]!r} with {pair[1]!r}"
+    context = {"on": [list(pair) for pair in pairs]}
+    rest = "or join t.scan().to_spark() or to_arrow() of both"
+    unsure = next((one for one in (mine, theirs) if one.unsure), None)
+    beside = pair[0] not in mine.hash_fields and pair[1] not in theirs.hash_fields
+    if unsure is not None and beside:
+        count, hashed = count_text(unsure.unsure, "file slice"), ", ".join(unsure.hash_fields)
+        return InvalidOption(
+            f"{what}: {count} of table {unsure.table!r} may hold texts with a comma and a colon there, in which Hudi's"
+            f" hash of {hashed} finds other values, so that equal rows lie in any bucket",
+            hint=f"join on the whole key, {rest}; files that lakebed writes say whether they hold such texts",
+            context={**context, "table": unsure.table, "file_slices": unsure.unsure},
+        )
+    return InvalidOption(
+        f"{what}, by which both tables are bucketed",
+        hint=f"rows of other keys lie in any bucket; join on the bucket key (and more, if you like), {rest}",
+        context=context,
+    )
 
 
 def _result_columns(

@@ -21,12 +21,17 @@ class BucketLayout:
 
     `key_texts(rows)` gives the stored key texts that rows with these key columns may have (more than one where the
     table's way of writing them is not known), `places` their bucket numbers, and the file slices of those.
+
+    Where a text is beside the hash fields `plain` tells of each file slice whether none of its keys can be misread.
+    `trusted`: only of such slices is asked.
     """
 
     key_fields: tuple[str, ...]
     types: Mapping[str, pa.DataType]
     key_texts: Callable[[pa.Table], pa.Array]
     places: KeyPlaces
+    plain: Callable[[Sequence[FileSlice]], Sequence[bool]] | None = None
+    trusted: bool = False
 
     def in_partition(self, path: str) -> BucketLayout:
         """The same for one partition path."""
@@ -61,10 +66,28 @@ def slices_in_buckets(
     kept: list[FileSlice] = []
     settled = False
     for places, some in _by_places(slices, layout.places):
-        found = prune_buckets(predicate, replace(layout, places=places))
-        settled = settled or found is not None
-        kept += some if found is None else places.slices_of(some, found)
+        own = replace(layout, places=places)
+        found = prune_buckets(predicate, own)
+        if found is not None:
+            settled = True
+            kept += places.slices_of(some, found)
+            continue
+        ruled_out = _ruled_out(predicate, own, some)
+        settled = settled or bool(ruled_out)
+        kept += [one for one in some if one not in ruled_out]
     return kept if settled else None
+
+
+def _ruled_out(predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]) -> set[FileSlice]:
+    """The file slices without keys that can be misread whose buckets hold no matching row."""
+    if layout.plain is None:
+        return set()
+    found = prune_buckets(predicate, replace(layout, trusted=True))
+    if found is None:
+        return set()
+    matching = set(layout.places.slices_of(slices, found))
+    others = [one for one in slices if one not in matching]
+    return {one for one, plain in zip(others, layout.plain(others), strict=True) if plain}
 
 
 def buckets_of_keys(
@@ -109,6 +132,16 @@ def _buckets_of_fields(predicate: Predicate, layout: BucketLayout) -> frozenset[
     return frozenset(found)
 
 
+def _some_value(type_: pa.DataType) -> Any:
+    """A value for a field that has no part in the hash; a null beside nulls and empty texts would make no key."""
+    if pa.types.is_fixed_size_binary(type_):
+        return b"0" * type_.byte_width
+    if pa.types.is_boolean(type_):
+        return False
+    is_number = not pa.types.is_nested(type_) and type_.num_buffers == 2
+    return 0 if is_number else "0"
+
+
 def _buckets_of(alternative: Alternative, layout: BucketLayout) -> set[int] | None:
     columns: dict[str, list[Any]] = {}
     count = 1
@@ -117,9 +150,9 @@ def _buckets_of(alternative: Alternative, layout: BucketLayout) -> set[int] | No
         values = alternative.get(name)
         if values is None or type_ is None or not has_one_text(type_):
             # text in another key field may look like a hash field to Hudi's key parser, and move the row
-            if name in layout.hash_fields or type_ is None or pa.types.is_string(type_):
+            if name in layout.hash_fields or type_ is None or (pa.types.is_string(type_) and not layout.trusted):
                 return None
-            columns[name] = [None]
+            columns[name] = [_some_value(type_)]
             continue
         columns[name] = [v.value for v in values]
         count *= len(columns[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -12,6 +12,7 @@ from lakebed.engine.spark_layout import FAMILY, KEY
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.key_text import KeyText
+from lakebed.expressions.plain_keys import texts_beside
 from lakebed.expressions.record_keys import CompositeKey, SingleKey
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.registry import index_of
@@ -22,22 +23,39 @@ from lakebed.slices.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
-    """Rows with equal values of `columns` lie in one bucket of `count`, in whatever partition path.
+class Deciding:
+    """Columns that decide the bucket. Tables of one `family` have the same hash: equal values of their columns, in this
+    order, have one hash in both."""
 
-    Tables of one `family` have the same hash: equal values of their columns, in this order, have one hash in both.
+    columns: tuple[str, ...]
+    family: str
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Rows with equal values of the `deciding` columns lie in one bucket of `count`, in whatever partition path.
+
+    They are the hash fields, but the whole key where a text beside those may hold what Hudi's parser takes for one of
+    them. `narrow` are the hash fields where no key of the table can be misread, else `unsure` counts the file slices
+    that do not rule it out.
     """
 
     table: str
     count: int
-    columns: tuple[str, ...]
-    family: str
+    deciding: Deciding
     keys: KeyGenerator
     hash_fields: tuple[str, ...]
+    narrow: Deciding | None = None
+    unsure: int = 0
 
-    def about(self, count: int, columns: Sequence[str] = ()) -> dict[str, object]:
+    @property
+    def choices(self) -> tuple[Deciding, ...]:
+        """The columns that decide the bucket, the fewest first."""
+        return (self.deciding,) if self.narrow is None else (self.narrow, self.deciding)
+
+    def about(self, count: int) -> dict[str, object]:
         """What a column with the bucket of `count` tells of itself: how it is made, and of which columns."""
-        return {FAMILY: f"{self.family} / {count}", KEY: list(columns or self.columns)}
+        return about_bucket(count, self.choices)
 
     def number(self, file_slice: FileSlice) -> int:
         """The bucket of a file slice."""
@@ -68,22 +86,45 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
     if snapshot.as_of is not None:  # the table may have had other buckets then
         index_of(snapshot, for_write=False).check(snapshot)
     keys, hashed = key_generator_of(config), layout.places.fields
-    columns = _deciding_columns(keys, hashed, schema)
     owner = snapshot.storage.url() if len(key_encodings(config)) > 1 else ""
-    return Buckets(config.name, count, columns, _family(keys, hashed, columns, schema, owner), keys, hashed)
+
+    def deciding(columns: Sequence[str]) -> Deciding:
+        return Deciding(tuple(columns), _family(keys, hashed, columns, schema, owner))
+
+    if not texts_beside(keys, hashed, schema):
+        return Buckets(config.name, count, deciding(hashed), keys, hashed)
+    slices = snapshot.file_slices()
+    unsure = len(slices) - (sum(layout.plain(slices)) if layout.plain is not None else 0)
+    narrow = None if unsure else deciding(hashed)
+    return Buckets(config.name, count, deciding(keys.key_fields), keys, hashed, narrow, unsure)
+
+
+def about_bucket(count: int, choices: Iterable[Deciding]) -> dict[str, object]:
+    """Metadata of a column with the bucket of `count` that these columns decide, each choice by itself."""
+    told: dict[str, object] = {}
+    for number, one in enumerate(choices):
+        told |= {f"{FAMILY}.{number}": f"{one.family} / {count}", f"{KEY}.{number}": list(one.columns)}
+    return told
+
+
+def alike(one: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding]]:
+    """The columns of both that have one hash, the fewest first. `InvalidOption` where there are none."""
+    found = [(a, b) for a in one.choices for b in other.choices if a.family == b.family]
+    if not found:
+        raise InvalidOption(
+            f"the buckets of {one.table!r} (hashed on {', '.join(one.deciding.columns)}) and {other.table!r} (hashed on"
+            f" {', '.join(other.deciding.columns)}) are not made alike",
+            hint="the key columns must have the same types, and texts the same names and key generator, since Hudi's"
+            " hash reads names in a key; join the scans as they are",
+            context={"left": one.table, "right": other.table},
+        )
+    return found
 
 
 def common_count(one: Buckets, other: Buckets) -> int:
     """The number of buckets into which both fall: that of one where the other has a multiple of it. `InvalidOption`
     where their hashes differ."""
-    if one.family != other.family:
-        raise InvalidOption(
-            f"the buckets of {one.table!r} (hashed on {', '.join(one.columns)}) and {other.table!r} (hashed on"
-            f" {', '.join(other.columns)}) are not made alike",
-            hint="the key columns must have the same types, and texts the same names and key generator, since Hudi's"
-            " hash reads names in a key; join the scans as they are",
-            context={"left": one.table, "right": other.table},
-        )
+    alike(one, other)
     return gcd(one.count, other.count)
 
 
@@ -96,15 +137,6 @@ def texts_of(keys: KeyGenerator) -> tuple[KeyText, ...]:
             return texts
         case _:
             return ()
-
-
-def _deciding_columns(keys: KeyGenerator, hashed: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
-    """The columns whose values decide the bucket: the hash fields, but the whole key where a text beside them can hold
-    what Hudi's parser takes for one of them."""
-    others = [text for text in texts_of(keys) if text.column not in hashed]
-    if any(text.is_free_text(schema) for text in others):
-        return tuple(keys.key_fields)
-    return tuple(hashed)
 
 
 def _family(keys: KeyGenerator, hashed: Sequence[str], columns: Sequence[str], schema: pa.Schema, owner: str) -> str:

@@ -16,7 +16,6 @@ from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.bucket_pruning import buckets_of_keys
 from lakebed.read.lookup_keys import LookupKeys, plain_texts
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
-from lakebed.read.pruning import MAX_KEYS
 from lakebed.read.record_index import FoundKeys, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
@@ -26,6 +25,8 @@ from lakebed.storage.parallel import is_remote, parallel_map
 
 # Reading the footers of so many files costs less than asking the metadata table for their key ranges.
 _FEW_FILES = 16
+# Key ranges rule nothing out for more keys than so many.
+_MOST_BY_STATISTICS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class KeySearch:
 
     def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
         """Those whose range of keys, as the metadata table knows it, has one of them: fewer footers are read then."""
-        if len(slices) <= _FEW_FILES or len(self.keys) > MAX_KEYS or not self.meta:
+        if len(slices) <= _FEW_FILES or len(self.keys) > _MOST_BY_STATISTICS or not self.meta:
             return list(slices)
         column = Column((RECORD_KEY,), pa.string())
         of_keys = Predicate(In(column, tuple(Literal(key, column.type) for key in self.keys.to_pylist())))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -171,7 +171,7 @@ def plan_scan(
     needed = [*chosen, *(c for c in (predicate.columns if predicate else ()) if c not in chosen)]
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
-    kept, pruned, partitions = _prune(snapshot, predicate, everything, available)
+    kept, pruned, partitions = _prune(snapshot, predicate, everything, available, own=slices is None)
     if predicate is not None and reads.data_skipping:
         kept, skipped = skip_slices(snapshot, predicate, kept, available, log_files=query == "snapshot")
         pruned |= skipped
@@ -200,8 +200,14 @@ def plan_scan(
 
 
 def _prune(
-    snapshot: Snapshot, predicate: Predicate | None, slices: Sequence[FileSlice], available: pa.Schema
+    snapshot: Snapshot,
+    predicate: Predicate | None,
+    slices: Sequence[FileSlice],
+    available: pa.Schema,
+    *,
+    own: bool,
 ) -> tuple[list[FileSlice], dict[str, int], int]:
+    """What may hold matching rows of file slices, which are the view's `own` or others, of which it cannot tell all."""
     pruned: dict[str, int] = {}
     kept = list(slices)
     partitions = list(dict.fromkeys(s.partition for s in slices))
@@ -215,6 +221,8 @@ def _prune(
         pruned["partition"] = before - len(kept)
         partitions = [p for p in partitions if p in matching]
     bucketed = bucket_layout(snapshot, available)
+    if bucketed is not None and not own:
+        bucketed = replace(bucketed, plain=None)
     found = None if bucketed is None else slices_in_buckets(predicate, bucketed, kept)
     if found is not None:
         pruned["bucket"] = len(kept) - len(found)

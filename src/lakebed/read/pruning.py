@@ -249,7 +249,8 @@ def _below(a: Any, b: Any) -> bool:
 # -- what a filter demands of columns
 
 MAX_ALTERNATIVES = 64
-MAX_KEYS = 10_000
+# So many keys or values are looked up in indexes for a filter that names them.
+MAX_KEYS = 100_000
 
 Alternative = Mapping[str, frozenset[Literal]]
 

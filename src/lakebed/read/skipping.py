@@ -36,6 +36,7 @@ _FEW_SLICES = 4
 _FEW_PARTITIONS = 32
 # Bloom filters are large: they are asked about the last candidates.
 _FEW_FILTERS = 64
+_FEW_KEYS = 10_000
 
 
 def skip_slices(
@@ -120,6 +121,8 @@ class _Skipping:
 
     def _by_bloom_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
         if self._keys is None or not self.metadata.has(BLOOM_FILTERS) or len(slices) > _FEW_FILTERS:
+            return slices
+        if len(self._keys) > _FEW_KEYS:
             return slices
         files = self._base_files(slices)
         kept = self._may_contain(slices, self.metadata.bloom_filters(files), self._keys)

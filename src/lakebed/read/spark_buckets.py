@@ -29,7 +29,7 @@ from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_order import SORTED_BY, key_order
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.read.arrow_scan import RowReader, row_readers
-from lakebed.read.buckets import Buckets, buckets_of, common_count
+from lakebed.read.buckets import Buckets, Deciding, about_bucket, buckets_of, common_count
 from lakebed.read.plan import ScanPlan, SliceSet, table_columns
 from lakebed.read.scan import Scan
 from lakebed.read.spark_scan import (
@@ -77,10 +77,11 @@ def bucketed_data(
         )
     spark, places = data.sparkSession, buckets_of(snapshot)
     count = _count(places, asked)
-    named = places.columns if on is None else (on,) if isinstance(on, str) else tuple(on)
-    keys = _key_schema(snapshot, places, spark_json_to_arrow(data.schema.json()), named)
+    named = places.deciding.columns if on is None else (on,) if isinstance(on, str) else tuple(on)
+    deciding = _deciding(places, named)
+    keys = _key_schema(snapshot, places, deciding, spark_json_to_arrow(data.schema.json()), named)
     whole = F.struct(*[F.col(quote_name(name)) for name in data.columns]).alias("rows")
-    given = dict(zip(places.columns, named, strict=True))
+    given = dict(zip(deciding.columns, named, strict=True))
     # key columns that do not decide the bucket may hold anything
     parts = [
         F.col(quote_name(given[f.name])).alias(f.name)
@@ -91,7 +92,7 @@ def bucketed_data(
         for f in keys
     ]
     hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), keys)
-    hashed = hashed.alias(BUCKET, metadata=places.about(count, named))
+    hashed = hashed.alias(BUCKET, metadata=about_bucket(count, [Deciding(tuple(named), deciding.family)]))
     return data.select(whole, *parts).select("rows.*", hashed).repartitionById(count, F.col(BUCKET))
 
 
@@ -109,16 +110,25 @@ def _count(places: Buckets, asked: bool | int | Scan) -> int:
     return int(asked)
 
 
-def _key_schema(snapshot: Snapshot, places: Buckets, given: pa.Schema, named: Sequence[str]) -> pa.Schema:
+def _deciding(places: Buckets, named: Sequence[str]) -> Deciding:
+    """The columns that decide the bucket for which these are named."""
+    for one in places.choices:
+        if len(one.columns) == len(named):
+            return one
+    columns = places.deciding.columns
+    raise InvalidOption(
+        f"{len(named)} columns for the {len(columns)} that decide the bucket: {', '.join(columns)}",
+        hint="name the DataFrame's column for each of them, in their order: on=[...]",
+        context={"on": list(named), "columns": list(columns)},
+    )
+
+
+def _key_schema(
+    snapshot: Snapshot, places: Buckets, deciding: Deciding, given: pa.Schema, named: Sequence[str]
+) -> pa.Schema:
     """The key columns in the table's types; SchemaConflict where the DataFrame's are others."""
     stored = table_columns(snapshot)
-    if len(named) != len(places.columns):
-        raise InvalidOption(
-            f"{len(named)} columns for the {len(places.columns)} that decide the bucket: {', '.join(places.columns)}",
-            hint="name the DataFrame's column for each of them, in their order: on=[...]",
-            context={"on": list(named), "columns": list(places.columns)},
-        )
-    for ours, theirs in zip(places.columns, named, strict=True):
+    for ours, theirs in zip(deciding.columns, named, strict=True):
         if theirs not in given.names:
             raise InvalidOption(
                 f"the DataFrame has no column {theirs!r}", hint=f"it has {', '.join(given.names)}; name its keys by on="

@@ -7,11 +7,13 @@ import pyarrow as pa
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
+from lakebed.expressions.plain_keys import texts_beside
 from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal
 from lakebed.index.registry import recorded_index, recorded_settings
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.read.bucket_pruning import BucketLayout
+from lakebed.read.plain_keys import PlainSlices
 from lakebed.read.pruning import PartitionLayout
 from lakebed.slices.key_spec import key_generator_spec
 from lakebed.slices.snapshot import Snapshot
@@ -110,4 +112,7 @@ def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
         return pa.concat_arrays([keys.key_text_of(rows) for keys in encodings])
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
-    return BucketLayout(tuple(config.key_fields), types, key_texts, places)
+    plain = None
+    if set(config.key_fields) <= types.keys() and (beside := texts_beside(encodings[0], places.fields, schema)):
+        plain = PlainSlices(snapshot, beside).among
+    return BucketLayout(tuple(config.key_fields), types, key_texts, places, plain)

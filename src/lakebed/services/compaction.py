@@ -124,6 +124,7 @@ def file_format(context: WriteContext, snapshot: Snapshot) -> FileFormat:
         config.sorts_by_key,
         settings.log_block_format or config.log_block_format,
         config.change_log,
+        context.watched_keys(snapshot.schema),
     )
 
 

@@ -25,8 +25,10 @@ from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflicts.publication import is_requested, is_rolled_back
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
+from lakebed.timeline.service_plans import compaction_operations
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.key_note import note_keys
 from lakebed.upkeep.write_status import WriteStatus
 
 PlanBody = Callable[[Snapshot, str], bytes | None]
@@ -129,6 +131,8 @@ class ServiceTransaction(Transaction):
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self.config = self.snapshot.config
             self._before_completion(timeline, metadata, statuses)
+            watched = self.context.watched_keys(self.snapshot.schema)
+            note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline) if watched else ())
             self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses, rows_stay=True)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
@@ -139,6 +143,13 @@ class ServiceTransaction(Transaction):
             self._settle(done, timeline)
         self._tidy(metadata)
         return done
+
+    def _merged(self, timeline: Timeline) -> set[str]:
+        """The names of the files that a plan of compaction merges."""
+        if self.action is not Action.COMPACTION:
+            return set()
+        operations = compaction_operations(timeline.plan(self._pending_plan(timeline)))
+        return {name for one in operations for name in (one.base_file, *one.log_files)}
 
     def _before_completion(self, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
         """What a kind of service does under the lock before the metadata table is told."""

@@ -35,6 +35,7 @@ STATUS_SCHEMA = pa.schema(
         ("changes_file", pa.string()),
         ("changed_keys", pa.int64()),
         ("cdc_stats", pa.map_(pa.string(), pa.int64())),
+        ("plain_keys", pa.bool_()),
         ("error", pa.string()),
     ]
 )
@@ -51,7 +52,7 @@ class WriteStatus:
     `ranges` is the file's row of `column_ranges.ColumnRanges` as an Arrow stream, None where nobody asked for it.
     `changes` are its `key_changes` likewise, empty for none, None where nobody asked; where they are large the file
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
-    file: paths and sizes.
+    file: paths and sizes. `plain_keys` says whether no key in the file can be misread, None where nobody asked.
     """
 
     partition: str
@@ -76,6 +77,7 @@ class WriteStatus:
     changes_file: str | None = None
     changed_keys: int = 0
     cdc_stats: Sequence[tuple[str, int]] | None = None
+    plain_keys: bool | None = None
     error: str | None = None
 
     def stat(self) -> WriteStat:

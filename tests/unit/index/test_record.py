@@ -123,3 +123,19 @@ def test_row_expressions_of_the_record_index_compare_and_shard() -> None:
     batch = pa.RecordBatch.from_pydict({"a": ["x", "y", None], "b": ["x", "z", "q"]})
     assert Differ("a", "b").arrow(batch).to_pylist() == [False, True, False]
     assert ShardOf("b", 10).arrow(batch).to_pylist() == file_group(batch.column("b"), 10).tolist()
+
+
+@pytest.mark.parametrize("index", ["record", "record_level_index"])
+def test_explain_of_a_table_without_its_record_index_says_that_files_are_read(index: str) -> None:
+    data = pa.table({"id": ["a", "b"], "v": [1, 2]})
+    uri = f"memory://unit/record/explained/{index}"
+    table = lakebed.create(uri, data, key="id", index=index, properties={"hoodie.metadata.enable": "false"})
+    assert "no data file is read" in repr(table.indexes)  # there is none
+    table.upsert(data)
+    for text in (str(table.explain(upsert=data)), repr(table.indexes)):
+        assert "no data file is read" not in text
+        assert "the table has no record index yet, keys are looked up as under" in text
+        assert "base files" in text
+    built = lakebed.create(f"{uri}/built", data, key="id", index=index)
+    built.upsert(data)
+    assert "no data file is read" in str(built.explain(upsert=data))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+import lakebed
 from golden_tables import golden
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import HOODIE
+from lakebed.read import filter_keys
 from lakebed.read.lookup import KeyText, exists, get, locate
 from lakebed.read.record_index import FoundKeys
 from lakebed.read.scan import Scan
@@ -157,3 +160,29 @@ def test_keys_by_file_group() -> None:
         ("x", "f2"): ["B"],
     }
     assert FoundKeys(places.slice(0, 0)).groups == {}
+
+
+@pytest.mark.parametrize("column", ["id", "_hoodie_record_key"])
+def test_a_filter_that_names_12_000_keys_asks_the_record_index(column: str) -> None:
+    data = pa.table({"id": [f"k{n}" for n in range(16)], "day": [f"d{n}" for n in range(16)]})
+    uri = f"memory://unit/record/many/{column}"
+    table = lakebed.create(uri, data, key="id", partition_by="day", index="record")
+    table.upsert(data)
+    keys = pa.array([*(f"x{n}" for n in range(12_000)), "k7"])
+    scan = table.scan(["id"], filter=pc.field(column).isin(keys))
+    assert scan.to_arrow()["id"].to_pylist() == ["k7"]
+    assert "15 files by record index" in str(scan.explain()).replace("\n", " ")
+
+
+@pytest.mark.parametrize(("keys", "asks"), [(20, True), (21, False)])
+def test_more_keys_than_are_looked_up_leave_the_record_index(
+    keys: int, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filter_keys, "MAX_KEYS", 20)
+    data = pa.table({"id": [f"k{n}" for n in range(16)], "day": [f"d{n}" for n in range(16)]})
+    table = lakebed.create(f"memory://unit/record/most/{keys}", data, key="id", partition_by="day", index="record")
+    table.upsert(data)
+    named = ["k7", *(f"x{n}" for n in range(keys - 1))]
+    scan = table.scan(["id"], filter=pc.field("id").isin(pa.array(named)))
+    assert scan.to_arrow()["id"].to_pylist() == ["k7"]
+    assert ("by record index" in str(scan.explain())) is asks

@@ -84,6 +84,9 @@ class ConsistentIndex(Index):
     def resolved(self, key_fields: Sequence[str]) -> ConsistentIndex:
         return replace(self, fields=BucketIndex(self.buckets, self.fields).resolved(key_fields).fields)
 
+    def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
+        return self.resolved(key_fields).fields
+
     @property
     def keeps_places(self) -> bool:
         return False  # a ring says nothing of single keys

@@ -107,6 +107,7 @@ def change_index(
         index=context.index,
         planned_index=context.opened.index_settings,
         new_index=new,
+        plain_keys=context.watched_keys(context.opened.schema, new),
         alone=check is not None,
     )
     with tx:
@@ -222,7 +223,10 @@ def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
 def _mover(context: WriteContext, snapshot: Snapshot, new: Index, instant: str) -> BucketMover:
     indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
     format_: FileFormat = replace(
-        file_format(context, snapshot), change_fields=indexes.fields if indexes else None, change_log=None
+        file_format(context, snapshot),
+        change_fields=indexes.fields if indexes else None,
+        change_log=None,
+        plain_keys=context.watched_keys(snapshot.schema, new),
     )
     reader = replace(snapshot.reader, memory=context.settings.memory)
     key_hash = new.key_hash or context.index.key_hash

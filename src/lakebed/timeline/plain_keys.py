@@ -1,0 +1,187 @@
+"""What a commit says of the key texts of all files of its table: so that no footer is read to know it.
+
+`lakebed.expressions.plain_keys` says why key texts matter. The newest commit that has a note tells of every file that
+was committed before it, its own among them, but for those that it names. What it tells of a file stays true, since
+files do not change; it says nothing of what others committed meanwhile or later. Real Hudi leaves a note alone and
+writes none: its files are found by their instants, which no note covers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.model import CommitMetadata, FileSlice, Instant, LogFile
+from lakebed.timeline.timeline import Timeline
+
+PLAIN_KEYS_NOTE = "lakebed.plain.keys"
+"""The key in a commit's extra metadata."""
+
+# A note looks no further back for the one before it, and grows no longer.
+LOOKS_BACK = 10
+MOST_NAMES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class KeysNote:
+    """No text of `fields` can be misread in the files of instants from `since` on, up to `instant`, but for those whose
+    names are in `but`.
+
+    `pending` are instants before `instant` that had not completed, `beyond` later ones that had: they are covered, the
+    pending ones are not.
+    """
+
+    instant: str
+    version: int
+    fields: tuple[str, ...]
+    since: str
+    but: frozenset[str] = frozenset()
+    pending: frozenset[str] = frozenset()
+    beyond: frozenset[str] = frozenset()
+
+    def covers(self, instant: str) -> bool:
+        """Whether the note tells of the files of an instant."""
+        if instant < self.since:
+            return False
+        if instant > self.instant:
+            return instant in self.beyond
+        return instant not in self.pending
+
+    def to_json(self) -> str:
+        """As a commit carries it."""
+        sets = {name: sorted(getattr(self, name)) for name in _SETS if getattr(self, name)}
+        known = {"instant": self.instant, "version": self.version, "fields": list(self.fields), "since": self.since}
+        return json.dumps({**known, **sets}, separators=(",", ":"))
+
+
+_SETS = ("but", "pending", "beyond")
+
+
+def note_of(commit: CommitMetadata, instant: str, version: int) -> KeysNote | None:
+    """The note of a commit; None where it has none, or one that another commit made or that is not understood."""
+    try:
+        found: Any = json.loads(commit.extra.get(PLAIN_KEYS_NOTE) or "null")
+        if not found or (found["instant"], found["version"]) != (instant, version):
+            return None
+        sets = {name: frozenset(map(str, found.get(name, ()))) for name in _SETS}
+        return KeysNote(instant, version, tuple(found["fields"]), str(found["since"]), **sets)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def newest_note(timeline: Timeline, commits: Sequence[Instant]) -> KeysNote | None:
+    """The note of the newest of these commits (a view's, in requested order) that has one which holds for the view.
+
+    One that counts on a commit that the view does not show may have let go of files that it does.
+    """
+    start = timeline.start or ""
+    newest = [i for i in reversed(commits) if i.time >= start][:LOOKS_BACK]
+    shown = {i.time for i in commits}
+    for some in (newest[:1], newest[1:]):  # mostly the first one has it
+        for instant, commit in zip(some, timeline.commits_metadata(some), strict=True):
+            note = note_of(commit, instant.time, timeline.config.version)
+            if note is not None and note.beyond <= shown:
+                return note
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenKeys:
+    """What a commit wrote: the names of its files whose keys may be misread, and those that nobody reads after it."""
+
+    misread: frozenset[str]
+    superseded: frozenset[str]
+    replaced: frozenset[str]
+
+
+def next_note(timeline: Timeline, instant: str, fields: Sequence[str], written: WrittenKeys) -> KeysNote | None:
+    """The note of a commit about to complete on this timeline; None where it would name too many files."""
+    others = tuple(i for i in timeline.commits if i.time != instant)
+    pending = frozenset(i.time for i in timeline.pending if i.time < instant)
+    before = newest_note(timeline, others)
+    found = None
+    if before is not None and before.fields == tuple(fields):
+        found = _following(timeline, before, others, instant, pending, written)
+    if found is None:
+        # nothing is known of what was written before
+        found = KeysNote(instant, timeline.config.version, tuple(fields), instant, written.misread, pending)
+    return found if len(found.but) <= MOST_NAMES else None
+
+
+def _following(
+    timeline: Timeline,
+    before: KeysNote,
+    others: Sequence[Instant],
+    instant: str,
+    pending: frozenset[str],
+    written: WrittenKeys,
+) -> KeysNote | None:
+    """The note that goes on from the one before; None where too much came in between."""
+    unknown = [i for i in others if i.time >= before.since and not before.covers(i.time)]
+    if len(unknown) > LOOKS_BACK:
+        return None
+    but = set(before.but)
+    for one, commit in zip(unknown, timeline.commits_metadata(unknown), strict=True):
+        own = note_of(commit, one.time, timeline.config.version)
+        names = _names(s.path for stats in commit.stats.values() for s in stats)
+        but |= names if own is None or own.fields != before.fields else names & own.but
+    but = {name for name in but if name not in written.superseded and not _is_of(name, written.replaced)}
+    # whether a pending instant that is gone was undone or archived is not known
+    shown = {i.time for i in others}
+    gone = {time for time in before.pending if time not in shown and time < (timeline.start or "")}
+    but |= written.misread
+    pending |= {time for time in gone if time < instant}
+    if max(len(but), len(pending)) > MOST_NAMES:
+        return None
+    beyond = frozenset(i.time for i in others if i.time > instant)
+    return KeysNote(instant, before.version, before.fields, before.since, frozenset(but), pending, beyond)
+
+
+def _names(paths: Iterable[str]) -> set[str]:
+    return {path.rpartition("/")[2] for path in paths if path}
+
+
+def _is_of(name: str, file_ids: Collection[str]) -> bool:
+    """Whether a file is of one of the file groups."""
+    return name.lstrip(".").partition("_")[0] in file_ids
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredSlices:
+    """Which file slices of a view have no key that can be misread, as far as a note tells."""
+
+    note: KeysNote
+    logs: bool
+    """Whether what the note says of log files holds."""
+
+    @classmethod
+    def of(
+        cls, timeline: Timeline, commits: Sequence[Instant], fields: Collection[str], *, logs_by_name: bool
+    ) -> CoveredSlices | None:
+        """What the newest note of a view says of these fields; None where there is none.
+
+        `logs_by_name`: the names of log files have the instants that wrote them. Else any commit that the note does not
+        cover may have written to any of them.
+        """
+        note = newest_note(timeline, commits)
+        if note is None or not set(fields) <= set(note.fields):
+            return None
+        if logs_by_name:
+            return cls(note, logs=True)
+        shown, waiting = {i.time for i in commits}, {i.time for i in timeline.pending}
+        gone = any(time not in shown and time not in waiting for time in note.pending)
+        return cls(note, not gone and all(i.time < note.since or note.covers(i.time) for i in commits))
+
+    def has(self, file_slice: FileSlice) -> bool:
+        """Whether the note tells it of every file of a slice."""
+        base, logs = file_slice.base_file, file_slice.log_files
+        return (base is None or self._has(base.instant, base.name)) and self.has_logs(logs)
+
+    def has_logs(self, logs: Iterable[LogFile]) -> bool:
+        """Whether the note tells it of these log files."""
+        return all(self.logs and self._has(log.instant, log.name) for log in logs)
+
+    def _has(self, instant: str, name: str) -> bool:
+        return self.note.covers(instant) and name not in self.note.but
