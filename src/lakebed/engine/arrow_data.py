@@ -71,6 +71,13 @@ def _table_of(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
 def _of_pandas(frame: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
     """A frame's columns, and the levels of its index that have a name: those that the table has a column for, or all
     where there is no table yet. A level without a name is row numbers, or what a filter or a group left of them."""
+    for name, kind in frame.dtypes.items():
+        if getattr(kind, "kind", "") == "c" or str(kind).startswith("Sparse["):
+            raise SchemaConflict(
+                f"column {name} has pandas' type {kind}, which has no Arrow type",
+                hint="make it dense (column.sparse.to_dense()), or give real and imaginary part as columns",
+                context={"column": str(name), "type": str(kind)},
+            )
     table = pa.Table.from_pandas(frame, preserve_index=False)
     for name in dict.fromkeys(frame.index.names):
         if name is None or str(name) in table.column_names or (types and type_of(str(name), types) is None):

@@ -97,3 +97,23 @@ def test_spark_types_of_nothing_but_void_are_arrows_null() -> None:
         (found,) = spark_json_to_arrow(json.dumps({"type": "struct", "fields": [field]}))
         inner = found.type.field(found.type.num_fields - 1)
         assert pa.types.is_null(inner.type if kind is not empty_map else found.type.item_type)
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("ts > -2L", 1),
+        ("ts > -(-1L)", 0),
+        ("ts = -(-1L)", 1),
+        ("ts > -2.5D", 1),
+        ("ts < -2.5D", 0),
+        ("ts < 1.5BD", 1),
+        ("ts < -1.5BD", 0),
+        ("ts > -9223372036854775808L", 1),
+        ("ts > -CAST('2' AS INT)", 1),
+    ],
+)
+def test_numbers_with_a_suffix_and_a_sign_are_read(make: Make, condition: str, count: int) -> None:
+    table = make()
+    table.upsert(rows((1, "a", "x", 1)))
+    assert table.scan(filter=condition).count() == count

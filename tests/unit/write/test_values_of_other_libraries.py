@@ -175,3 +175,16 @@ def test_levels_of_an_index_are_columns_where_the_table_has_them(given: Any) -> 
 def test_a_new_table_has_the_named_levels_of_an_index() -> None:
     assert new(frame().set_index("id")).schema.names == ["u", "v", "id"]
     assert new(frame().groupby("u")[["id", "v"]].apply(lambda part: part.tail(2))).schema.names == ["id", "v", "u"]
+
+
+@pytest.mark.parametrize("column", [pd.arrays.SparseArray([1.0]), [1 + 2j]], ids=["sparse", "complex"])
+def test_pandas_types_that_arrow_lacks_are_refused_by_column(column: Any) -> None:
+    with pytest.raises(SchemaConflict, match=r"column u has pandas' type (Sparse|complex)"):
+        of_kind(pa.float64()).upsert(pd.DataFrame({"id": [1], "u": column}))
+
+
+def test_a_change_of_what_may_be_null_inside_says_so() -> None:
+    table = of_kind(pa.list_(pa.field("element", pa.int32(), nullable=False)))
+    table.upsert(pa.table({"id": [1], "u": pa.array([[1]], pa.list_(pa.field("element", pa.int32(), nullable=False)))}))
+    result = table.upsert(pa.table({"id": [1], "u": pa.array([[1]], pa.list_(pa.int32()))}))
+    assert result.schema_changes == ("column u may hold nulls inside now",)
