@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakebed.engine.python_rows import WHAT_IS_DATA, of_python, type_of
 from lakebed.engine.spark_session import session_of
-from lakebed.errors import InvalidOption
-from lakebed.schema.arrow import is_list
+from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.schema.conversion import cast_column
 from lakebed.schema.layouts import plain_table
 
-WHAT_IS_DATA = (
-    "a Spark DataFrame, anything with the Arrow stream protocol (pyarrow, polars, pandas, duckdb), a pyarrow Dataset or"
-    " Scanner, a polars LazyFrame, a list of dicts, or a dict of columns"
-)
+
+def to_arrow_table(data: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+    """The caller's data as an Arrow table in plain layouts. Raises `InvalidOption` for what is no data. `types` are the
+    columns of the table that it is for, where there is one."""
+    return plain_table(_given_table(data, types or {}))
 
 
-def to_arrow_table(data: Any) -> pa.Table:
-    """The caller's data as an Arrow table in plain layouts. Raises `InvalidOption` for what is no data."""
-    return plain_table(_given_table(data))
+def given_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
+    """The caller's rows where they are no Spark DataFrame, as an Arrow table whose UUIDs are texts in text columns."""
+    data = of_python(data, types)
+    if session_of(data) is not None:
+        return data
+    table = to_arrow_table(data, types)
+    for at, field in enumerate(table.schema):
+        kind = type_of(field.name, types)
+        if kind is not None and pt.is_string(kind) and field.type == pa.uuid():
+            table = table.set_column(at, field.with_type(kind), cast_column(table.column(at), kind))
+    return table
 
 
-def _given_table(data: Any) -> pa.Table:
+def _given_table(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
     try:
-        return _table_of(data)
+        return _table_of(data, types)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:  # a column alone, or one of values of several types
         raise _no_rows(data, f": {error}") from error
 
 
-def _table_of(data: Any) -> pa.Table:
+def _table_of(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -43,10 +52,10 @@ def _table_of(data: Any) -> pa.Table:
         return SparkEngine(session).collect_normalised(data)
     module = type(data).__module__.partition(".")[0]
     if module == "pandas" and hasattr(data, "columns"):
-        # an index without a name is row numbers or what a filter left of them: no column of the table
-        return pa.Table.from_pandas(data, preserve_index=None if any(data.index.names) else False)
+        return _of_pandas(data, types)
     if module == "polars" and hasattr(data, "collect"):
-        return pa.RecordBatchReader.from_stream(data.collect()).read_all()
+        data = data.collect()
+    _refuse_opaque(data, module)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data).read_all()
     if module == "pyarrow" and hasattr(data, "to_table"):  # a Dataset, a Scanner
@@ -59,103 +68,56 @@ def _table_of(data: Any) -> pa.Table:
     raise _no_rows(data)
 
 
+def _of_pandas(frame: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """A frame's columns, and the levels of its index that have a name: those that the table has a column for, or all
+    where there is no table yet. A level without a name is row numbers, or what a filter or a group left of them."""
+    for name, kind in frame.dtypes.items():
+        if getattr(kind, "kind", "") == "c" or str(kind).startswith("Sparse["):
+            raise SchemaConflict(
+                f"column {name} has pandas' type {kind}, which has no Arrow type",
+                hint="make it dense (column.sparse.to_dense()), or give real and imaginary part as columns",
+                context={"column": str(name), "type": str(kind)},
+            )
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    for name in dict.fromkeys(frame.index.names):
+        if name is None or str(name) in table.column_names or (types and type_of(str(name), types) is None):
+            continue
+        level = frame.index.get_level_values(name).to_frame(index=False, name=str(name))
+        (column,) = pa.Table.from_pandas(level, preserve_index=False).columns
+        table = table.append_column(str(name), column)
+    return table
+
+
+def _refuse_opaque(data: Any, module: str) -> None:
+    """Refuse columns of other libraries whose values mean nothing outside of these: polars hands over the addresses of
+    Python objects, DuckDB bytes in a form of its own for bits and large numbers, and times without their offset."""
+    if module == "polars" and hasattr(data, "schema"):
+        columns = [(name, "Object") for name, kind in data.schema.items() if str(kind) == "Object"]
+        hint = "give values that polars has a type for; UUIDs as texts, or in a pyarrow column of type uuid"
+    elif module in ("duckdb", "_duckdb") and hasattr(data, "types"):
+        named = [(name, _opaque_in(kind)) for name, kind in zip(data.columns, data.types, strict=True)]
+        columns = [(name, kind) for name, kind in named if kind]
+        hint = "cast the column in the query: to VARCHAR, to DECIMAL or HUGEINT, to TIME"
+    else:
+        return
+    if columns:
+        name, kind = columns[0]
+        raise SchemaConflict(
+            f"column {name} has {module.strip('_')}'s type {kind}, which has no Arrow type",
+            hint=hint,
+            context={"column": name, "type": kind},
+        )
+
+
+def _opaque_in(kind: Any) -> str:
+    """The type of DuckDB, or one inside it, whose values lose their meaning in Arrow; empty where there is none."""
+    if kind.id in ("bit", "bignum", "varint", "time with time zone"):
+        return str(kind)
+    if kind.id not in ("list", "array", "struct", "map", "union"):
+        return ""
+    return next((found for _, inner in kind.children if hasattr(inner, "id") and (found := _opaque_in(inner))), "")
+
+
 def _no_rows(data: Any, why: str = "") -> InvalidOption:
     kind = type(data)
     return InvalidOption(f"cannot take rows from {kind.__module__}.{kind.__name__}{why}", hint=f"give {WHAT_IS_DATA}")
-
-
-def of_python(data: Any, types: Mapping[str, pa.DataType]) -> Any:
-    """Rows of Python's own values as an Arrow table: a column takes the type that `types` has for it where its values
-    fit, since Python's numbers have no width. Anything else is given back as it is."""
-    if isinstance(data, Mapping) and not hasattr(data, "__arrow_c_stream__"):
-        return _table("this dict is no table", dict(data), types)
-    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        return _of_rows(data, types)
-    return data
-
-
-def _of_rows(data: Sequence[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Rows as the caller has them in hand, a dict for each; one that lacks a column has null there."""
-    for at, row in enumerate(data):
-        if not isinstance(row, Mapping):
-            raise InvalidOption(
-                f"row {at} of the list is of type {type(row).__name__}, not a dict", hint=f"give {WHAT_IS_DATA}"
-            )
-    if not data:
-        raise InvalidOption(
-            "an empty list has no columns", hint="leave the write out, or give an empty pyarrow Table with its columns"
-        )
-    names = list(dict.fromkeys(name for row in data for name in row))
-    return _table("these rows are no table", {name: [row.get(name) for row in data] for name in names}, types)
-
-
-def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    try:
-        return pa.table({name: _column(values, _type_of(name, types)) for name, values in columns.items()})
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidOption(
-            f"{what}: {error}", hint="give the values of a column one type, and as many for each column"
-        ) from error
-
-
-def _type_of(name: Any, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
-    """The type of the column, whose name may be written in another case."""
-    return types.get(name) or (types.get(name.lower()) if isinstance(name, str) else None)
-
-
-def _column(values: Any, kind: pa.DataType | None) -> Any:
-    if kind is not None and isinstance(values, Sequence):
-        with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
-            return _in_type(values, kind)
-    return values if hasattr(values, "__arrow_c_array__") else pa.array(values)
-
-
-def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values in a column of this type; raises where they are not of its sort or do not fit."""
-    try:
-        given = pa.array(values).type
-    except (pa.ArrowException, TypeError, ValueError):  # the items of a map are tuples, which have no type
-        pa.array(values, _exact(kind))
-    else:
-        if not _has_no_width(given, kind):
-            raise TypeError(f"{given} is no {kind}")
-    return pa.array(values, kind)
-
-
-def _has_no_width(given: pa.DataType, known: pa.DataType) -> bool:
-    """Whether a type that Arrow gives to Python values is the known one but for the width, which numbers do not have.
-    Arrow itself takes more: it cuts 2.5 to 2 and a time to its date, and counts numbers from 1970."""
-    if pt.is_null(given):
-        return True
-    if is_list(given) and is_list(known):
-        return _has_no_width(given.value_type, known.value_type)
-    if pt.is_struct(given) and pt.is_struct(known):
-        types = {f.name: f.type for f in known}
-        return all(f.name in types and _has_no_width(f.type, types[f.name]) for f in given)
-    if pt.is_integer(given):
-        return pt.is_integer(known) or pt.is_floating(known) or pt.is_decimal(known)
-    if pt.is_timestamp(given):
-        return pt.is_timestamp(known) and given.unit == known.unit and (given.tz is None) == (known.tz is None)
-    return any(same(given) and same(known) for same in _SORTS)
-
-
-_SORTS: tuple[Callable[[pa.DataType], bool], ...] = (
-    pt.is_floating,
-    pt.is_decimal,
-    pt.is_boolean,
-    lambda kind: pt.is_string(kind) or pt.is_large_string(kind),
-    lambda kind: pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind),
-    pt.is_date,
-    pt.is_time,
-)
-
-
-def _exact(kind: pa.DataType) -> pa.DataType:
-    """The type with decimals for whole numbers: they take no fractions, while integers cut them off."""
-    if pt.is_integer(kind):
-        return pa.decimal128(38)
-    if pt.is_struct(kind):
-        return pa.struct([f.with_type(_exact(f.type)) for f in kind])
-    if pt.is_map(kind):
-        return pa.map_(kind.key_type, _exact(kind.item_type))
-    return pa.list_(_exact(kind.value_type)) if is_list(kind) else kind

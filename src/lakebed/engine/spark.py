@@ -289,14 +289,16 @@ def _loosely_typed(rows: DataFrame) -> DataFrame:
 
 
 def _nullable_inside(kind: Any) -> Any:
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+    from pyspark.sql.types import ArrayType, MapType, NullType, StringType, StructField, StructType
 
     if isinstance(kind, StructType):
         return StructType([StructField(f.name, _nullable_inside(f.dataType), True, f.metadata) for f in kind.fields])
     if isinstance(kind, ArrayType):
         return ArrayType(_nullable_inside(kind.elementType), True)
     if isinstance(kind, MapType):
-        return MapType(kind.keyType, _nullable_inside(kind.valueType), True)
+        # `map()` has no keys, and those of Arrow's maps are not null
+        key = StringType() if isinstance(kind.keyType, NullType) else kind.keyType
+        return MapType(key, _nullable_inside(kind.valueType), True)
     return kind
 
 

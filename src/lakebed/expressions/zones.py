@@ -18,7 +18,7 @@ from lakebed.expressions.civil import Int64s
 from lakebed.storage.failure import from_os_error
 
 # Names that Java resolves and the tz database does not hold.
-_SHORT_IDS = {
+SHORT_IDS = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
     "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
@@ -121,7 +121,7 @@ def java_zone(text: str) -> Zone:
         minutes = int(matched[2]) * 60 + int(matched[3] or 0)
         if int(matched[2]) < 24 and int(matched[3] or 0) < 60:
             return Zone(None, (-minutes if matched[1] == "-" else minutes) * 60_000)
-    known = _SHORT_IDS.get(name, name)
+    known = SHORT_IDS.get(name, name)
     try:
         zoneinfo.ZoneInfo(known)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
+from lakebed.expressions.zones import SHORT_IDS
 from lakebed.filters.predicates import Literal
 from lakebed.storage.failure import from_os_error
 
@@ -21,7 +22,7 @@ _TIMESTAMP = re.compile(
     r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?\s?(\S+)?)?)?)?\s*",
     re.ASCII,
 )
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?", re.ASCII)
 
 
 class SparkOnly(Exception):
@@ -62,7 +63,7 @@ def parse_timestamp(text: str) -> datetime:
 
 
 def parse_zone(text: str) -> tzinfo:
-    """A zone by offset or region name; `ValueError` for anything else.
+    """A zone by offset, region name or one of Java's short names; `ValueError` for anything else.
 
     >>> parse_zone("+05:30").utcoffset(None)
     datetime.timedelta(seconds=19800)
@@ -70,10 +71,13 @@ def parse_zone(text: str) -> tzinfo:
     if text in ("Z", "UTC", "GMT", "UT"):
         return UTC
     if found := _OFFSET.fullmatch(text):
-        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+        hours, minutes, seconds = (int(found[part] or 0) for part in (2, 3, 4))
+        if max(minutes, seconds) > 59:
+            raise ValueError(f"unknown time zone {text!r}")
+        offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
         return timezone(-offset if found[1] == "-" else offset)
     try:
-        return ZoneInfo(text)
+        return ZoneInfo(SHORT_IDS.get(text, text))
     except (ZoneInfoNotFoundError, OSError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise from_os_error(error, "read", f"the time zone {text}") from error

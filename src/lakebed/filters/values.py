@@ -104,8 +104,11 @@ class ValueReader:
             inner = e.this
             if isinstance(inner, exp.Literal) and not inner.is_string:
                 return number_literal("-" + inner.this)
-            value = self._constant(inner)
-            if value is not None and isinstance(value.value, int | float | Decimal):
+            suffixed = isinstance(inner, exp.Cast)  # as `2L`, `2.5D`, `1.5BD` are
+            if suffixed and isinstance(inner.this, exp.Literal) and not inner.this.is_string:
+                return cast_literal(number_literal("-" + inner.this.this), self._type(inner.to), self.zone)
+            value = self.read(inner) if suffixed or isinstance(inner, exp.Paren) else self._constant(inner)
+            if isinstance(value, Literal) and isinstance(value.value, int | float | Decimal):
                 return Literal(-value.value, value.type)
         return None
 

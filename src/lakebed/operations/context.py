@@ -214,8 +214,12 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
                     context={"column": name, "type": str(field.type)},
                 )
     columns = incoming_schema(schema)
-    for expression in (context.keys.record_key, context.keys.partition_path):
-        expression.sql(columns)  # SchemaConflict for a type that no key or path is made of
+    # SchemaConflict for a type that no key or path is made of
+    context.keys.record_key.sql(columns)
+    if context.keys.partition_path.has_sql:
+        context.keys.partition_path.sql(columns)
+    else:
+        context.keys.partition_path.arrow(pa.RecordBatch.from_pylist([], columns))
 
 
 def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema) -> None:

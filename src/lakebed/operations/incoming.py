@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.engine.arrow_data import of_python
+from lakebed.engine.arrow_data import given_rows
 from lakebed.engine.base import Rows
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.operations.context import WriteContext
@@ -40,7 +40,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     name, if no other column has it; one of Arrow's type null (Spark's void) gets the table's type."""
     engine = context.engine
     types = {f.name: f.type for f in context.opened.schema}
-    rows = engine.rows(of_python(data, {name.lower(): kind for name, kind in types.items()} | types))
+    rows = engine.rows(given_rows(data, {name.lower(): kind for name, kind in types.items()} | types))
     given = engine.schema(rows)
     check_names(given.names)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)

@@ -84,7 +84,9 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
     with answer.released(engine) as rows, persisted(engine, rows) as tagged:
         places = engine.aggregate(tagged, [PARTITION_PATH, FILE_ID])
     known = places.filter(pc.is_valid(places[FILE_ID]))
-    elsewhere = known.filter(pc.invert(pc.is_in(known[PARTITION_PATH], value_set=pa.array(sorted(overwritten)))))
+    elsewhere = known.filter(
+        pc.invert(pc.is_in(known[PARTITION_PATH], value_set=pa.array(sorted(overwritten), pa.string())))
+    )
     if elsewhere.num_rows:
         path = elsewhere[PARTITION_PATH][0].as_py()
         raise InvalidRecord(

@@ -58,8 +58,9 @@ class FoundKeys:
 
 
 def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
-    """The metadata table, where its record index answers for this view: the newest one, of an index that is there."""
-    metadata = snapshot.metadata
+    """The metadata table, where its record index answers for this view: the newest one, of an index that is there, and
+    of a table that holds no key twice."""
+    metadata = None if snapshot.config.repeats_keys else snapshot.metadata
     if metadata is None or not metadata.has(RECORD_INDEX) or not snapshot.is_latest:
         return None
     try:

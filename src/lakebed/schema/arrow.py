@@ -85,6 +85,10 @@ def normalise(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_normal_field(field, field.name) for field in schema])
 
 
+# Types whose storage holds their values; what the bytes or numbers of others mean is known to who made them.
+_KNOWN_EXTENSIONS = frozenset(("arrow.uuid", "arrow.json", "arrow.bool8", "arrow.fixed_shape_tensor"))
+
+
 def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
     """The stored type for one type; see `normalise`. `column` is the dotted path that errors name."""
     if kind in _KEPT:
@@ -112,7 +116,7 @@ def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
     if is_list(kind):
         item = _normal_field(kind.value_field, f"{column}.element")
         return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
-    if isinstance(kind, pa.BaseExtensionType):
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _KNOWN_EXTENSIONS:
         return normal_type(kind.storage_type, column)
     raise SchemaConflict(
         f"column {column} has type {kind}, which a Hudi table cannot store",

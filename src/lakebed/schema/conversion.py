@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -33,7 +34,8 @@ def cast_column(array: Any, to_type: pa.DataType) -> Any:
     if pt.is_dictionary(kind):
         return cast_column(array.dictionary, to_type).take(array.indices)
     if isinstance(array, pa.ExtensionArray):
-        return cast_column(array.storage, to_type)
+        as_text = kind == pa.uuid() and pt.is_string(to_type)
+        return uuid_texts(array) if as_text else cast_column(array.storage, to_type)
     if pt.is_null(kind):
         return pa.nulls(len(array), to_type)
     if pt.is_struct(kind) and pt.is_struct(to_type):
@@ -45,6 +47,26 @@ def cast_column(array: Any, to_type: pa.DataType) -> Any:
     if pt.is_nested(kind) or pt.is_nested(to_type):
         raise _no_conversion(kind, to_type)
     return _cast_simple(array, to_type)
+
+
+def uuid_texts(array: Any) -> pa.Array:
+    """Arrow's UUIDs as their texts.
+
+    >>> uuid_texts(pa.array([bytes(range(16)), None], pa.uuid())).to_pylist()
+    ['00010203-0405-0607-0809-0a0b0c0d0e0f', None]
+    """
+    stored = pc.fill_null(array.storage, bytes(16))
+    raw = np.frombuffer(stored.buffers()[1], np.uint8)[16 * stored.offset :][: 16 * len(stored)]
+    digits = _HEX[np.stack([raw >> 4, raw & 15], axis=1)].reshape(len(stored), 32)
+    texts = np.full((len(stored), 36), ord("-"), np.uint8)
+    texts[:, _DIGITS_OF_UUID] = digits
+    offsets = pa.array(np.arange(len(stored) + 1, dtype=np.int32) * 36)
+    made = pa.StringArray.from_buffers(len(stored), offsets.buffers()[1], pa.py_buffer(texts))
+    return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), made) if array.null_count else made
+
+
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+_DIGITS_OF_UUID = [at for at in range(36) if at not in (8, 13, 18, 23)]
 
 
 def can_cast(kind: pa.DataType, to_type: pa.DataType) -> bool:

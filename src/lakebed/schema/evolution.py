@@ -114,7 +114,10 @@ def _change(before: pa.Field, now: pa.Field | None) -> str:
     if now is None:
         return f"column {before.name} is taken off the table"
     if not before.type.equals(now.type):
-        return f"column {before.name} is {spark_type(now.type)} now, it was {spark_type(before.type)}"
+        new, old = spark_type(now.type), spark_type(before.type)
+        if new == old:  # elements of arrays and values of maps: Spark's name of the type does not tell
+            return f"column {before.name} may hold nulls inside now"
+        return f"column {before.name} is {new} now, it was {old}"
     return f"column {before.name} may be null now" if now.nullable and not before.nullable else ""
 
 

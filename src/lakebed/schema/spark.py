@@ -63,10 +63,16 @@ def spark_json_to_arrow(schema_json: str) -> pa.Schema:
 
 
 def _fields(struct: Mapping[str, Any], parent: str) -> list[pa.Field]:
+    types = [_arrow_type(field["type"], f"{parent}{field['name']}") for field in struct["fields"]]
     return [
-        pa.field(field["name"], _arrow_type(field["type"], f"{parent}{field['name']}"), field.get("nullable", True))
-        for field in struct["fields"]
+        pa.field(field["name"], kind, _has_nulls(kind, field.get("nullable", True)))
+        for field, kind in zip(struct["fields"], types, strict=True)
     ]
+
+
+def _has_nulls(kind: pa.DataType, declared: bool) -> bool:
+    """What Spark declares; its void, which `array()` and `map()` declare as never null, is Arrow's null."""
+    return declared or pt.is_null(kind)
 
 
 def _arrow_type(spark: Any, column: str) -> pa.DataType:
@@ -77,12 +83,12 @@ def _arrow_type(spark: Any, column: str) -> pa.DataType:
         return pa.struct(_fields(spark, f"{column}."))
     if kind == "array":
         item = _arrow_type(spark["elementType"], f"{column}.element")
-        return list_of(item, nullable=spark.get("containsNull", True))
+        return list_of(item, nullable=_has_nulls(item, spark.get("containsNull", True)))
     if kind == "map":
         key = _arrow_type(spark["keyType"], f"{column}.key")
         value = _arrow_type(spark["valueType"], f"{column}.value")
-        nullable = spark.get("valueContainsNull", True)
-        if pt.is_string(key):
+        nullable = _has_nulls(value, spark.get("valueContainsNull", True))
+        if pt.is_string(key) or pt.is_null(key):  # of `map()`: it has no keys
             return map_of(value, nullable=nullable)
         return pa.map_(pa.field("key", key, False), pa.field("value", value, nullable))
     if kind == "udt":

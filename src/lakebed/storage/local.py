@@ -324,7 +324,14 @@ class LocalStorage:
         with self._translated("make the folder", prefix):
             prefix = check_prefix(prefix)
             check_not_linked(self._root, prefix)
-            make_folder(os.path.join(self._root, prefix))
+            try:
+                make_folder(os.path.join(self._root, prefix))
+            except NotADirectoryError as error:
+                raise refused(
+                    f"cannot make the folder {self.url(prefix)}: a file is in its place, or in that of one above it",
+                    "name another path, or move the file away",
+                    url=self.url(prefix),
+                ) from error
 
 
 class LocalUpload(StreamUpload):

@@ -24,6 +24,7 @@ from lakebed.timeline.merge_config import (
 INDEX_PREFIX = "lakebed.index."
 INDEX_REASON = INDEX_PREFIX + "why"
 INDEX_CHANGES = INDEX_PREFIX + "changes"
+INDEX_REPEATED = INDEX_PREFIX + "repeated"
 SORT = "lakebed.sort"
 # Where a version 6 table of ours keeps them: Hudi has no place for them there.
 PARTITION_TYPES = "lakebed.partition.types"
@@ -215,7 +216,7 @@ class TableConfig:
     @property
     def index_settings(self) -> dict[str, str]:
         """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
-        other = (INDEX_REASON, INDEX_CHANGES)
+        other = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED)
         noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in other}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
@@ -228,6 +229,12 @@ class TableConfig:
     def index_reason(self) -> str:
         """Why "auto" took the table's index; empty where the index was named."""
         return self._text(INDEX_REASON)
+
+    @property
+    def repeats_keys(self) -> bool:
+        """Whether inserts are known to have stored keys several times, so that a record index, which holds one place of
+        each, does not answer for all rows."""
+        return self._text(INDEX_REPEATED) == "true"
 
     @property
     def sorts_by_key(self) -> bool:

@@ -236,3 +236,10 @@ def test_paths_and_file_uris_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         storage = open_storage(uri)
         assert storage.spec.uri == str(tmp_path / "t")
         assert storage.url("a b%20") == f"file://{tmp_path}/t/a b%20"
+
+
+def test_a_folder_is_not_made_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("x")
+    with pytest.raises(StorageError, match="a file is in its place"):
+        LocalStorage(str(tmp_path / "t")).make_folder(".hoodie")
+    assert (tmp_path / "t").read_text() == "x"

@@ -24,7 +24,9 @@ from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.locks.lock import Lock, default_lock
-from lakebed.timeline.properties_file import load_table_config, mend_properties
+from lakebed.timeline.locks.providers import table_lock
+from lakebed.timeline.properties_file import load_table_config, mend_properties, update_table_config
+from lakebed.timeline.table_config import INDEX_REPEATED
 from lakebed.upkeep.comparison import DIFFERENCES
 from lakebed.wording import count_text
 
@@ -152,6 +154,10 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
     done = delete_copies(context)
     # an index of keys took the deletes for the keys' ends
     _metadata(context.storage, mends=True)
+    if config.repeats_keys:
+        settings = context.settings
+        with table_lock(context.storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=config.name):
+            update_table_config(context.storage, {INDEX_REPEATED: None})
     return RepairPart(
         "duplicates", found, mended=True, note=f"{count_text(done.deleted, 'row')} deleted by {done.instant}"
     )
