@@ -111,7 +111,7 @@ class Case:
 
 
 @pytest.mark.skipif(ONLY is not None, reason="one case is run")
-@pytest.mark.parametrize("pair", todays(PAIRS, 3, HISTORIES), ids="-to-".join)
+@pytest.mark.parametrize("pair", todays(PAIRS, 4, HISTORIES), ids="-to-".join)
 def test_rows_are_the_same_on_both_sides_of_every_bound(pair: tuple[str, str]) -> None:
     for number in range(2):
         case = 2 * (today() * 100 + PAIRS.index(pair)) + number
