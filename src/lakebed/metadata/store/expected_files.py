@@ -259,9 +259,13 @@ def _logged_since(timeline: Timeline, partition: str) -> str:
 
 
 def _built_at(timeline: Timeline, partition: str) -> str:
-    """When the partition whose folder is there now was built, by the file that says so; empty where it does not."""
+    """When the partition whose folder is there now was built, by the file that says so; empty where it does not. What
+    built it sorts before all commits, and is archived before commits of the partition's earlier life are."""
     time = _properties_of(timeline, partition).get("commitTime", "")
-    return next((completed_at(i) for i in timeline.completed if i.time == time), "")
+    known = [completed_at(i) for i in timeline.completed if i.time == time]
+    if time and not known:
+        known = [completed_at(i) for i in timeline.archived().instants if i.time == time]
+    return max(known, default="")
 
 
 def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) -> None:
