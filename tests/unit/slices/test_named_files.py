@@ -20,8 +20,14 @@ PATH = rb"(?P<partition>[ab])/(?P<file_id>[0-9a-f-]+)_(?P<token>[0-9-]+)_(?P<ins
 def written(folder: Path, kind: str, version: int) -> Table:
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
     table = lakebed.create(
-        str(folder / "t"), schema, key="id", partition_by="city", type=kind, index="simple", table_version=version
-    )  # type: ignore[call-overload]
+        str(folder / "t"),
+        schema,
+        key="id",
+        partition_by="city",
+        type=kind,  # type: ignore[arg-type]
+        index="simple",
+        table_version=version,
+    )
     table.upsert(ROWS)
     return table
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -29,12 +28,12 @@ def files_with_statistics(table: Table, column: str) -> set[str]:
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_cleaning_takes_the_statistics_of_a_joined_column_off(kind: str, version: int, tmp_path: Path) -> None:
-    table = lakebed.create(  # type: ignore[call-overload]
+    table = lakebed.create(
         str(tmp_path / "t"),
         SCHEMA,
         key="id",
         partition_by="city",
-        type=kind,
+        type=kind,  # type: ignore[arg-type]
         index="simple",
         indexes=["column_stats"],
         table_version=version,
