@@ -248,13 +248,12 @@ def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> Rol
 
 
 def _plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], logs: Collection[str]) -> RollbackPlan:
-    version = timeline.config.version
-    if has_completion_times(version):
+    if has_completion_times(timeline.config.version):
         # named so by the target alone: others have log files under their own instant, or that of another clustering
         resizes = {i.time for i in timeline.instants if i.action in _CLUSTERS and i.time < target.time}
     else:
         resizes = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
-    return plan_rollback_by_paths(target, paths, logs, version=version, resizes=resizes)
+    return plan_rollback_by_paths(target, paths, logs, resizes=resizes)
 
 
 def files_named(storage: Storage, instant: str, *, logs: bool = True) -> list[str]:

@@ -8,7 +8,6 @@ from typing import TypeVar
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import BaseFile, Instant, LogFile
 from lakebed.timeline.actions import RollbackPlan
-from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.written_files import is_written_by
 
 DataFile = TypeVar("DataFile", bound=BaseFile | LogFile)
@@ -35,21 +34,21 @@ def files_of_instant(files: Iterable[DataFile], instant: str, *, logs: bool = Tr
 
 
 def plan_rollback_by_paths(
-    target: Instant, paths: Iterable[str], logs: Iterable[str], *, version: int, resizes: Collection[str] = frozenset()
+    target: Instant, paths: Iterable[str], logs: Iterable[str], *, resizes: Collection[str] = frozenset()
 ) -> RollbackPlan:
     """The rollback of a write whose markers (or an earlier plan) name these files; `logs` are those that it may have
     appended to.
 
     Only what carries the target's instant in its name is deleted, whatever else is named, and log files with that of
-    one of the `resizes`: a delta commit that goes on beside one adds them to the new file groups. Before version 8
-    blocks that were appended to log files of other instants are to be hidden by command blocks: the plan's `logs`.
+    one of the `resizes`: a delta commit that goes on beside one adds them to the new file groups. Blocks that were
+    appended to log files of other instants, before version 8, are to be hidden by command blocks: the plan's `logs`.
     """
     files = sorted(
         path
         for path in set(paths)
         if is_written_by(path, [target.time]) or (is_log_path(path) and is_written_by(path, resizes))
     )
-    appended = () if has_completion_times(version) else [path for path in logs if _is_of_other(path, target.time)]
+    appended = [path for path in logs if _is_of_other(path, target.time) and path not in files]
     return RollbackPlan(target, tuple(files), dict.fromkeys(appended, _UNKNOWN_BYTES))
 
 

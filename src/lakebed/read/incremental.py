@@ -98,9 +98,19 @@ def _bound(snapshot: Snapshot, when: When, name: str) -> str:
         if text.lower() in _BEGINNING:
             return ""
         if text.isdigit():
-            instant = next((i for i in snapshot.commits if i.time == text), None)
+            instant = next((i for i in snapshot.commits if i.time == text), None) or _archived_commit(snapshot, text)
             return text if instant is None else _position(instant, has_completion_times(snapshot.config.version))
     return to_instant_time(when, snapshot.config.timezone, what=name)
+
+
+def _archived_commit(snapshot: Snapshot, time: str) -> Instant | None:
+    """The archived commit of this requested time. The archive is read only where it can hold one, and where the time
+    does not stand for itself."""
+    start = snapshot.timeline.start
+    if start is None or time >= start or not has_completion_times(snapshot.config.version):
+        return None
+    archived = snapshot.timeline.archived().instants
+    return next((i for i in archived if i.time == time and i.is_completed and i.action in _COMMITS), None)
 
 
 class Changes(Scan):

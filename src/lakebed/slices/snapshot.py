@@ -17,6 +17,7 @@ from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.slices.block_view import BlockView
 from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_table
 from lakebed.slices.metadata_view import is_ahead, naming_metadata
+from lakebed.slices.named_files import NamedFiles
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import latest_slices
@@ -177,19 +178,23 @@ class Snapshot:
         With `partitions` only their folders are looked at, with `groups` only some file groups.
         """
         listing = self._listing(None if partitions is None else frozenset(partitions), groups)
-        found = latest_slices(
-            listing.base_files,
-            [log for log in listing.log_files if self._may_show(log)],
-            version=self.config.version,
-            is_visible=self.is_visible,
-            is_named=self._is_named,
-            completion_time=self.timeline.completion_time,
-            replaced=self._replaced,
-            pending_compactions=self.timeline.pending_compaction(),
+        named = NamedFiles(self.timeline, self._named)
+        found = tuple(
+            latest_slices(
+                listing.base_files,
+                [log for log in listing.log_files if self._may_show(log)],
+                version=self.config.version,
+                is_visible=self.is_visible,
+                is_named=named.has,
+                completion_time=self.timeline.completion_time,
+                replaced=self._replaced,
+                pending_compactions=self.timeline.pending_compaction(),
+            )
         )
+        named.check(listing.base_files, found)
         if self.base_below_logs:
             return tuple(s.without_logs() for s in found if s.log_files and s.base_file is not None)
-        return tuple(found)
+        return found
 
     def base_files(
         self, partitions: Collection[str] | None = None, groups: FileGroups | None = None
@@ -278,36 +283,11 @@ class Snapshot:
         return frozenset(i.time for i in timeline.pending if timeline.is_pending_clustering(i))
 
     def _counts(self, base_file: BaseFile) -> bool:
-        return self.is_visible(base_file.instant) and self._is_named(base_file)
+        return self.is_visible(base_file.instant) and NamedFiles(self.timeline, self._named).has(base_file)
 
     @cached_property
     def _named(self) -> dict[str, dict[str, int]]:
         return {}
-
-    def _is_named(self, base_file: BaseFile) -> bool:
-        """What a lost task attempt left beside the committed file is in no write stat."""
-        instant = self.timeline.commit(base_file.instant)
-        if instant is None:
-            return True
-        if base_file.instant not in self._named:
-            stats = self.timeline.commit_metadata(instant).stats.values()
-            sizes = {s.path: s.file_size for group in stats for s in group}
-            if sizes and not any(path.endswith(f"_{instant.time}.parquet") for path in sizes):
-                raise CorruptFile(
-                    f"{self.config.timeline_path}/{instant.file_name} names no file of its own instant",
-                    hint="It was overwritten by another commit's body; restore it from a copy.",
-                    context={"path": f"{self.config.timeline_path}/{instant.file_name}"},
-                )
-            self._named[base_file.instant] = sizes
-        named = self._named[base_file.instant]
-        size = named.get(base_file.path)
-        if size and base_file.size != size:
-            raise CorruptFile(
-                f"base file {base_file.path} has {base_file.size} bytes, its commit wrote {size}",
-                hint="Restore the file from a copy.",
-                context={"path": base_file.path},
-            )
-        return not named or size is not None
 
 
 def _arrow_schema(avro: str, path: str) -> pa.Schema:

@@ -115,7 +115,7 @@ class LsmHistory:
             times = {action: done for (at, action), done in self._times_of(file).items() if at == time}
             known = [times[a] for a in _COMMIT_ACTIONS if a in times] or list(times.values())
             if known:
-                return known[0]
+                return known[0] or time
         return None
 
     def commit_metadata(self, time: str) -> CommitMetadata:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lakebed.model import BaseFile, FileGroupId, FileSlice, Instant, LogFile
+from lakebed.timeline.instants import suffix_of
 
 
 @dataclass(slots=True)
@@ -130,7 +131,8 @@ def _assemble(
     begun = sorted({*bases, pending_compaction} if pending_compaction else bases)
     slice_logs: dict[str, list[LogFile]] = defaultdict(list)
     for log in sorted(logs, key=_merge_order):
-        instant = log.instant if version < 8 else _slice_of(log.instant, begun, completion_time)
+        is_named = version < 8 or goes_by_slice(log.instant, bases)
+        instant = log.instant if is_named else _slice_of(log.instant, begun, completion_time)
         if not slice_logs[instant] and instant not in begun:
             insort(begun, instant)
         slice_logs[instant].append(log)
@@ -138,6 +140,12 @@ def _assemble(
         SliceFiles(instant, tuple(bases.get(instant, ())), tuple(slice_logs.get(instant, ())))
         for instant in sorted({*bases, *slice_logs})
     ]
+
+
+def goes_by_slice(instant: str, bases: Container[str]) -> bool:
+    """Whether a log file of this instant carries its slice's, as version 6 names them, and not its delta commit's:
+    upgrades of Hudi leave such files as they are. `bases` are the instants of the file group's base files."""
+    return instant in bases or bool(suffix_of(instant))
 
 
 def _slice_of(instant: str, begun: list[str], completion_time: Callable[[str], str | None]) -> str:

@@ -48,12 +48,11 @@ class ColumnStatsUpkeep(KindUpkeep):
     def of_removal(self, partition: str, removal: Removal) -> Records:
         snapshot, files = removal.snapshot, removal.keys
         definition = load_definitions(snapshot.storage, snapshot.config).get(COLUMN_STATS)
-        # tables of older releases have no definition
-        columns = (
-            definition.source_fields
-            if definition
-            else [*META_COLUMNS, *(path for path, _ in leaf_paths(snapshot.schema))]
-        )
+        if definition is None:  # tables of older releases have none
+            columns = [*META_COLUMNS, *(path for path, _ in leaf_paths(snapshot.schema))]
+        else:  # and columns that came to the table after the index was made
+            joined = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, removal.settings)
+            columns = [*dict.fromkeys([*definition.source_fields, *joined])]
         return Records.deletes(pa.concat_arrays([column_stats_keys(column, files) for column in columns]))
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:

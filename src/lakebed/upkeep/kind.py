@@ -74,6 +74,7 @@ class Removal(_TableView):
 
     files: Mapping[str, Sequence[str]]
     gone: Collection[str] = ()
+    settings: WriteSettings = field(default_factory=WriteSettings)
 
     @property
     def keys(self) -> pa.StringArray:

@@ -106,7 +106,7 @@ class MetadataUpkeep:
         if not writer.partitions:
             return
         snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
-        removal = Removal(snapshot, files, gone)
+        removal = Removal(snapshot, files, gone, self.settings)
         records: dict[str, Records] = {}
         for partition in in_write_order(writer.partitions):
             upkeep = find_upkeep(partition)

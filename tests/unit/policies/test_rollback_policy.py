@@ -16,29 +16,29 @@ RESIZE_BASE = f"p/f_0-1-0_{RESIZE}.parquet"
 
 
 @pytest.mark.parametrize(
-    ("version", "paths", "logs", "resizes", "files", "hidden"),
+    ("paths", "logs", "resizes", "files", "hidden"),
     [
-        (9, [OWN_LOG, OWN_BASE], [OWN_LOG], [], [OWN_LOG, OWN_BASE], []),
-        (9, [OWN_BASE, OWN_BASE], [], [], [OWN_BASE], []),
-        (9, [OLD_BASE, OLD_LOG], [OLD_LOG], [], [], []),  # those of other instants stay, whoever names them
-        (9, ["../f_0-1-0_" + AT + ".parquet", ".hoodie/f_0-1-0_" + AT + ".parquet", "p/readme"], [], [], [], []),
-        (9, [RESIZE_LOG, RESIZE_BASE], [RESIZE_LOG], [RESIZE], [RESIZE_LOG], []),  # copies in a resize's new groups
-        (9, [RESIZE_LOG], [RESIZE_LOG], [], [], []),
-        (6, [OWN_BASE], [], [], [OWN_BASE], []),
-        (6, [OWN_BASE, OLD_LOG], [OLD_LOG], [], [OWN_BASE], [OLD_LOG]),  # blocks behind those of earlier instants
-        (6, [OWN_LOG], [OWN_LOG], [], [OWN_LOG], []),  # a log file of a slice that the target began
-        (6, [OLD_LOG], ["p/readme"], [], [], []),
+        ([OWN_LOG, OWN_BASE], [OWN_LOG], [], [OWN_LOG, OWN_BASE], []),
+        ([OWN_BASE, OWN_BASE], [], [], [OWN_BASE], []),
+        ([OLD_BASE, OLD_LOG], [OLD_LOG], [], [], [OLD_LOG]),  # those of other instants stay, whoever names them
+        (["../f_0-1-0_" + AT + ".parquet", ".hoodie/f_0-1-0_" + AT + ".parquet", "p/readme"], [], [], [], []),
+        ([RESIZE_LOG, RESIZE_BASE], [RESIZE_LOG], [RESIZE], [RESIZE_LOG], []),  # copies in a resize's new groups
+        ([RESIZE_LOG], [RESIZE_LOG], [], [], [RESIZE_LOG]),
+        ([OWN_BASE], [], [], [OWN_BASE], []),
+        ([OWN_BASE, OLD_LOG], [OLD_LOG], [], [OWN_BASE], [OLD_LOG]),  # blocks behind those of earlier instants
+        ([OWN_LOG], [OWN_LOG], [], [OWN_LOG], []),  # a log file of a slice that the target began
+        ([OLD_LOG], ["p/readme"], [], [], []),
     ],
 )
 def test_by_the_files_that_markers_name(
-    version: int, paths: list[str], logs: list[str], resizes: list[str], files: list[str], hidden: list[str]
+    paths: list[str], logs: list[str], resizes: list[str], files: list[str], hidden: list[str]
 ) -> None:
-    plan = plan_rollback_by_paths(TARGET, paths, logs, version=version, resizes=resizes)
+    plan = plan_rollback_by_paths(TARGET, paths, logs, resizes=resizes)
     assert (plan.target, list(plan.files), list(plan.logs)) == (TARGET, files, hidden)
 
 
 def test_plans_print() -> None:
-    plan = plan_rollback_by_paths(TARGET, [OWN_BASE], [OLD_LOG], version=6)
+    plan = plan_rollback_by_paths(TARGET, [OWN_BASE], [OLD_LOG])
     assert str(plan) == f"rollback of deltacommit {AT}: 1 file deleted, blocks in 1 log file hidden"
 
 

@@ -30,6 +30,8 @@ def in_words(base: tuple[BaseFile, ...], logs: tuple[LogFile, ...]) -> str:
         (9, "b01 l02", ["b01 l02"]),
         (9, "b01 l02 b03", ["b01", "b03 l02"]),  # completed behind the compaction: on top of it
         (9, "b01 l02 b03 l06", ["b01", "b03 l02 l06"]),
+        (9, "b02 l02 l02 b03", ["b02 l02 l02", "b03"]),  # upgraded from version 6: still named after its slice
+        (9, "b00 l00 b03", ["b00 l00", "b03"]),  # also where nothing tells any more when that completed
         (9, "l02 l06", ["l02 l06"]),  # the first log begins the slice
         (9, "l01 b03", ["l01", "b03"]),
         (9, "b01 l08", ["b01 l08"]),  # one that is pending belongs to the newest

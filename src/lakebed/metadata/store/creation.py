@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +42,8 @@ PARTITIONS = "hoodie.table.metadata.partitions"
 PARTITIONS_INFLIGHT = f"{PARTITIONS}.inflight"
 _PARTITION_METADATA = ".hoodie_partition_metadata"
 _OPERATION = "BULK_INSERT_PREPPED"
+# The instants of so many builds can be told from others.
+_MOST_BUILDS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +249,10 @@ def _initial_instant(store: MetadataStore) -> str:
     if store.version >= 8:
         if not any(time.startswith(INITIAL_INSTANT) for time in used):
             used |= {instant.time for instant in store.timeline.archived().instants}
-        return next(time for number in range(len(used) + 1) if (time := f"{number:017d}") not in used)
+        # behind all of them, as the lower ones are archived first, while there are numbers of three digits
+        last = max((int(time) for time in used if time.startswith(INITIAL_INSTANT)), default=-1)
+        numbers = chain(range(last + 1, _MOST_BUILDS), range(last + 1))
+        return next(time for number in numbers if (time := f"{number:017d}") not in used)
     completed = store.data_timeline.completed
     start = max((instant.time for instant in completed), default=INITIAL_INSTANT)
     numbers = range(FIRST_BUILD, FIRST_BUILD + len(used) + 1)

@@ -4,7 +4,7 @@ truncated or lost would otherwise silently take rows from every answer."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number,
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
 from lakebed.storage.base import Storage
+from lakebed.timeline.file_slices import goes_by_slice
 from lakebed.timeline.instants import suffix_of
 from lakebed.timeline.listed import completed_at
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -85,14 +86,19 @@ class ExpectedFiles:
         if gone:
             self._check_gone(timeline, partition, gone)
 
-    def check_log(self, log: LogFile, heads: Sequence[BlockHead], timeline: Timeline) -> None:
+    def check_log(
+        self, log: LogFile, heads: Sequence[BlockHead], timeline: Timeline, bases: Container[str] = ()
+    ) -> None:
         """Raise `CorruptFile` where bytes that a completed instant wrote are not whole blocks of that instant.
 
-        What no completed instant names is a write that did not end: it may be torn.
+        What no completed instant names is a write that did not end: it may be torn. A log file that goes by its slice,
+        whose base file is of one of the instants `bases`, does not say whose blocks it has.
         """
         extents = self.files.get(log.partition, {}).get(log.name)
         if extents is None:
-            if timeline.config.version < 8 or _is_creation(log) or timeline.is_completed(log.instant):
+            if timeline.config.version < 8 or goes_by_slice(log.instant, bases):
+                return
+            if _is_creation(log) or timeline.is_completed(log.instant):
                 return
             extents = [Extent(Instant(log.instant, Action.DELTACOMMIT, State.COMPLETED), 0, log.size)]  # archived
         for extent in extents:
@@ -215,8 +221,9 @@ def _newest_bases(timeline: Timeline, partition: str, names: Iterable[str]) -> d
 
 
 def _is_needed(file: BaseFile | LogFile, extents: Sequence[Extent], base: str, version: int) -> bool:
-    """Whether the file belongs to the newest slice of its group, which begins with the instant `base`."""
-    if isinstance(file, BaseFile) or version < 8:
+    """Whether the file belongs to the newest slice of its group, which begins with the instant `base`. A log file that
+    does not have the name of an instant that wrote it has its slice's, also in a table that was upgraded."""
+    if isinstance(file, BaseFile) or version < 8 or any(e.instant.time != file.instant for e in extents):
         return file.instant >= base
     return max(completed_at(extent.instant) for extent in extents) >= base
 
@@ -252,9 +259,13 @@ def _logged_since(timeline: Timeline, partition: str) -> str:
 
 
 def _built_at(timeline: Timeline, partition: str) -> str:
-    """When the partition whose folder is there now was built, by the file that says so; empty where it does not."""
+    """When the partition whose folder is there now was built, by the file that says so; empty where it does not. What
+    built it sorts before all commits, and is archived before commits of the partition's earlier life are."""
     time = _properties_of(timeline, partition).get("commitTime", "")
-    return next((completed_at(i) for i in timeline.completed if i.time == time), "")
+    known = [completed_at(i) for i in timeline.completed if i.time == time]
+    if time and not known:
+        known = [completed_at(i) for i in timeline.archived().instants if i.time == time]
+    return max(known, default="")
 
 
 def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) -> None:

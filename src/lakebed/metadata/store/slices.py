@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -106,7 +106,9 @@ class MetadataSlices:
 
     def log_blocks(self, file_slice: FileSlice) -> list[BlockHead]:
         """The visible data and delete blocks of the slice's log files in merge order."""
-        heads = [head for log in file_slice.log_files for head in self._heads(log)]
+        base = file_slice.base_file
+        bases = frozenset[str]() if base is None else frozenset((base.instant,))
+        heads = [head for log in file_slice.log_files for head in self._heads(log, bases)]
         return blocks_in_merge_order(heads, self.is_valid)
 
     def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange], file_size: int) -> HFileReader:
@@ -115,11 +117,11 @@ class MetadataSlices:
             known = self._hfiles[key] = HFILES.of(source(), file_size)
         return known
 
-    def _heads(self, log: LogFile) -> list[BlockHead]:
+    def _heads(self, log: LogFile, bases: Set[str]) -> list[BlockHead]:
         known = self._blocks.get(log.path)
         if known is None:
             known = LOGS.of(self._source(log))
-            self._expected_files.check_log(log, known, self.timeline)
+            self._expected_files.check_log(log, known, self.timeline, bases)
             self._blocks[log.path] = known
         return known
 

@@ -36,7 +36,7 @@ class Orphans:
                 yield info
 
     def _is_orphan(self, file: BaseFile | LogFile) -> bool:
-        if not has_completion_times(self._snapshot.config.version) and isinstance(file, LogFile):
+        if isinstance(file, LogFile) and self._goes_by_slice(file):
             return False  # its name does not tell who wrote it
         timeline, instant = self._timeline, file.instant
         if instant >= self._before or file.path in self._named:
@@ -46,6 +46,19 @@ class Orphans:
         if timeline.is_completed(instant) and not self._names_files(instant):
             return False
         return file.path not in self._listed
+
+    def _goes_by_slice(self, log: LogFile) -> bool:
+        """Whether a log file is named after its slice: on version 6, and what an upgrade left of it."""
+        if not has_completion_times(self._snapshot.config.version):
+            return True
+        return not log.is_cdc and (log.partition, log.file_id, log.instant) in self._begun
+
+    @cached_property
+    def _begun(self) -> frozenset[tuple[str, str, str]]:
+        """The slices that base files of the timeline's commits began."""
+        parts = (path.rpartition("/") for path in self._named)
+        bases = (parse_base_file(folder, name, 0) for folder, _, name in parts)
+        return frozenset((base.partition, base.file_id, base.instant) for base in bases if base is not None)
 
     @cached_property
     def _before(self) -> str:

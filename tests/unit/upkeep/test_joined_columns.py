@@ -1,0 +1,52 @@
+"""Columns that came to the table after its statistics were built have statistics, which go with their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.table import Table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
+NOW = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
+
+
+def files_with_statistics(table: Table, column: str) -> set[str]:
+    metadata = open_snapshot(open_storage(table.uri)).metadata
+    assert metadata is not None
+    found = metadata.column_stats([column], None, {column: pa.int64()})[column]
+    return {
+        n for n, gone in zip(found["file_name"].to_pylist(), found["is_deleted"].to_pylist(), strict=True) if not gone
+    }
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_cleaning_takes_the_statistics_of_a_joined_column_off(kind: str, version: int, tmp_path: Path) -> None:
+    table = lakebed.create(
+        str(tmp_path / "t"),
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        type=kind,  # type: ignore[arg-type]
+        index="simple",
+        indexes=["column_stats"],
+        table_version=version,
+        properties={"hoodie.clean.automatic": False},
+    )
+    table.upsert([{"id": n, "city": "a", "v": n} for n in range(3)])
+    for n in range(3):
+        table.upsert(pa.table({"id": [0, 1, 2], "city": ["a"] * 3, "v": [n] * 3, "w": [n, n + 1, n + 2]}))
+    if kind == "mor":
+        table.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
+    assert len(files_with_statistics(table, "w")) >= 2
+    lakebed.open(table.uri).clean(options=NOW)
+    table = lakebed.open(table.uri)
+    assert files_with_statistics(table, "w") == {path.name for path in Path(table.uri, "a").glob("*.parquet")}
+    assert table.indexes.verify().ok
+    assert table.scan(filter="w = 4").to_arrow()["id"].to_pylist() == [2]
