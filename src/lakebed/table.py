@@ -110,7 +110,8 @@ class Table(TableServices, TableReads):
 
     def explain(self, *, upsert: Any, partial: bool = False, options: Mapping[str, Any] | None = None) -> WritePlan:
         """What `upsert(data)` would do: index, file groups, bytes rewritten. Counts the rows, writes nothing."""
-        return explain_upsert(self._context(upsert, _partial(partial, options), "upsert"), upsert)
+        given = _partial(partial, options)
+        return self._again(lambda: explain_upsert(self._context(upsert, given, "upsert"), upsert))
 
     def _write(
         self,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from lakebed.read.plan import data_columns
 from lakebed.read.time_travel import When, in_local_zone
 from lakebed.services.after_write import engine_for
 from lakebed.slices.facts import table_features
+from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
 from lakebed.table_views import FilesView, TimelineView, table_html
@@ -26,6 +27,7 @@ from lakebed.timeline.table_config import TableConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 # Views of so many moments are kept while nothing changes.
 _VIEWS = 4
 
@@ -61,7 +63,7 @@ class TableBase:
     @property
     def schema(self) -> pa.Schema:
         """The table's columns now, Hudi's meta columns left out."""
-        return data_columns(self._snapshot())
+        return self._steadily(data_columns)
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -77,17 +79,18 @@ class TableBase:
     @property
     def files(self) -> FilesView:
         """The latest file slices: iterable, `.to_arrow()`, and a table to look at."""
-        return FilesView(self._snapshot())
+        return self._steadily(_files)
 
     @property
     def partitions(self) -> Sequence[str]:
         """The partition paths that have files, in order; one empty text for a table without partitions."""
-        return tuple(dict.fromkeys(file_slice.partition for file_slice in self._snapshot().file_slices()))
+        slices = self._steadily(lambda view: view.file_slices())
+        return tuple(dict.fromkeys(file_slice.partition for file_slice in slices))
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """What this table has of the read and write matrix, each with what lakebed does about it."""
-        return features_of(self._config.properties, table_features(self._snapshot()))
+        return self._steadily(lambda view: features_of(view.config.properties, table_features(view)))
 
     # -- inside
 
@@ -103,6 +106,20 @@ class TableBase:
         if len(self._views) > _VIEWS:
             del self._views[next(iter(self._views))]
         return view
+
+    def _steadily(self, read: Callable[[Snapshot], T]) -> T:
+        """What `read` gives of the latest view; of a later one where the table changed while it was read."""
+        views = [self._snapshot()]
+
+        def renew() -> bool:
+            views.append(self._snapshot())
+            return not views[-2].shows_same(views[-1])
+
+        return read_again(self._storage, lambda: read(views[-1]), renew)
+
+    def _again(self, serve: Callable[[], T]) -> T:
+        """What a service gives, which begins again where the table changed while it was planned."""
+        return read_again(self._storage, serve, lambda: True)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that may rewrite the table's rows."""
@@ -137,4 +154,9 @@ class TableBase:
         )
 
     def _repr_html_(self) -> str:
-        return table_html(self._snapshot())
+        return self._steadily(table_html)
+
+
+def _files(view: Snapshot) -> FilesView:
+    view.file_slices()  # listed now, while the view is the latest
+    return FilesView(view)

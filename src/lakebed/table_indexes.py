@@ -25,6 +25,7 @@ from lakebed.services.rescaling.run import Rescaled
 from lakebed.services.rescaling.use import IndexChoice, use_index
 from lakebed.services.resharding import reshard_index
 from lakebed.services.verification import Verification, verify
+from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
 from lakebed.timeline.index_changes import told_anew
@@ -86,7 +87,7 @@ class IndexesView(View):
 
     def list(self) -> Sequence[IndexFacts]:
         """The indexes of the metadata table, `files` first of all."""
-        return list_indexes(self._snapshot())
+        return read_again(self._storage, lambda: list_indexes(self._snapshot()), lambda: True)
 
     def to_arrow(self) -> pa.Table:
         """Columns: index, kind, fields, file_groups, bytes."""
@@ -174,11 +175,11 @@ class IndexesView(View):
     def skew(self, name: str | None = None) -> SkewView:
         """How evenly the entries of a record or secondary index (None: of all of them) lie in its file groups; entries
         in log files count as often as they were written. Reads the trailers of the index's files."""
-        return SkewView(shards(self._snapshot(), name))
+        return read_again(self._storage, lambda: SkewView(shards(self._snapshot(), name)), lambda: True)
 
     def verify(self) -> Verification:
         """Compare every index with the files and rows of the table; names each difference. True when there is none."""
-        return verify(self._storage)
+        return read_again(self._storage, lambda: verify(self._storage), lambda: True)
 
     def repair(self, name: str | None = None) -> Verification:
         """Verify, and write the records that differ, of one index (as `list` shows it) or of all; gives what was wrong.

@@ -15,6 +15,7 @@ from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import When, refuse_cleaned, resolve_as_of
+from lakebed.slices.snapshot import Snapshot
 from lakebed.table_base import TableBase
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ class TableReads(TableBase):
         (without a zone in the Spark session's, or the machine's); `meta=True` adds Hudi's five meta columns.
         """
         cut = None if as_of is None else resolve_as_of(self._moment(as_of), self._config)
-        view = self._snapshot(cut)
-        refuse_cleaned(view)
+        view = self._view(cut)
         return Scan(
             view,
             columns=columns,
@@ -56,6 +56,16 @@ class TableReads(TableBase):
             reads=self._reads,
             worker_tuning=self._worker_tuning,
         )
+
+    def _view(self, cut: str | None) -> Snapshot:
+        """The view as of an instant time (None: of now). Raises `InvalidOption` where it is cleaned."""
+
+        def opened() -> Snapshot:
+            view = self._snapshot(cut)
+            refuse_cleaned(view)
+            return view
+
+        return opened() if cut is None else self._again(opened)
 
     def join(
         self,
@@ -164,15 +174,15 @@ class TableReads(TableBase):
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, found by the index, without a Spark job."""
-        return lookup.get(self._snapshot(), keys, columns)
+        return self._steadily(lambda view: lookup.get(view, keys, columns))
 
     def exists(self, keys: Any) -> pa.BooleanArray:
         """Which of these keys the table holds, in their order."""
-        return lookup.exists(self._snapshot(), keys)
+        return self._steadily(lambda view: lookup.exists(view, keys))
 
     def locate(self, keys: Any) -> pa.Table:
         """Where the keys are: record key, partition path, file id, instant of the file."""
-        return lookup.locate(self._snapshot(), keys)
+        return self._steadily(lambda view: lookup.locate(view, keys))
 
     def count(self) -> int:
         """Rows of the table, from the file footers."""

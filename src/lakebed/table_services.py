@@ -64,8 +64,11 @@ class TableServices(TableBase):
         one only where the table's trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by
         themselves as they are written.
         """
-        context = self._service_context(options, "compact")
-        return compact(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+        return self._again(
+            lambda: compact(
+                self._service_context(options, "compact"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
+            )
+        )
 
     def compact_logs(
         self,
@@ -77,8 +80,11 @@ class TableServices(TableBase):
     ) -> CompactionResult:
         """Merge the log blocks of file slices that have many (`hoodie.log.compaction.blocks.threshold`) into few,
         without touching base files: cheaper than `compact`, and reads get by with less."""
-        context = self._service_context(options, "compact")
-        return compact_logs(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+        return self._again(
+            lambda: compact_logs(
+                self._service_context(options, "compact"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
+            )
+        )
 
     def cluster(
         self,
@@ -104,8 +110,10 @@ class TableServices(TableBase):
             "hoodie.layout.optimize.strategy": layout and layout.upper(),
             "hoodie.clustering.plan.strategy.partition.selected": partitions,
         }
-        context = self._clustering_context(_with_words(words, options))
-        return cluster(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+        asked = _with_words(words, options)
+        return self._again(
+            lambda: cluster(self._clustering_context(asked), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+        )
 
     def merge_small_files(
         self,
@@ -122,8 +130,11 @@ class TableServices(TableBase):
         `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it. Raises
         `InvalidOption` for a table with a bucket index.
         """
-        context = self._clustering_context(options)
-        return merge_small_files(context, least=least, plan_only=plan_only, dry_run=dry_run)
+        return self._again(
+            lambda: merge_small_files(
+                self._clustering_context(options), least=least, plan_only=plan_only, dry_run=dry_run
+            )
+        )
 
     def _clustering_context(self, options: Mapping[str, Any] | None) -> WriteContext:
         context = self._context(None, options, "cluster")
@@ -143,13 +154,16 @@ class TableServices(TableBase):
         `plan_only` makes the plan and leaves it to another process, `dry_run` only shows it; `when_due` makes one only
         where commits since the last clean have left something behind.
         """
-        context = self._context(None, options, "clean")
-        return clean(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+        return self._again(
+            lambda: clean(
+                self._context(None, options, "clean"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
+            )
+        )
 
     def archive(self, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> ArchivalResult:
         """Move the oldest instants of a long timeline (`hoodie.keep.max.commits`) to the archived one, down to
         `hoodie.keep.min.commits`, as far as nothing needs them any more. `dry_run` only shows which."""
-        return archive(self._context(None, options, "archive"), dry_run=dry_run)
+        return self._again(lambda: archive(self._context(None, options, "archive"), dry_run=dry_run))
 
     def expire_partitions(
         self,
@@ -165,17 +179,19 @@ class TableServices(TableBase):
             "hoodie.partition.ttl.strategy.days.retain": days,
             "hoodie.partition.ttl.strategy.partition.selected": partitions,
         }
-        context = self._context(None, _with_words(words, options), "expire_partitions")
-        return expire_partitions(context, dry_run=dry_run)
+        asked = _with_words(words, options)
+        return self._again(lambda: expire_partitions(self._context(None, asked, "expire_partitions"), dry_run=dry_run))
 
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
         """Keep a completed commit (the last one where none is named) so that `restore` can go back to it: cleaning
         leaves its files, archival its instant, until `delete_savepoint`. `user` is whoever runs this, if not named."""
-        return savepoint(self._context(None, None, "savepoint"), instant, comment=comment, user=user)
+        return self._again(
+            lambda: savepoint(self._context(None, None, "savepoint"), instant, comment=comment, user=user)
+        )
 
     def savepoints(self) -> list[Savepoint]:
         """The table's savepoints, oldest commit first."""
-        return savepoints(self._snapshot().timeline)
+        return self._steadily(lambda view: savepoints(view.timeline))
 
     def delete_savepoint(self, instant: str) -> Savepoint | None:
         """Let cleaning and archival have what the savepoint of this commit kept."""

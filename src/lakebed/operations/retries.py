@@ -15,6 +15,7 @@ from lakebed.engine.spark_session import session_of
 from lakebed.errors import CommitConflict
 from lakebed.operations.context import WriteContext
 from lakebed.operations.result import WriteResult
+from lakebed.slices.reopening import MISSING, MOST_LOOKS, as_damage, is_of_table, reopened
 
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
 
@@ -32,13 +33,26 @@ def run_again(
     A DataFrame is evaluated anew by each run. Data that can be read only once is held.
     """
     lost = 0
+    looks, found = 0, ""
+    context: WriteContext | None = None
     while True:
-        context = make_context()
-        if lost == 0 and _is_read_once(data) and retries_of(context):
-            data = to_arrow_table(data)
         try:
+            context = make_context()
+            if lost == 0 and _is_read_once(data) and retries_of(context):
+                data = to_arrow_table(data)
             result = verb(context, data)
+        except MISSING as error:
+            # an action left the timeline, or a file was cleaned, while the write was planned
+            looks += 1
+            if context is None or not is_of_table(error, context.storage):
+                raise
+            if looks > MOST_LOOKS or str(error) == found or _is_read_once(data) or reopened(context.opened) is None:
+                raise as_damage(error, context.storage) from error
+            found = str(error)  # the same file missing twice is damage
+            _log.info("run again, since the table changed: %s", error)
+            continue
         except CommitConflict as conflict:
+            assert context is not None
             if lost >= retries_of(context):
                 if lost:
                     conflict.context["retries"] = lost

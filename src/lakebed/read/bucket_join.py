@@ -29,6 +29,8 @@ from lakebed.wording import count_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebed.storage.base import Storage
+
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 On = str | Sequence[str] | Mapping[str, str] | None
 # Arrow's words for a join, and which sides' rows are left as they are when a condition on the result is put before it.
@@ -206,14 +208,18 @@ class BucketJoin(Results):
             return *before, None
         return *before, self._predicate
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, bucket after bucket."""
+    def _storage(self) -> Storage:
+        return self._left.snapshot.storage
+
+    def _renew(self) -> bool:
+        self.__dict__.pop("_task", None)
+        sides = [side._renew() for side in (self._left, self._right)]  # pyright: ignore[reportPrivateUsage]
+        return any(sides)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        """Bucket after bucket."""
         task = self._task
         return chain.from_iterable(task(bucket) for bucket in range(self.buckets))
-
-    def count(self) -> int:
-        """The number of rows."""
-        return sum(batch.num_rows for batch in self.to_batches())
 
     def to_spark(self) -> DataFrame:
         """A lazy DataFrame whose tasks join a bucket each, in Python, with no shuffle; on Spark Connect as well."""

@@ -21,7 +21,9 @@ from lakebed.read.incremental import CommitRange, When
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.scan import Results
 from lakebed.schema.json_rows import json_texts
+from lakebed.slices.reopening import read_again, reopened
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 from lakebed.storage.once import once
 from lakebed.wording import count_text
 
@@ -70,7 +72,22 @@ class ChangeLog(Results):
     @once
     def range(self) -> CommitRange:
         """Which commits are read."""
-        return select_changes(self._snapshot, self._start, self._end)
+        return read_again(self._storage(), lambda: select_changes(self._snapshot, self._start, self._end), self._renew)
+
+    def _storage(self) -> Storage:
+        return self._snapshot.storage
+
+    def _renew(self) -> bool:
+        known: CommitRange | None = self.__dict__.get("range")
+        fresh = reopened(self._snapshot)
+        if fresh is None:
+            return False
+        if known is not None:
+            self._end = known.end  # a checkpoint that was given stays
+        self._snapshot = fresh
+        for made in ("range", "image_schema", "sources", "jobs"):
+            self.__dict__.pop(made, None)
+        return True
 
     @property
     def end(self) -> str:
@@ -117,8 +134,7 @@ class ChangeLog(Results):
         readers: dict[FileSlice | None, RowReader] = dict(row_readers(plan, None))
         return [(source, readers.get(source.before), readers.get(source.after)) for source in self.sources]
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The changes as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
+    def _read(self) -> Iterator[pa.RecordBatch]:
         reader = self.reader
         jobs = [partial(reader.read, *job) for job in self.jobs]
         for batch in in_order(jobs, min(8, os.cpu_count() or 1)):
@@ -130,10 +146,6 @@ class ChangeLog(Results):
 
         spark = self._session(self._snapshot.storage)
         return changes_frame(self.jobs, self.reader, self.schema, spark, worker_tuning=self._worker_tuning)
-
-    def count(self) -> int:
-        """The number of changes."""
-        return sum(batch.num_rows for batch in self.to_batches())
 
     def explain(self) -> str:
         """The commits of the range, and what tells their changes."""

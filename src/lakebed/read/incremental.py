@@ -17,6 +17,7 @@ from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import When, to_instant_time
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.once import once
 from lakebed.timeline.instants import completes_as, has_completion_times
@@ -149,7 +150,17 @@ class Changes(Scan):
     @once
     def range(self) -> CommitRange:
         """Which commits are read."""
-        return select_commits(self._newest, self._start, self._end)
+        return read_again(self._storage(), lambda: select_commits(self._newest, self._start, self._end), self._renew)
+
+    def _renew(self) -> bool:
+        known: CommitRange | None = self.__dict__.pop("range", None)
+        if not super()._renew():
+            return False
+        if known is not None:
+            self._end = known.end  # a checkpoint that was given stays
+        self._newest = self._snapshot
+        self.__dict__.pop("_view", None)
+        return True
 
     @property
     def end(self) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.slices.reopening import read_again, stream_again
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
@@ -31,7 +32,19 @@ class Results:
         raise NotImplementedError
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches."""
+        """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
+        return stream_again(self._storage(), self._read, self._renew)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        """The rows, by one look at the table."""
+        raise NotImplementedError
+
+    def _renew(self) -> bool:
+        """Look at the table again; whether it has changed since."""
+        return False
+
+    def _storage(self) -> Storage:
+        """Where the table is."""
         raise NotImplementedError
 
     def to_spark(self) -> DataFrame:
@@ -40,7 +53,10 @@ class Results:
 
     def count(self) -> int:
         """The number of rows."""
-        return sum(batch.num_rows for batch in self.to_batches())
+        return read_again(self._storage(), self._count, self._renew)
+
+    def _count(self) -> int:
+        return sum(batch.num_rows for batch in self._read())
 
     def explain(self) -> str:
         """What the read does, as text."""
@@ -73,7 +89,7 @@ class Results:
 
     def to_arrow(self) -> pa.Table:
         """All rows as one Arrow table."""
-        return pa.Table.from_batches(self.to_batches(), self.schema)
+        return read_again(self._storage(), lambda: pa.Table.from_batches(list(self._read()), self.schema), self._renew)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
@@ -118,11 +134,17 @@ class _Limited(Results):
     def schema(self) -> pa.Schema:
         return self._whole.schema
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+    def _renew(self) -> bool:
+        return self._whole._renew()
+
+    def _storage(self) -> Storage:
+        return self._whole._storage()
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
         left = self._rows
         if not left:
             return
-        for batch in self._whole.to_batches():
+        for batch in self._whole._read():
             yield batch.slice(0, left)
             left -= min(left, batch.num_rows)
             if not left:

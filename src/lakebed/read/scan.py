@@ -20,8 +20,11 @@ from lakebed.model import META_COLUMNS, BaseFile
 from lakebed.read.arrow_scan import count_rows, scan_batches
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.results import Results
+from lakebed.read.time_travel import refuse_cleaned
 from lakebed.slices.reader import Query, SliceReader
+from lakebed.slices.reopening import read_again, reopened
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 from lakebed.storage.once import once
 
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ class Scan(Results):
     @once
     def plan(self) -> ScanPlan:
         """What the scan does: files, columns, what was pruned by what."""
-        return self._plan()
+        return read_again(self._storage(), self._plan, self._renew)
 
     def _plan(self) -> ScanPlan:
         return plan_scan(self._snapshot, self.parsed_filter(), self._requested(), query=self._query, reads=self._reads)
@@ -162,11 +165,27 @@ class Scan(Results):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
+        _ = self.plan  # what cannot be read is said now
+        return super().to_batches()
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
         return scan_batches(self.plan, self.reader)
 
-    def count(self) -> int:
-        """The number of rows. Without a filter only the files' footers are read."""
+    def _count(self) -> int:
+        """Without a filter only the files' footers are read."""
         return count_rows(self.plan, self.reader)
+
+    def _storage(self) -> Storage:
+        return self._snapshot.storage
+
+    def _renew(self) -> bool:
+        fresh = reopened(self._snapshot)
+        if fresh is None:
+            return False
+        refuse_cleaned(fresh)
+        self._snapshot = fresh
+        self.__dict__.pop("plan", None)
+        return True
 
     def explain(self) -> str:
         """The plan as text: files kept of all, what pruned the others, and how Spark would read them."""

@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self, cast
 
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, LakebedError
 from lakebed.index.base import Index
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.leftovers import remove_unfinished
 from lakebed.operations.rollback import delete_data_files, roll_back
 from lakebed.operations.transaction import Transaction
+from lakebed.slices.reopening import MISSING
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.commit_metadata import encode_commit
@@ -49,6 +50,25 @@ class ServiceTransaction(Transaction):
 
     def __enter__(self) -> Self:
         return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        conflict = self._conflict_behind(error)
+        super().__exit__(kind, error, trace)
+        if conflict is not None:
+            raise conflict from error
+
+    def _conflict_behind(self, error: BaseException | None) -> CommitConflict | None:
+        """Why a run found a file missing: another process took its plan off, and the file was cleaned then."""
+        if not self._taken_up or not isinstance(error, MISSING):
+            return None
+        try:
+            with suppress(OSError):
+                self._check_still_mine(self._load())
+        except CommitConflict as conflict:
+            return conflict
+        except LakebedError:
+            return None
+        return None
 
     @classmethod
     def of(cls, context: WriteContext, action: Action, operation: str) -> Self:

@@ -22,6 +22,8 @@ from lakebed.timeline.listed import COMMITS, Listed, TimelineFiles, completed_at
 from lakebed.timeline.table_config import TableConfig
 
 _READERS = 16
+# Of these the requested file is a plan, which can be taken off.
+PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.REPLACECOMMIT, Action.INDEXING)
 # Special times of Hudi, all zeros with a digit or two behind, sort before any that a clock gives.
 _FIRST_TIME, _NO_TIMES_FROM = "1", "9999"
 _LISTED_BYTES = 64 << 20
@@ -149,7 +151,8 @@ class Timeline:
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
         """The body of a completed commit. Kept in a cache that all timelines of the process share.
 
-        Raises `CorruptFile`, and `FileNotFoundError` where the instant is gone (archived or rolled back) since.
+        One that was archived since is read there. Raises `CorruptFile`, and `FileNotFoundError` where the instant was
+        rolled back since.
         """
         if not instant.file_name:
             return self.archived().commit_metadata(instant.time)
@@ -157,7 +160,10 @@ class Timeline:
         key = (self.storage.url(path), self.files.get(instant.file_name))
         known = _BODIES.get(key)
         if known is None:
-            body = self.storage.read(path)
+            try:
+                body = self.storage.read(path)
+            except FileNotFoundError as gone:
+                return self._archived_since(instant, gone)
             if not body:
                 raise CorruptFile(
                     f"{path} is empty: nothing tells what the completed {instant.action.value} {instant.time} did",
@@ -175,9 +181,23 @@ class Timeline:
         return parallel_map(self.commit_metadata, list(instants), _READERS)
 
     def plan(self, instant: Instant) -> dict[str, Any]:
-        """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing."""
+        """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing.
+
+        Of a service whose plan is gone since (archived, or taken off) it is that of the archive, else empty: the plan
+        is none any more. Raises `FileNotFoundError` of other instants that are gone.
+        """
         name = self.requested.get(key_of(instant))
-        return self._body(name) if name else {}
+        if not name:
+            return {}
+        try:
+            return self._body(name)
+        except FileNotFoundError:
+            if instant.action not in PLANNED:
+                raise
+        try:
+            return ArchivedTimeline(self.storage, self.config).plan(instant.time)
+        except FileNotFoundError:
+            return {}
 
     def metadata(self, instant: Instant) -> dict[str, Any]:
         """The body of the file that proves the instant's state, with Hudi's field names."""
@@ -243,6 +263,13 @@ class Timeline:
 
     def _groups_in(self, action: Action) -> dict[FileGroupId, Instant]:
         return {group: i for i in self.pending if i.action is action for group in compaction_groups(self.plan(i))}
+
+    def _archived_since(self, instant: Instant, gone: FileNotFoundError) -> CommitMetadata:
+        """The body of a commit that was archived since the timeline was listed. Raises `gone` where it was not."""
+        try:
+            return ArchivedTimeline(self.storage, self.config).commit_metadata(instant.time)
+        except FileNotFoundError:
+            raise gone from None
 
     def _body(self, name: str) -> dict[str, Any]:
         path = self._path(name)

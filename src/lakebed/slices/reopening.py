@@ -1,0 +1,97 @@
+"""Reads of a table that changes meanwhile: what finds a file gone looks at the table again, and goes on.
+
+Actions leave the timeline while others read it (archival, rollbacks, plans that are taken off), and cleaning deletes
+files that a view of before still names. An error of a file that is missing is believed when nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from lakebed.errors import CorruptFile, LakebedError, StorageError
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage.base import Storage
+
+T = TypeVar("T")
+MISSING = (FileNotFoundError, CorruptFile)
+"""What a read raises where a file is not there any more."""
+MOST_LOOKS = 6
+"""So often a table is looked at again, at most, before the error is raised."""
+_HINT = "Restore it from a copy."
+
+
+def reopened(snapshot: Snapshot) -> Snapshot | None:
+    """The same view of the table as it is now; None where it shows nothing new."""
+    fresh = open_snapshot(snapshot.storage, None, snapshot.as_of, use_metadata=snapshot.use_metadata)
+    return None if snapshot.shows_same(fresh) else replace(fresh, base_below_logs=snapshot.base_below_logs)
+
+
+def read_again(storage: Storage, read: Callable[[], T], renew: Callable[[], bool]) -> T:
+    """What `read` gives. Where it finds a file missing it runs again, as long as `renew` says that the table has
+    changed; the same file missing twice is damage."""
+    looks = _Looks(storage, renew)
+    while True:
+        try:
+            return read()
+        except MISSING as error:
+            looks.again(error)
+
+
+def stream_again(storage: Storage, read: Callable[[], Iterator[T]], renew: Callable[[], bool]) -> Iterator[T]:
+    """The same of a read that gives its rows by and by: it begins again as long as it has given nothing."""
+    looks = _Looks(storage, renew)
+    while True:
+        has_given = False
+        try:
+            for one in read():
+                has_given = True
+                yield one
+            return
+        except MISSING as error:
+            looks.again(error)
+            if has_given:
+                raise _changes_too_fast(error) from error
+
+
+class _Looks:
+    """How often a table was looked at, and what was missing then."""
+
+    def __init__(self, storage: Storage, renew: Callable[[], bool]) -> None:
+        self._storage, self._renew = storage, renew
+        self._count, self._missing = 0, ""
+
+    def again(self, error: Exception) -> None:
+        """Look at the table again; raises where that makes no sense."""
+        if str(error) == self._missing or not self._renew():
+            raise as_damage(error, self._storage) from error
+        self._count, self._missing = self._count + 1, str(error)
+        if self._count > MOST_LOOKS:
+            raise _changes_too_fast(error) from error
+
+
+def as_damage(error: Exception, storage: Storage) -> Exception:
+    """A missing file of the table as `CorruptFile`; any other error as it is."""
+    if isinstance(error, LakebedError) or not is_of_table(error, storage):
+        return error
+    path = str(getattr(error, "filename", "") or error)
+    return CorruptFile(f"{path} is not there, and the table names it", hint=_HINT, context={"path": path})
+
+
+def is_of_table(error: Exception, storage: Storage) -> bool:
+    """Whether the error is about a file of this table: rows that are written may be read from files of their own."""
+    if isinstance(error, LakebedError):
+        return True
+    root = storage.url().rstrip("/")
+    path = str(getattr(error, "filename", "") or error)
+    return root in path or root.removeprefix("file://") in path
+
+
+def _changes_too_fast(error: Exception) -> StorageError:
+    path = error.context.get("path", "") if isinstance(error, LakebedError) else getattr(error, "filename", "") or error
+    return StorageError(
+        f"{path} was deleted while the table was read: cleaning and archival are faster than this read",
+        hint="Read again. A higher hoodie.clean.commits.retained keeps files for slow readers.",
+        context={"path": str(path), "retryable": True},
+    )
