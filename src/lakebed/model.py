@@ -49,6 +49,10 @@ class Action(StrEnum):
     INDEXING = "indexing"
 
 
+COMMIT_ACTIONS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+"""What completed writes and services that write files are."""
+
+
 class State(int, Enum):
     """How far an instant has come."""
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
-from lakebed.model import COMMIT_TIME, Action, FileSlice, Instant
+from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import When, to_instant_time
@@ -24,7 +24,6 @@ from lakebed.timeline.instants import completes_as, has_completion_times
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _BEGINNING = ("earliest", "")
 
 
@@ -62,7 +61,7 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
         archived = [
             (_position(i, by_completion), i)
             for i in snapshot.timeline.archived().instants
-            if i.is_completed and i.action in _COMMITS and i.time not in known
+            if i.is_completed and i.action in COMMIT_ACTIONS and i.time not in known
         ]
     if not by_completion and (hole := _first_pending(snapshot)) is not None:
         active = [(p, i) for p, i in active if i.time < hole]
@@ -85,7 +84,7 @@ def _first_pending(snapshot: Snapshot) -> str | None:
         (
             i.time
             for i in snapshot.timeline.pending
-            if completes_as(i.action) in _COMMITS
+            if completes_as(i.action) in COMMIT_ACTIONS
             and i.action is not Action.COMPACTION
             and not snapshot.timeline.is_pending_clustering(i)
         ),

@@ -45,7 +45,8 @@ def schema_history(snapshot: Snapshot) -> SchemaHistory | None:
 
     Raises `UnsupportedFeature` where a field inside a struct was renamed: those are not matched by id.
     """
-    if not snapshot.commits or _LATEST not in snapshot.timeline.commit_metadata(snapshot.commits[-1]).extra:
+    newest = next(snapshot.commits_metadata(), None)
+    if newest is None or _LATEST not in newest.extra:
         return None
     names = [
         (time, info.path)
@@ -68,7 +69,7 @@ def schema_history(snapshot: Snapshot) -> SchemaHistory | None:
             context={"path": path},
         ) from error
     history = SchemaHistory(tuple(versions), {})
-    return SchemaHistory(history.versions, history._at(snapshot.instant))  # pyright: ignore[reportPrivateUsage]
+    return SchemaHistory(history.versions, history._at(snapshot.instant or snapshot.as_of or ""))  # pyright: ignore[reportPrivateUsage]
 
 
 def _ids(fields: list[dict[str, Any]]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.base_file import read_footer
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
-from lakebed.model import BaseFile, FileSlice, Instant, LogFile
+from lakebed.model import COMMIT_ACTIONS, BaseFile, CommitMetadata, FileSlice, Instant, LogFile
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
 from lakebed.slices.block_view import BlockView
@@ -72,11 +72,24 @@ class Snapshot:
         """Requested time of the newest commit in view; empty on a table without commits."""
         return self.commits[-1].time if self.commits else ""
 
+    def commits_metadata(self) -> Iterator[CommitMetadata]:
+        """The metadata of the commits in view, newest first. The archive is read where those on the active timeline do
+        not suffice; for a table without commits it is not looked at."""
+        for instant in reversed(self.commits):
+            yield self.timeline.commit_metadata(instant)
+        if not self.commits and self.as_of is None:
+            return
+        archived = self.timeline.archived()
+        active = {i.time for i in self.commits}
+        for instant in reversed(archived.instants):
+            in_view = self.as_of is None or instant.time <= self.as_of
+            if in_view and instant.is_completed and instant.action in COMMIT_ACTIONS and instant.time not in active:
+                yield archived.commit_metadata(instant.time)
+
     @cached_property
     def avro_schema(self) -> str:
         """The table's Avro schema without meta columns, as JSON; empty where nothing tells it."""
-        for instant in reversed(self.commits):
-            meta = self.timeline.commit_metadata(instant)
+        for meta in self.commits_metadata():
             if meta.table_schema:
                 return meta.table_schema
         if self.config.create_schema:

@@ -16,7 +16,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.base_file import naming_parquet
 from lakebed.format.json_text import parse_json_object
 from lakebed.format.log_file import BlockType, LogBlock, avro_records, read_blocks
-from lakebed.model import Action, CommitMetadata, Instant, State
+from lakebed.model import COMMIT_ACTIONS, Action, CommitMetadata, Instant, State
 from lakebed.storage.base import Storage
 from lakebed.timeline.actions import decode_action
 from lakebed.timeline.body_shapes import ARCHIVED, check_shape
@@ -30,7 +30,7 @@ _VERSION = re.compile(r"[0-9]{1,18}")
 _MANIFEST = re.compile(r"manifest_[0-9]{1,18}")
 _MANIFEST_ATTEMPTS = 3
 _TIME_COLUMNS = ["instantTime", "completionTime", "action"]
-_COMMIT_ACTIONS = tuple(a.value for a in (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT))
+_COMMIT_ACTIONS = tuple(action.value for action in COMMIT_ACTIONS)
 _ACTIONS = {action.value: action for action in Action}
 _STATES = {state.name: state for state in State}
 ARCHIVE_HINT = "It holds archived instants; restore it from a copy."
