@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -228,6 +228,20 @@ def avro_without_meta(avro: str) -> str:
     """The Avro schema of the data columns alone."""
     record = json.loads(avro)
     return _dump({**record, "fields": [f for f in record["fields"] if f["name"] not in META_COLUMNS]})
+
+
+def without_fields(avro: str, names: Collection[str]) -> str:
+    """The Avro schema without some fields; the same text where it has none of them, or is no schema of a record.
+
+    >>> without_fields('{"type":"record","name":"r","fields":[{"name":"day","type":"string"}]}', ["day"])
+    '{"type":"record","name":"r","fields":[]}'
+    """
+    try:
+        record = json.loads(avro) if names else {}
+        fields = [field for field in record.get("fields", ()) if field["name"] not in names]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return avro
+    return avro if len(fields) == len(record.get("fields", ())) else _dump({**record, "fields": fields})
 
 
 def _with_meta(record: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from lakebed.format.base_file import read_footer
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.model import COMMIT_ACTIONS, BaseFile, CommitMetadata, FileSlice, Instant, LogFile
 from lakebed.schema.arrow import without_meta
-from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
+from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.slices.block_view import BlockView
 from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_table
 from lakebed.slices.metadata_view import is_ahead, naming_metadata
@@ -91,12 +91,12 @@ class Snapshot:
         """The table's Avro schema without meta columns, as JSON; empty where nothing tells it."""
         for meta in self.commits_metadata():
             if meta.table_schema:
-                return meta.table_schema
+                return without_fields(meta.table_schema, self._left_out)
         if self.config.create_schema:
             return self.config.create_schema
         for file_slice in self.file_slices():
             if file_slice.base_file:
-                return arrow_to_avro(without_meta(self._footer_schema(file_slice.base_file)), self.config.name)
+                return arrow_to_avro(self._stored(self._footer_schema(file_slice.base_file)), self.config.name)
         return ""
 
     @cached_property
@@ -205,16 +205,18 @@ class Snapshot:
 
     def schema_of(self, file_slice: FileSlice) -> pa.Schema:
         """The columns (without meta) a slice was written with: its commit's schema, else that in its base file's
-        footer; the table's where it has none, or log files, which are merged in the newest types."""
+        footer; the table's where it has none, or log files, which are merged in the newest types. Partition columns
+        that the table leaves out of its files are none of them."""
         if file_slice.log_files and self.config.table_type == "mor":
             return self.schema
         instant = self.timeline.commit(file_slice.instant)
         if instant is not None:
             written = self.timeline.commit_metadata(instant)
             if written.table_schema:
-                return _arrow_schema(written.table_schema, f"{self.config.timeline_path}/{instant.file_name}")
+                where = f"{self.config.timeline_path}/{instant.file_name}"
+                return self._stored(_arrow_schema(written.table_schema, where))
         base = file_slice.base_file
-        return self.schema if base is None else without_meta(self._footer_schema(base))
+        return self.schema if base is None else self._stored(self._footer_schema(base))
 
     def lacked_since(self, instant: str, column: str) -> bool:
         """Whether a commit behind this instant, on the active timeline, wrote a schema without the column."""
@@ -225,6 +227,16 @@ class Snapshot:
             if column not in avro_to_arrow(written.table_schema).names:
                 return True
         return False
+
+    @cached_property
+    def _left_out(self) -> frozenset[str]:
+        """Partition columns that the table leaves out of its files. Deletes of real Hudi name them in their schema all
+        the same, and its clustering writes nulls for them: as in its readers, their values are those of the paths."""
+        return frozenset(self.config.partition_fields if self.config.drop_partition_columns else ())
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of a file or a commit that count."""
+        return pa.schema([f for f in without_meta(schema) if f.name not in self._left_out])
 
     def _footer_schema(self, base_file: BaseFile) -> pa.Schema:
         return read_footer(self.storage, base_file.path, base_file.size or None).schema

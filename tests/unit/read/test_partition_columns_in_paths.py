@@ -1,0 +1,109 @@
+"""Tables whose partition columns are left out of their files: every read takes the values from the paths.
+
+Deletes of real Hudi name the partition columns in the schema of their commit, though their files lack them as well.
+The interop layer has its clustering, which writes nulls for them.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.schema.avro import arrow_to_avro
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.timeline.commit_metadata import encode_commit
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("hour", pa.int32()), ("text", pa.string())])
+LEFT_OUT = {
+    "hoodie.datasource.write.drop.partition.columns": True,
+    "hoodie.datasource.write.hive_style_partitioning": True,
+    "hoodie.table.cdc.enabled": True,
+}
+Row = tuple[Any, ...]
+
+
+def row(id: int, text: str) -> Row:
+    return (id, f"2024-01-0{id % 2 + 1}", id % 3, text)
+
+
+def rows(ids: range, text: str) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row(n, text), strict=True)) for n in ids], SCHEMA)
+
+
+def made(type_: str, version: int, index: str) -> tuple[Table, list[str]]:
+    """Three commits: 12 rows, an upsert of four, and a delete of two, whose commit names the partition columns."""
+    t = lakebed.create(
+        f"memory://left-out/{uuid.uuid4().hex}",
+        SCHEMA,
+        key="id",
+        partition_by=["day", "hour"],
+        type=type_,
+        index=index,
+        table_version=version,
+        properties=LEFT_OUT,
+    )
+    commits = [t.upsert(rows(range(12), "a")), t.upsert(rows(range(4), "b")), t.delete([0, 5])]
+    name_partition_columns(t)
+    return lakebed.open(t.uri), [done.instant for done in commits]
+
+
+def name_partition_columns(t: Table) -> None:
+    """Write the newest commit again as real Hudi writes a delete."""
+    storage = open_storage(t.uri)
+    snapshot = open_snapshot(storage)
+    newest = snapshot.commits[-1]
+    metadata = snapshot.timeline.commit_metadata(newest)
+    schema = arrow_to_avro(pa.schema([SCHEMA.field(n) for n in ("id", "text", "day", "hour")]), "t")
+    assert "day" not in json.dumps(metadata.table_schema)
+    named = replace(metadata, extra={**metadata.extra, "schema": schema})
+    path = f"{snapshot.config.timeline_path}/{newest.file_name}"
+    storage.write(path, encode_commit(named, snapshot.config.version, newest.action))
+
+
+def shown(found: pa.Table) -> list[Row]:
+    return sorted((one["id"], one["day"], one["text"], int(one["hour"])) for one in found.to_pylist())
+
+
+def expected(model: dict[int, str]) -> list[Row]:
+    return sorted((row(n, text)[0], row(n, text)[1], text, n % 3) for n, text in model.items())
+
+
+@pytest.mark.parametrize("index", ["simple", "bucket"])
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_values_come_from_the_paths(version: int, type_: str, index: str) -> None:
+    t, (first, second, _) = made(type_, version, index)
+    before = dict.fromkeys(range(12), "a")
+    middle = before | dict.fromkeys(range(4), "b")
+    after = {n: text for n, text in middle.items() if n not in (0, 5)}
+    assert shown(t.scan().to_arrow()) == expected(after)
+    assert shown(t.scan(as_of=first).to_arrow()) == expected(before)
+    assert shown(t.changes("000").to_arrow()) == expected(after)
+    assert shown(t.changes(first, second).to_arrow()) == expected(dict.fromkeys(range(4), "b"))
+    assert shown(t.changes(first).to_arrow()) == expected(dict.fromkeys(range(1, 4), "b"))
+    assert shown(t.get(list(range(12)))) == expected(after)
+    for condition, kept in (("day = '2024-01-02'", 1), ("hour = '2' AND id > 4", None)):
+        part = {n: s for n, s in after.items() if (n % 2 == kept if kept is not None else n % 3 == 2 and n > 4)}
+        assert shown(t.scan(filter=condition).to_arrow()) == expected(part)
+        assert shown(t.changes("000", filter=condition).to_arrow()) == expected(part)
+        assert t.scan(filter=condition).count() == len(part)
+    assert {one["partition_path"] for one in t.locate([1, 2]).to_pylist()} == {
+        f"day={day}/hour={hour}" for _, day, hour, _ in (row(1, ""), row(2, ""))
+    }
+    changes = t.cdc("000").to_arrow().to_pylist()
+    for one in changes:
+        for side in ("before", "after"):
+            image = one[side]
+            if image is not None:
+                image = json.loads(image) if isinstance(image, str) else image
+                assert (image["day"], int(image["hour"])) == row(image["id"], "")[1:3]
+    t.upsert(rows(range(4, 7), "c"))
+    assert shown(lakebed.open(t.uri).scan().to_arrow()) == expected(after | dict.fromkeys(range(4, 7), "c"))
