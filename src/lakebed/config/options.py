@@ -77,6 +77,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.log_file_bytes",
         "write.log_block_bytes",
         "write.record_positions",
+        "write.delete_lookup",
         "write.copy_row_groups",
         "write.evolution",
         "write.memory",

@@ -60,7 +60,8 @@ class WriteSettings:
     new one gets the `index_` and `partitioned_` settings say. `column_stats` None means: from version 9 on.
     In a merge-on-read table `merge_candidates` small files a partition path are written anew for inserts,
     `log_file_bytes` closes a log file and `log_block_bytes` a block; `log_block_format` None means the table's, else
-    Avro; with `record_positions` blocks say for which rows of the base file they are, where the index has seen those.
+    Avro; with `record_positions` blocks say for which rows of the base file they are, where the index has seen those;
+    with `delete_lookup` deletes by key carry the ordering values of the rows that they delete.
     Under `concurrency` "non_blocking" writers of a merge-on-read bucket table all commit; otherwise of two that
     touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
     is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
@@ -96,6 +97,7 @@ class WriteSettings:
     log_block_bytes: int = 256 * MIB
     log_block_format: Literal["avro", "parquet"] | None = None
     record_positions: bool = True
+    delete_lookup: bool = True
     copy_row_groups: bool = True
     clustering_updates: ClusteringUpdates = "SparkRejectUpdateStrategy"
     concurrency: Literal["single", "optimistic", "non_blocking"] = "single"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block
 from lakebed.format.record_positions import encode_positions
 from lakebed.handles.appended_keys import appended_changes, without_known
 from lakebed.handles.base import GroupWrite
+from lakebed.handles.delete_ordering import DeletedRows, delete_ordering, without_absent
 from lakebed.handles.file_writer import FileFormat, write_partition_metadata
 from lakebed.handles.log_writer import LogWriter, WrittenLogFile
 from lakebed.handles.many_groups import EncodedRows
@@ -42,7 +42,7 @@ class AppendHandle:
 
     Rows that came `encoded` are not encoded again. Those for a file group that is there count as updates, whether their
     keys are or not: nobody looks. The rows of a new file group, which non-blocking writers begin with a log file, are
-    inserts. A delete counts where it is written.
+    inserts. A delete counts where it is written. One without an ordering value is written where a row is stored for it.
     """
 
     def __init__(self, group: GroupWrite, encoded: EncodedRows | None = None) -> None:
@@ -60,7 +60,7 @@ class AppendHandle:
     def write(self, incoming: Incoming) -> list[WriteStatus]:
         group, received = self._group, incoming.received
         incoming, absent = appendable(group, without_known(group, incoming))
-        incoming = incoming.by_position()
+        incoming, stored = without_absent(group, incoming.by_position())
         # of a file group that a pending clustering is about to make a reader sees more than what is written here
         is_new = group.target.slice is None and group.target.log_instant is None
         # what a new file group could forget, it never held
@@ -75,7 +75,7 @@ class AppendHandle:
         try:
             self._append_rows(log, incoming, absent)
             if len(deletes):
-                self._append_deletes(log, incoming, deletes)
+                self._append_deletes(log, incoming, deletes, stored)
             log.close()
         except BaseException:
             log.abort()
@@ -185,13 +185,12 @@ class AppendHandle:
             log.file.updates += rows
         log.append(block)
 
-    def _append_deletes(self, log: LogWriter, incoming: Incoming, deletes: Any) -> None:
-        """One block of all deletes. Those that win whatever the ordering value is carry none."""
+    def _append_deletes(
+        self, log: LogWriter, incoming: Incoming, deletes: npt.NDArray[np.int64], stored: DeletedRows | None
+    ) -> None:
+        """One block of all deletes. Those that win whatever the ordering value is carry that of the `stored` row."""
         group = self._group
-        forced = incoming.forced[deletes]
-        ordering: list[pa.Array] = []
-        if not forced.all():
-            ordering = group.rules.ordering_of(incoming.take(deletes, group.rules.ordering_columns))
+        ordering, forced = delete_ordering(group.rules, incoming, deletes, stored)
         content = encode_ordered_deletes(incoming.keys.take(pa.array(deletes)), group.partition, ordering, forced)
         log.file.deletes += len(deletes)
         block = delete_block(content, group.instant, group.format.avro_schema)

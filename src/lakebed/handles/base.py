@@ -38,8 +38,8 @@ class GroupWrite:
     """One file group of a write, as its handle gets it.
 
     `on_match` says what happens to a stored row of the same key, `new_partition` that the partition path may not be
-    there yet, `located` that the keys of its rows were looked up: a stored row is there for each. `memory` bounds the
-    rows that are held.
+    there yet, `located` that the keys of its rows were looked up: a stored row is there for each, `delete_lookup` that
+    deletes without an ordering value take that of the stored row. `memory` bounds the rows that are held.
     """
 
     reader: SliceReader
@@ -56,6 +56,7 @@ class GroupWrite:
     target: Target
     task: Task
     located: bool = False
+    delete_lookup: bool = False
 
     @property
     def storage(self) -> Storage:

@@ -35,7 +35,8 @@ class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
     `on_match` says what happens to a stored row of the same key, `insert_handle` writes the rows of new file groups,
-    `located` that the keys of rows for others were looked up. With `early` it looks for writers that are at a file
+    `located` that the keys of rows for others were looked up, `delete_lookup` that deletes without an ordering value
+    take that of the stored row. With `early` it looks for writers that are at a file
     group before it is. Of groups that were `begun` before, the batches are not looked at.
     An error of the rows comes back in the status, so that the driver can raise it as it was.
     """
@@ -51,6 +52,7 @@ class GroupWriter:
     path_check: PathCheck
     insert_handle: HandleType = CreateHandle
     located: bool = False
+    delete_lookup: bool = False
     early: EarlyConflicts | None = None
     begun: Mapping[tuple[str, int], tuple[AppendHandle, Incoming]] | None = None
 
@@ -145,4 +147,5 @@ class GroupWriter:
             target=self.targets.of(partition, number),
             task=task,
             located=self.located,
+            delete_lookup=self.delete_lookup,
         )

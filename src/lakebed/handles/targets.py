@@ -20,7 +20,7 @@ class Target:
     is that of the slice which a pending compaction has begun: before table version 8 its log files are named with it.
     Of a bucket with several file groups, `among` are those that are there, and `bucket` is its number, by which further
     ones are named. Without a `slice`, `log_instant` is that of the clustering which is about to make the file group:
-    its log files are named so.
+    its log files are named so, and `parents` are the slices that hold its rows until then.
     """
 
     file_id: str
@@ -30,6 +30,7 @@ class Target:
     log_instant: str | None = None
     bucket: int | None = None
     among: tuple[FileSlice, ...] | None = None
+    parents: tuple[FileSlice, ...] = ()
 
 
 class Targets(Protocol):

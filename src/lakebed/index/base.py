@@ -132,10 +132,14 @@ class Resizing:
 @dataclass(frozen=True, slots=True)
 class Resizes:
     """The file groups of pending clusterings that writes go on beside, with the instants of those: `parents` are going
-    to be replaced, `children` take their place. `Index.place` gives the rows of a parent for its child as well."""
+    to be replaced, `children` take their place. `Index.place` gives the rows of a parent for its child as well;
+    `origins` names the parents of a child."""
 
     parents: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
     children: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+    origins: Mapping[FileGroupId, tuple[FileGroupId, ...]] = field(
+        default_factory=dict[FileGroupId, tuple[FileGroupId, ...]]
+    )
 
     def instant_of(self, group: FileGroupId) -> str | None:
         """The clustering that a file group is in."""

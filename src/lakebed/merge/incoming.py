@@ -13,14 +13,15 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Task
 from lakebed.engine.groups import GROUP
 from lakebed.engine.spill import Spill
-from lakebed.errors import InvalidRecord, SchemaConflict
+from lakebed.errors import InvalidRecord, LakebedError, SchemaConflict
 from lakebed.format.key_order import key_order
 from lakebed.merge.combine import merged_duplicates, winners
 from lakebed.merge.meta_columns import sequence_numbers
 from lakebed.merge.ordering import one_array
 from lakebed.merge.pairs import Side
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, PARTITION_PATH, POSITION, RECORD_KEY
+from lakebed.model import DELETE, DERIVED, PARTITION_PATH, POSITION, RECORD_KEY
+from lakebed.schema.conversion import can_cast, cast_column
 from lakebed.schema.kept_values import project_kept
 
 Positions = npt.NDArray[np.int64]
@@ -29,6 +30,8 @@ Positions = npt.NDArray[np.int64]
 _CARRIED = (RECORD_KEY, DELETE, POSITION)
 # A key that stands in a base file several times is told apart by its rows: each is updated.
 _RECORD = (RECORD_KEY, POSITION)
+# Before the names of ordering columns that the caller gave with keys to delete.
+GIVEN_ORDERING = f"{DERIVED}given_"
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 32 << 20
 
@@ -208,8 +211,8 @@ class Intake:
                 raise null_key(batch)
             carried = [RECORD_KEY, *([DELETE] if DELETE in batch.schema.names else [])]
             carried += [POSITION] if self.numbered and POSITION in batch.schema.names else []
-            data = batch if self.all_deletes else self._whole(batch)
-            names = self._key_columns(batch.schema) if self.all_deletes else self.schema.names
+            data = self._of_delete(batch) if self.all_deletes else self._whole(batch)
+            names = data.schema.names if self.all_deletes else self.schema.names
             if not self.all_deletes:
                 self.rules.check_ordering(
                     pa.RecordBatch.from_arrays([keys, *data.columns], names=[RECORD_KEY, *names])
@@ -220,10 +223,17 @@ class Intake:
                 [*(batch.column(c) for c in carried), *(data.column(n) for n in names)], names=[*carried, *names]
             )
 
-    def _key_columns(self, schema: pa.Schema) -> list[str]:
-        """What rows of a delete have beside their keys: the fields of these, where two rows may share a key text."""
+    def _of_delete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What rows of a delete have beside their keys: the fields of these, where two rows may share a key text, and
+        the ordering columns that came with them, in the table's types; null what has no such value."""
         fields = self.rules.key_fields
-        return [] if fields is None else fields.columns(schema)
+        columns = {name: batch.column(name) for name in ([] if fields is None else fields.columns(batch.schema))}
+        for name in self.rules.ordering_columns:
+            if (given := GIVEN_ORDERING + name) in batch.schema.names:
+                columns[given] = _cast_or_null(batch.column(given), self.schema.field(name).type)
+        whole = pa.RecordBatch.from_pydict({RECORD_KEY: batch.column(RECORD_KEY), **columns})
+        return whole.select(list(columns))
+
 
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The table's columns in the table's types; null where absent."""
@@ -295,6 +305,13 @@ class Intake:
             _data=made.rows.select(names),
             _places=made.places,
         )
+
+
+def _cast_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return cast_column(column, kind) if can_cast(column.type, kind) else column.cast(kind)
+    except (LakebedError, pa.ArrowException):
+        return pa.nulls(len(column), kind)
 
 
 def null_key(batch: pa.RecordBatch) -> InvalidRecord:

@@ -57,6 +57,7 @@ def assign(
     appends: bool = False,
     renewed: Collection[FileGroupId] = (),
     log_instants: Mapping[FileGroupId, str] | None = None,
+    origins: Mapping[FileGroupId, Sequence[FileGroupId]] | None = None,
 ) -> Assignment:
     """Updates go to their file group; inserts fill small files first, the rest opens new file groups.
 
@@ -68,7 +69,7 @@ def assign(
     `merge_candidates` a partition path, the smallest first: their file groups are written anew, updates and all.
     `renewed` are file groups that are written anew, unless they are in `avoid` or in `log_instants`.
     `log_instants` names the instants of slices that pending compactions have begun. A file id that no slice has is
-    that of a file group to be made.
+    that of a file group to be made; `origins` names those whose rows it will hold.
     """
     latest = {(s.partition, s.file_id): s for s in slices}
     update_rows: dict[tuple[str, str], int] = {}
@@ -79,7 +80,7 @@ def assign(
         else:
             update_rows[row[PARTITION_PATH], row[FILE_ID]] = row["rows"]
     renewed = {group for group in renewed if group not in avoid and group not in (log_instants or {})}
-    plan = _Plan(latest, update_rows, instant, log_instants or {}, renewed)
+    plan = _Plan(latest, update_rows, instant, log_instants or {}, renewed, origins or {})
     for key in sorted(update_rows):
         plan.existing(key)
     for partition, rows in sorted(insert_rows.items()):
@@ -112,8 +113,10 @@ class _Plan:
         instant: str,
         log_instants: Mapping[FileGroupId, str],
         renewed: Collection[FileGroupId],
+        origins: Mapping[FileGroupId, Sequence[FileGroupId]],
     ) -> None:
         self._renewed = renewed
+        self._origins = origins
         self._log_instants = log_instants
         self._latest = latest
         self._update_rows = update_rows
@@ -126,7 +129,8 @@ class _Plan:
     def existing(self, key: tuple[str, str]) -> int:
         if key not in self._numbers:
             at = self._log_instants.get(key)
-            target = Target(key[1], self._latest.get(key), size_limited=True, log_instant=at)
+            parents = tuple(self._latest[one] for one in self._origins.get(key, ()) if one in self._latest)
+            target = Target(key[1], self._latest.get(key), size_limited=True, log_instant=at, parents=parents)
             self._numbers[key] = self._add(key[0], target, self._update_rows.get(key, 0))
         return self._numbers[key]
 

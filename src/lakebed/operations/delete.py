@@ -12,8 +12,10 @@ import pyarrow as pa
 from lakebed.engine.base import Rows, persisted
 from lakebed.engine.groups import GROUP
 from lakebed.errors import InvalidOption
+from lakebed.expressions.base import Column
 from lakebed.index.locations import STORED_LOCATION, BooleanLiteral
 from lakebed.index.simple import positions_of
+from lakebed.merge.incoming import GIVEN_ORDERING
 from lakebed.model import DELETE, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.operations.admission import admit
 from lakebed.operations.context import (
@@ -125,12 +127,21 @@ class DeleteRows(_Delete):
 
     def prepare(self, write: Write) -> Rows:
         context = write.context
-        present = context.engine.schema(self.rows)
-        prepared = derive_keys(context, self.rows, present, keep=_key_columns(context, present))
+        rows, given = self._with_given_ordering(context)
+        present = context.engine.schema(rows)
+        prepared = derive_keys(context, rows, present, keep=[*_key_columns(context, present), *given])
         if context.index.key_hash is not None:
             return prepared
         # marked already: a global index then deletes a key where it lives instead of moving it
         return context.engine.derive(prepared, {DELETE: BooleanLiteral(True)})
+
+    def _with_given_ordering(self, context: WriteContext) -> tuple[Rows, list[str]]:
+        """The rows, and the names of the ordering columns among them that deletes in log files carry."""
+        names = context.rules.ordering_columns if context.config.table_type == "mor" else []
+        if not names or not set(names) <= set(context.engine.schema(self.rows).names):
+            return self.rows, []
+        given = {GIVEN_ORDERING + name: Column(name) for name in names}
+        return context.engine.derive(self.rows, given), list(given)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -225,6 +225,7 @@ class TaggedRows:
         partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
         inserts = profile.column(FILE_ID).null_count > 0
         small = context.settings.small_file_limit if inserts else 0
+        resizes = context.index.resizes(write.snapshot)
         groups = groups_of_ids(ids, or_smaller_than=small)
         plan = assign(
             profile,
@@ -236,7 +237,8 @@ class TaggedRows:
             fill_small_files=not write.anew,
             appends=write.snapshot.config.table_type == "mor",
             renewed=self.renewed,
-            log_instants={**log_instants(write.snapshot), **context.index.resizes(write.snapshot).children},
+            log_instants={**log_instants(write.snapshot), **resizes.children},
+            origins=resizes.origins,
         )
         return AssignedRows(write, self.tagged, plan, self.lookup)
 

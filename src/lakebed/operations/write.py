@@ -96,6 +96,8 @@ class Write:
             path_check=context.path_check,
             insert_handle=self._insert_handle,
             located=not context.index.is_hashed and self.match.looks_up,
+            # of writers that do not wait for one another a delete takes also what it did not see
+            delete_lookup=settings.delete_lookup and not context.is_non_blocking,
             early=self.early,
         )
 

@@ -71,7 +71,7 @@ def test_every_verb_under_every_index(mor: Make, index: str, version: int) -> No
 
 
 @pytest.mark.parametrize(("index", "version"), list(product(("bucket", "record"), (9, 8, 6))))
-def test_updates_and_deletes_read_no_data_file(mor: Make, uri: str, index: str, version: int) -> None:
+def test_updates_and_deletes_without_a_lookup_read_no_data_file(mor: Make, uri: str, index: str, version: int) -> None:
     table = mor(index=index, table_version=version, partition_by=None)
     table.upsert(rows(*FIRST))
     counted: list[CountingStorage] = []
@@ -83,7 +83,7 @@ def test_updates_and_deletes_read_no_data_file(mor: Make, uri: str, index: str, 
     with wrapping(count):
         opened = lakebed.open(uri)
         opened.upsert(rows((0, "c0", "b", 2), (5, "c1", "b", 2)))
-        opened.delete([3, 4])
+        opened.delete([3, 4], options={"lakebed.delete.lookup": False})
     opened_files = [path for storage in counted for path in storage.opened]
     assert [path for path in opened_files if not path.startswith(".hoodie")] == []
     assert len(content(table)) == 10

@@ -134,7 +134,11 @@ def resizes_of(pending: Iterable[tuple[str, ClusteringOperation, Children]]) -> 
     """The file groups of pending resizes, with the instants of those."""
     parents: dict[FileGroupId, str] = {}
     children: dict[FileGroupId, str] = {}
+    origins: dict[FileGroupId, tuple[FileGroupId, ...]] = {}
     for instant, operation, planned in pending:
-        parents.update(((one.partition, one.file_id), instant) for one in operation.slices)
-        children.update(((planned.partition, node.file_id), instant) for node in planned.alive)
-    return Resizes(parents, children)
+        before = tuple((one.partition, one.file_id) for one in operation.slices)
+        after = [(planned.partition, node.file_id) for node in planned.alive]
+        parents.update((group, instant) for group in before)
+        children.update((group, instant) for group in after)
+        origins.update((group, before) for group in after)
+    return Resizes(parents, children, origins)
