@@ -119,6 +119,8 @@ def _greater(rules: MergeRules, stored: Sequence[pa.Array], given: pa.RecordBatc
     """The greater of the stored and the caller's ordering values."""
     own = [_plain(values) for values in rules.ordering_of(given)]
     greater = rules.newer_wins(stored, own)
+    for values in own:
+        greater = pc.and_(greater, pc.is_valid(values))
     return [pc.if_else(greater, new, old) for new, old in zip(own, stored, strict=True)]
 
 
