@@ -1,4 +1,4 @@
-"""Deletes by key carry ordering values: after late rows and newer ones real Hudi reads, and compacts to, the same rows."""
+"""Deletes by key carry ordering values: after late and newer rows real Hudi reads, and compacts to, the same rows."""
 
 from __future__ import annotations
 

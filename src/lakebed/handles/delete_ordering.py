@@ -7,7 +7,7 @@ base file's, readers would show the deleted row again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +110,8 @@ def _stored(group: GroupWrite, slices: Sequence[FileSlice], keys: pa.Array) -> p
     if any(not set(names) <= set(batch.schema.names) for batch in batches):
         return None
     rows = pa.Table.from_batches([project(batch, schema) for batch in batches], schema)
-    greatest = winners(rows, [RECORD_KEY], group.rules) if rows.num_rows else None
+    rules = replace(group.rules, key_fields=None)  # compared before
+    greatest = winners(rows, [RECORD_KEY], rules) if rows.num_rows else None
     return rows if greatest is None else rows.take(pa.array(greatest))
 
 
@@ -118,6 +119,8 @@ def _greater(rules: MergeRules, stored: Sequence[pa.Array], given: pa.RecordBatc
     """The greater of the stored and the caller's ordering values."""
     own = [_plain(values) for values in rules.ordering_of(given)]
     greater = rules.newer_wins(stored, own)
+    for values in own:
+        greater = pc.and_(greater, pc.is_valid(values))
     return [pc.if_else(greater, new, old) for new, old in zip(own, stored, strict=True)]
 
 

@@ -224,16 +224,16 @@ class Intake:
             )
 
     def _of_delete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What came with keys to delete: the ordering columns, in the table's types (null what has no such value), and
-        the fields of the keys where two rows may share a key text."""
-        given = {GIVEN_ORDERING + name: name for name in self.rules.ordering_columns}
-        ordering = [name for name in given if name in batch.schema.names]
-        columns = [_cast_or_null(batch.column(name), self.schema.field(given[name]).type) for name in ordering]
-        fields = self.rules.key_fields.columns(batch.schema) if self.rules.key_fields is not None else []
-        keys = batch.column(RECORD_KEY)  # so that there are rows where there is no column
-        return pa.RecordBatch.from_arrays(
-            [keys, *columns, *(batch.column(name) for name in fields)], names=[RECORD_KEY, *ordering, *fields]
-        ).select([*ordering, *fields])
+        """What rows of a delete have beside their keys: the fields of these, where two rows may share a key text, and
+        the ordering columns that came with them, in the table's types; null what has no such value."""
+        fields = self.rules.key_fields
+        columns = {name: batch.column(name) for name in ([] if fields is None else fields.columns(batch.schema))}
+        for name in self.rules.ordering_columns:
+            if (given := GIVEN_ORDERING + name) in batch.schema.names:
+                columns[given] = _cast_or_null(batch.column(given), self.schema.field(name).type)
+        whole = pa.RecordBatch.from_pydict({RECORD_KEY: batch.column(RECORD_KEY), **columns})
+        return whole.select(list(columns))
+
 
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The table's columns in the table's types; null where absent."""

@@ -129,7 +129,7 @@ class DeleteRows(_Delete):
         context = write.context
         rows, given = self._with_given_ordering(context)
         present = context.engine.schema(rows)
-        prepared = derive_keys(context, rows, present, keep=[*given, *_key_columns(context, present)])
+        prepared = derive_keys(context, rows, present, keep=[*_key_columns(context, present), *given])
         if context.index.key_hash is not None:
             return prepared
         # marked already: a global index then deletes a key where it lives instead of moving it
