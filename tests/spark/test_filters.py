@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Predicate

@@ -58,7 +58,7 @@ ROWS = pa.table(
         "day": pa.array([date(1500, 1, 1 + n) for n in range(COUNT)]),
         "bytes": pa.array([b"\xff%d" % n for n in range(COUNT)], pa.binary()),
         "Name": [f"n{n}" for n in range(COUNT)],
-        "inner": pa.array(
+        "deep": pa.array(
             [{"X": n, "at": t} for n, t in enumerate(TIMES)],
             pa.struct([("X", pa.int32()), ("at", pa.timestamp("us", "UTC"))]),
         ),
@@ -71,7 +71,7 @@ CONDITIONS = {
     "at >= TIMESTAMP '2026-03-01 14:00:00'": [5, 6, 7],
     "at > CAST('2026-03-01T04:00:00Z' AS TIMESTAMP)": [5, 6, 7],
     "local >= '2026-03-01 05:00:00'": [5, 6, 7],
-    "inner.AT >= '2026-03-01 05:00:00Z' AND INNER.x < 7": [5, 6],
+    "deep.AT >= '2026-03-01 05:00:00Z' AND DEEP.x < 7": [5, 6],
     "NAME = 'n3' OR levenshtein(name, 'n4') = 0": [3, 4],
     "at < '1600-01-01' AND day >= DATE '1500-01-02' AND bytes = X'FF31'": [1],
 }
@@ -152,7 +152,7 @@ def test_a_session_that_shifts_times_reads_them_through_python(tables: list[Tabl
     with set_to(session, "spark.sql.parquet.int96TimestampConversion", "true"):
         assert shifts_times(session, ROWS.schema)
         assert not shifts_times(session, names)
-        scan = tables[0].scan(["id", "inner"])
+        scan = tables[0].scan(["id", "deep"])
         assert not scan.to_spark().inputFiles()
         assert tables[0].scan(["id", "Name"]).to_spark().inputFiles()
-        assert_same_rows(scan.to_spark().toArrow(), ROWS.select(["id", "inner"]))
+        assert_same_rows(scan.to_spark().toArrow(), ROWS.select(["id", "deep"]))

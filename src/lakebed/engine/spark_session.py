@@ -21,6 +21,8 @@ _NODES = frozenset(
     ("Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Aggregate", "Distinct", "Union", "Repartition")
 ) | {"RepartitionByExpression", "SubqueryAlias", "Window", "Join"}
 _LEAVES = {"LocalRelation": 1, "OneRowRelation": 1, "Range": 1, "InMemoryRelation": 2, "LogicalRelation": 20}
+# Leaves whose rows Spark has counted; of the others it knows files, or the plan that fills a cache.
+_EXACT_LEAVES = ("LocalRelation", "OneRowRelation", "Range")
 
 
 @cache
@@ -101,8 +103,14 @@ def known_rows(data: DataFrame) -> int | None:
         return None
 
 
+def has_exact_leaves(data: DataFrame) -> bool:
+    """Whether `known_rows` is a bound, not a guess from the size of files or of what fills a cache."""
+    leaves = data._jdf.queryExecution().optimizedPlan().collectLeaves()  # pyright: ignore[reportPrivateUsage]
+    return all(leaves.apply(n).getClass().getSimpleName() in _EXACT_LEAVES for n in range(leaves.size()))
+
+
 def known_bytes(data: DataFrame) -> int | None:
-    """What the rows of `known_rows` take, of the columns' usual widths."""
+    """What the rows of `known_rows` take, of the columns' usual widths: no bound, since a text is taken for 20 bytes."""
     rows = known_rows(data)
     return None if rows is None else rows * _row_bytes(data._jdf)  # pyright: ignore[reportPrivateUsage]
 

@@ -89,7 +89,7 @@ class LakebedSource(SentToWorkers, DataSource):
         options = source_options(self._given)
         if options.pushdown == "always" and not _pushed_filters_stay_apart():
             raise UnsupportedFeature(
-                f"pushdown=always would give wrong rows on PySpark {pyspark.__version__}, which answers a query with the"
+                f"pushdown=always would give wrong rows on PySpark {pyspark.__version__}: it answers a query with the"
                 " files and the filters of an earlier one on the same DataFrame",
                 hint="leave the option out, and give the condition as the option filter, which prunes everywhere",
                 context={"feature": "filter pushdown", "found": pyspark.__version__},
