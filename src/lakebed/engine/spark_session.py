@@ -105,12 +105,13 @@ def known_rows(data: DataFrame) -> int | None:
 
 def has_exact_leaves(data: DataFrame) -> bool:
     """Whether `known_rows` is a bound, not a guess from the size of files or of what fills a cache."""
-    leaves = data._jdf.queryExecution().optimizedPlan().collectLeaves()  # pyright: ignore[reportPrivateUsage]
+    frame: Any = data._jdf  # pyright: ignore[reportPrivateUsage]
+    leaves = frame.queryExecution().optimizedPlan().collectLeaves()
     return all(leaves.apply(n).getClass().getSimpleName() in _EXACT_LEAVES for n in range(leaves.size()))
 
 
 def known_bytes(data: DataFrame) -> int | None:
-    """What the rows of `known_rows` take, of the columns' usual widths: no bound, since a text is taken for 20 bytes."""
+    """What the rows of `known_rows` take by Spark's widths of types: a guess, since a text is taken for 20 bytes."""
     rows = known_rows(data)
     return None if rows is None else rows * _row_bytes(data._jdf)  # pyright: ignore[reportPrivateUsage]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
 
 from lakebed.filters.literals import SparkOnly
 from lakebed.filters.predicates import Column
@@ -52,12 +51,12 @@ def _names(tree: Any, column: Callable[[Expression], Column]) -> Iterator[Edit]:
                 yield start, end + 1, quote_name(name)
 
 
-def _types(tokens: list[Token]) -> Iterator[Edit]:
+def _types(tokens: Sequence[Any]) -> Iterator[Edit]:
     """The type name in casts and before constants. A column may have that name, too."""
+    kinds = ["", *(token.token_type.name for token in tokens), ""]
     for at, token in enumerate(tokens):
-        if token.text.upper() != _TIMESTAMP or token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+        before, kind, after = kinds[at : at + 3]
+        if token.text.upper() != _TIMESTAMP or kind in ("IDENTIFIER", "STRING"):
             continue
-        before = tokens[at - 1].token_type if at else None
-        after = tokens[at + 1].token_type if at + 1 < len(tokens) else None
-        if before in (TokenType.ALIAS, TokenType.DCOLON) or after == TokenType.STRING:
+        if before in ("ALIAS", "DCOLON") or after == "STRING":
             yield token.start, token.end + 1, "TIMESTAMP_LTZ"

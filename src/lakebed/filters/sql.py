@@ -232,7 +232,7 @@ class _ConditionReader:
     def _opaque(self, e: Expression, reason: str) -> Node:
         return Opaque(self.names(e), reason)
 
-    def names(self, e: Expression) -> tuple[str, ...]:
+    def names(self, e: Any) -> tuple[str, ...]:
         """The table's columns that an expression names, each once."""
         return tuple(dict.fromkeys(self.values.column(c).path[0] for c in e.find_all(exp.Column)))
 
