@@ -104,7 +104,7 @@ def known_rows(data: DataFrame) -> int | None:
 
 
 def has_exact_leaves(data: DataFrame) -> bool:
-    """Whether `known_rows` is a bound, not a guess from the size of files or of what fills a cache."""
+    """Whether `known_rows` goes by rows that Spark has counted, not by the size of files or what fills a cache."""
     frame: Any = data._jdf  # pyright: ignore[reportPrivateUsage]
     leaves = frame.queryExecution().optimizedPlan().collectLeaves()
     return all(leaves.apply(n).getClass().getSimpleName() in _EXACT_LEAVES for n in range(leaves.size()))

@@ -20,7 +20,7 @@ from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark_collect import collect_within, most_collected_bytes
-from lakebed.engine.spark_session import is_in_one_process, known_bytes, known_rows, session_of
+from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, told_index
 from lakebed.model import RECORD_KEY
@@ -123,7 +123,8 @@ def _collected(
         note = f"Spark runs in one process, and the DataFrame takes about {size >> 20} MiB"
     else:
         return None
-    table = collect_within(data, rows, bound)
+    # statistics leave what a row takes beside its columns out in places, which halves the number of rows
+    table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(most, 2 * rows), bound)
     return (
         None
         if table is None
