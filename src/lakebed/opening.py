@@ -14,6 +14,7 @@ from lakebed.config.options import (
     split_partition_types,
 )
 from lakebed.config.settings import TableSettings
+from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, TableNotFound
 from lakebed.index.base import Index
 from lakebed.merge.mergers import Merger
@@ -21,7 +22,7 @@ from lakebed.operations import drop as dropping
 from lakebed.operations import job
 from lakebed.operations.advice import Advice, advise_for_data
 from lakebed.operations.create import create as create_table
-from lakebed.operations.job import choose_engine
+from lakebed.operations.job import choose_engine, session_engine
 from lakebed.operations.merge_settings import merge_settings
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
@@ -104,7 +105,8 @@ def create(
     schema = schema_given(schema_or_data)
     engine = rows = None
     if schema is None:
-        engine = choose_engine(schema_or_data, spark, worker_tuning=options.spark.worker_tuning)
+        # of a DataFrame the schema is asked, and what the optimizer thinks of its size: no job runs
+        engine = session_engine(session_of(schema_or_data), worker_tuning=options.spark.worker_tuning)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
     config = create_table(

@@ -38,7 +38,7 @@ class Table(TableServices, TableReads):
             lambda: session_engine(
                 None if self._storage.spec.in_this_process else self._spark, worker_tuning=self._worker_tuning
             ),
-            lambda options: self._service_context(options, "use"),
+            lambda options: self._rewriting_context(options, "use"),
         )
 
     def upsert(

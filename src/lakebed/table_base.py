@@ -15,7 +15,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.job import bytes_of_files, check_verb, choose_engine, write_context
 from lakebed.read.plan import data_columns
 from lakebed.read.time_travel import When, in_local_zone
-from lakebed.services.after_write import engine_for
+from lakebed.services.after_write import engine_for, engine_for_all
 from lakebed.slices.facts import table_features
 from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot, open_snapshot
@@ -122,9 +122,14 @@ class TableBase:
         return read_again(self._storage, serve, lambda: True)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
-        """For a service that may rewrite the table's rows."""
+        """For a service that merges the table's log files."""
         context = self._context(None, options, verb)
         return replace(context, engine=engine_for(context.opened, context.engine, self._spark))
+
+    def _rewriting_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
+        """For a service that may rewrite every file of the table."""
+        context = self._context(None, options, verb)
+        return replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
 
     def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         self._config = load_table_config(self._storage)

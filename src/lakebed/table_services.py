@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number
 from lakebed.config.options import resolve_options
 from lakebed.index.base import Resizing
-from lakebed.operations.context import WriteContext
-from lakebed.services.after_write import engine_for_all
 from lakebed.services.archiving import ArchivalResult, archive
 from lakebed.services.cleaning import clean
 from lakebed.services.cleaning_result import CleanResult
@@ -112,7 +109,9 @@ class TableServices(TableBase):
         }
         asked = _with_words(words, options)
         return self._again(
-            lambda: cluster(self._clustering_context(asked), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+            lambda: cluster(
+                self._rewriting_context(asked, "cluster"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
+            )
         )
 
     def merge_small_files(
@@ -132,13 +131,9 @@ class TableServices(TableBase):
         """
         return self._again(
             lambda: merge_small_files(
-                self._clustering_context(options), least=least, plan_only=plan_only, dry_run=dry_run
+                self._rewriting_context(options, "cluster"), least=least, plan_only=plan_only, dry_run=dry_run
             )
         )
-
-    def _clustering_context(self, options: Mapping[str, Any] | None) -> WriteContext:
-        context = self._context(None, options, "cluster")
-        return replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
 
     def clean(
         self,
@@ -222,7 +217,7 @@ class TableServices(TableBase):
             whole_number("rescale", "split_over", split_over, least=1)
         chosen = (partitions,) if isinstance(partitions, str) else partitions
         wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
-        done = rescale(self._service_context(options, "rescale"), wanted, dry_run=dry_run)
+        done = rescale(self._rewriting_context(options, "rescale"), wanted, dry_run=dry_run)
         self._config = load_table_config(self._storage)
         return done
 

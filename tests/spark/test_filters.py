@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Predicate
@@ -349,3 +351,27 @@ def test_texts_mean_the_same_whether_the_session_takes_backslashes_as_escapes(sp
     finally:
         spark.conf.set(name, before)
     assert found == {text: [text] for text in texts}
+
+
+def test_null_constants_select_the_rows_that_they_select_in_process(spark: Any, tmp_path: Path) -> None:
+    rows = pa.table({"id": [0, 1, 2, 3], "v": [0, 1, 2, None], "text": ["a", "b", "c", "d"]})
+    table = lakebed.create(str(tmp_path / "t"), rows, key="id", index="simple", spark=spark)
+    table.upsert(rows)
+    expected = {
+        "v = NULL": [],
+        "v IN (NULL)": [],
+        "v BETWEEN NULL AND NULL": [],
+        "NOT (v BETWEEN 2 AND NULL)": [0, 1],
+        "v = NULL OR id = 1": [1],
+        "NOT (v = NULL) OR id = 1": [1],
+        "v <=> NULL": [3],
+        "text LIKE NULL OR id = 2": [2],
+        "startswith(text, NULL)": [],
+        "NULL": [],
+        "NULL OR id = 0": [0],
+    }
+    for condition, ids in expected.items():
+        frame = table.scan(["id"], filter=condition).to_spark()
+        assert sorted(row["id"] for row in frame.collect()) == ids, condition
+        assert sorted(table.scan(["id"], filter=condition).to_arrow()["id"].to_pylist()) == ids, condition
+    assert table.delete("v = NULL OR id = 1").deleted == 1

@@ -16,6 +16,8 @@ from lakebed.engine.base import Rows
 from lakebed.engine.spark import SparkEngine
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.base import Resizing
+from lakebed.services import after_write
+from lakebed.services.rescaling import run
 from lakebed.services.rescaling.rescale import rescale
 from lakebed.services.rescaling.use import IndexChoice, use_index
 from lakebed.table import Table
@@ -101,3 +103,61 @@ def test_rows_of_another_index_are_shuffled_to_their_buckets_once(tmp_path: Path
     table = lakebed.open(table.uri)
     assert bare(table.scan(meta=True).to_arrow()) == before
     table.indexes.index.check(snapshot(table))
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("most", [0, 1 << 40], ids=["above the bound", "below the bound"])
+def test_rows_are_moved_by_spark_where_the_files_are_large(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, kind: Any, most: int
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    table = lakebed.create(str(tmp_path / "t"), schema, key="id", index="simple", type=kind, spark=spark)
+    # a small write, and so one of this process: the files have no logs
+    table.upsert(pa.table({"id": list(range(50)), "v": ["x"] * 50}, schema))
+    monkeypatch.setattr(after_write, "IN_PROCESS_BYTES", most)
+    engines: list[str] = []
+    monkeypatch.setattr(run, "run_moves", _noting(engines, run.run_moves))
+    monkeypatch.setattr(run, "_shuffle", _noting(engines, getattr(run, "_shuffle")))  # noqa: B009
+    assert table.indexes.use("bucket", buckets=2).rows == 50
+    assert table.rescale(4).rows == 50
+    assert table.rescale(6).rows == 50
+    assert set(engines) == {"local" if most else "spark"}
+    assert len({one.file_id for one in snapshot(table).file_slices()}) == 6
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(50))
+
+
+def _noting(engines: list[str], function: Any) -> Any:
+    def noted(engine: Any, *given: Any) -> Any:
+        engines.append(engine.name)
+        return function(engine, *given)
+
+    return noted
+
+
+def test_due_log_compactions_run_on_spark_where_the_log_files_are_large(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    table = lakebed.create(
+        str(tmp_path / "t"),
+        schema,
+        key="id",
+        index="bucket",
+        buckets=1,
+        type="mor",
+        spark=spark,
+        properties={"hoodie.compact.inline": False, "hoodie.log.compaction.inline": True},
+    )
+    monkeypatch.setattr(after_write, "IN_PROCESS_BYTES", 0)
+    engines: list[str] = []
+    compact_logs = after_write.compact_logs
+    monkeypatch.setattr(
+        after_write,
+        "compact_logs",
+        lambda fresh, **words: (engines.append(fresh.engine.name), compact_logs(fresh, **words))[1],
+    )
+    for n in range(7):
+        table.upsert(pa.table({"id": list(range(50)), "v": [f"{n}"] * 50}, schema))
+    assert engines
+    assert set(engines) == {"spark"}
+    assert table.scan(["v"]).to_arrow()["v"].to_pylist() == ["6"] * 50

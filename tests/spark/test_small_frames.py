@@ -119,10 +119,61 @@ def test_where_spark_runs_in_one_process_more_is_small(
     assert table.explain(upsert=data, options={"lakebed.local.rows": 20_000}).engine == "spark"
     plan = table.explain(upsert=data)
     assert plan.engine == "local"
-    assert "Spark runs in one process, and the DataFrame takes at most" in str(plan)
+    assert "Spark runs in one process, and the DataFrame takes about" in str(plan)
     assert table.upsert(data).inserted == 60_000
     assert lakebed.open(table.uri).scan(["id"]).to_arrow()["id"].sort().to_pylist() == list(range(60_000))
     for name, other in (("LOCAL_BYTES", 1), ("LOCAL_TABLE_BYTES", 1), ("is_in_one_process", lambda spark: False)):
         with monkeypatch.context() as patch:
             patch.setattr(f"lakebed.operations.job.{name}", other)
             assert table.explain(upsert=data).engine == "spark"
+
+
+@pytest.mark.parametrize(
+    ("column", "most"),
+    [
+        ("repeat('x', {})", 26_000),
+        ("CAST(repeat('x', {}) AS BINARY)", 26_000),
+        ("array(repeat('x', {}))", 26_000),
+        ("map('k', named_struct('t', repeat('x', {})))", 26_000),
+    ],
+    ids=["text", "binary", "array", "map"],
+)
+def test_the_bytes_of_a_frame_are_bounded_not_guessed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str, most: int
+) -> None:
+    monkeypatch.setattr("lakebed.operations.job.most_collected_bytes", lambda spark: 1 << 20)
+    table = None
+    for size, engine in ((most, "local"), (most + 500, "spark")):
+        data = spark.range(40).selectExpr("id", f"{column.format(size)} AS wide")
+        table = table or lakebed.create(str(tmp_path / "t"), data, key="id", index="bucket", buckets=1)
+        assert table.explain(upsert=data).engine == engine
+        table.upsert(data)
+        assert table.scan(filter="wide IS NOT NULL").count() == 40
+
+
+def test_rows_that_a_small_file_or_cache_holds_are_counted_not_guessed(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "files")
+    for count, engine in ((1_000, "local"), (200_000, "spark")):
+        # one value: the file has some hundred bytes, whatever the number of its rows
+        spark.range(count).selectExpr("7 AS id").coalesce(1).write.mode("overwrite").parquet(path)
+        data = spark.read.parquet(path)
+        assert (known_rows(data) or 0) <= 20_000
+        table = lakebed.create(str(tmp_path / f"t{count}"), data, key="id", index="bucket", buckets=1)
+        assert table.explain(upsert=data).engine == engine
+        table.upsert(data)
+        assert table.scan().to_arrow()["id"].to_pylist() == [7]
+
+
+def test_create_asks_a_frame_for_its_schema_and_runs_no_job(spark: SparkSession, tmp_path: Path) -> None:
+    context = spark.sparkContext
+    context.setJobGroup("creating", "tables are created")
+    try:
+        for number, rows in enumerate((40, 100_000, 20_000_000)):
+            data = frame(spark, rows)
+            table = lakebed.create(str(tmp_path / f"t{number}"), data, key="id", partition_by="city", ordering="ts")
+            assert table.schema.names == data.columns
+        assert context.statusTracker().getJobIdsForGroup("creating") == []
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # pyright: ignore[reportArgumentType]
+    sized = lakebed.create(str(tmp_path / "sized"), spark.range(50_000_000).selectExpr("id", "id AS v"), key="id")
+    assert "bucket" in str(sized.indexes)

@@ -52,11 +52,17 @@ class LocalEngine:
     name: Literal["local", "spark"] = "local"
     is_distributed = False
 
-    def __init__(self, threads: int | None = None, *, note: str = "") -> None:
+    def __init__(
+        self, threads: int | None = None, *, note: str = "", collected: tuple[Any, pa.Table] | None = None
+    ) -> None:
+        """`collected` are rows of a caller's DataFrame that are here already, after it."""
         self._threads = threads or min(8, os.cpu_count() or 1)
         self.note = note
+        self._collected = collected
 
     def rows(self, data: Any) -> LocalRows:
+        if self._collected is not None and self._collected[0] is data:
+            return LocalRows(self._collected[1])
         return LocalRows(to_arrow_table(data))
 
     def from_arrow(self, table: pa.Table) -> LocalRows:

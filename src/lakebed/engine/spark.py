@@ -158,16 +158,18 @@ class SparkEngine:
         ddl = arrow_to_spark_ddl(fields)
         if not slices:
             return self.spark.createDataFrame([], schema=ddl)
-        from lakebed.engine.spark_files import can_open, numbered, read_parquet
+        from lakebed.engine.spark_files import can_open, read_parquet, shifts_times, with_row_numbers
 
-        native = can_open(self.spark, snapshot.storage.url())
+        native = can_open(self.spark, snapshot.storage.url()) and not shifts_times(self.spark, fields)
         files = [s.base_file for s in slices if native and s.base_file is not None and not s.log_files]
         others = [s for s in slices if not native or s.base_file is None or s.log_files]
         parts: list[DataFrame] = []
         if files:
             stored = arrow_to_spark_ddl(pa.schema([f for f in fields if f.name != POSITION]))
-            rows = read_parquet(self.spark, [snapshot.storage.url(f.path) for f in files], stored)
-            parts.append(numbered(rows, POSITION) if POSITION in columns else rows)
+            numbered = POSITION in columns
+            urls = [snapshot.storage.url(f.path) for f in files]
+            rows = read_parquet(self.spark, urls, stored, numbered=numbered)
+            parts.append(with_row_numbers(rows, POSITION) if numbered else rows)
         if others:
             sent = self.from_arrow(pa.table({"slice": pa.array(map(pickle.dumps, others), pa.binary())}))
             spread = sent.repartition(min(len(others), parallelism(self.spark) * _TASKS_PER_CORE))

@@ -21,6 +21,8 @@ _NODES = frozenset(
     ("Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Aggregate", "Distinct", "Union", "Repartition")
 ) | {"RepartitionByExpression", "SubqueryAlias", "Window", "Join"}
 _LEAVES = {"LocalRelation": 1, "OneRowRelation": 1, "Range": 1, "InMemoryRelation": 2, "LogicalRelation": 20}
+# Leaves whose rows Spark has counted; of the others it knows files, or the plan that fills a cache.
+_EXACT_LEAVES = ("LocalRelation", "OneRowRelation", "Range")
 
 
 @cache
@@ -101,8 +103,15 @@ def known_rows(data: DataFrame) -> int | None:
         return None
 
 
+def has_exact_leaves(data: DataFrame) -> bool:
+    """Whether `known_rows` goes by rows that Spark has counted, not by the size of files or what fills a cache."""
+    frame: Any = data._jdf  # pyright: ignore[reportPrivateUsage]
+    leaves = frame.queryExecution().optimizedPlan().collectLeaves()
+    return all(leaves.apply(n).getClass().getSimpleName() in _EXACT_LEAVES for n in range(leaves.size()))
+
+
 def known_bytes(data: DataFrame) -> int | None:
-    """What the rows of `known_rows` take, of the columns' usual widths."""
+    """What the rows of `known_rows` take by Spark's widths of types: a guess, since a text is taken for 20 bytes."""
     rows = known_rows(data)
     return None if rows is None else rows * _row_bytes(data._jdf)  # pyright: ignore[reportPrivateUsage]
 

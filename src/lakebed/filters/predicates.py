@@ -141,16 +141,20 @@ Node = And | Or | Not | Compare | In | IsNull | Like | IsTrue | Constant | Opaqu
 
 @dataclass(frozen=True)
 class Predicate:
-    """A filter. `text` is the SQL it was given as ("" for an Arrow expression, which is then in `expression`)."""
+    """A filter. `text` is the SQL it was given as ("" for an Arrow expression, which is then in `expression`),
+    `spark_sql` the same for any session, and `named` are the columns in it. The tree may do without some of them: no
+    row equals NULL, whatever its column holds."""
 
     root: Node
     text: str = ""
     expression: pc.Expression | None = None
+    spark_sql: str = ""
+    named: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Top-level columns that the filter reads, each once."""
-        return tuple(dict.fromkeys(columns_of(self.root)))
+        return tuple(dict.fromkeys((*columns_of(self.root), *self.named)))
 
     @property
     def runs_on_spark_sql(self) -> bool:
@@ -164,7 +168,7 @@ class Predicate:
 
     def to_spark_sql(self) -> str:
         """The filter as Spark SQL; `InvalidOption` for an Arrow expression that has no such form."""
-        return self.text or node_to_spark(self.root)
+        return self.spark_sql or self.text or node_to_spark(self.root)
 
     def __str__(self) -> str:
         return self.text or (str(self.expression) if self.expression is not None else node_to_spark(self.root))
@@ -181,7 +185,9 @@ def combine(predicate: Predicate | None, conditions: Sequence[Node]) -> Predicat
         return Predicate(root, expression=node_to_arrow(And(tuple(conditions))) & predicate.expression)
     if predicate.text:
         # the line breaks keep a comment in the text from swallowing what follows
-        return Predicate(root, f"{node_to_spark(And(tuple(conditions)))} AND (\n{predicate.text}\n)")
+        first = f"{node_to_spark(And(tuple(conditions)))} AND (\n"
+        text, sql = f"{first}{predicate.text}\n)", f"{first}{predicate.to_spark_sql()}\n)"
+        return Predicate(root, text, spark_sql=sql, named=predicate.named)
     return Predicate(root)
 
 

@@ -31,7 +31,9 @@ from lakebed.filters.predicates import (
     Operator,
     Or,
     Predicate,
+    node_to_spark,
 )
+from lakebed.filters.session_text import session_text
 from lakebed.filters.values import ValueReader
 
 if TYPE_CHECKING:
@@ -85,7 +87,11 @@ def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
         raise InvalidOption(f"the filter {text!r} is no SQL condition", hint="give one condition, as behind WHERE")
     _check_reach(tree, text)
     reader = _ConditionReader(schema, parse_zone(zone))
-    return Predicate(reader.root(tree, _ODD_ESCAPE.search(text) is not None), text)
+    root = reader.root(tree, _ODD_ESCAPE.search(text) is not None)
+    if isinstance(root, Constant):
+        return Predicate(root, text, spark_sql=node_to_spark(root))
+    column = reader.values.column
+    return Predicate(root, text, spark_sql=session_text(text, tree, _Spark, column), named=reader.names(tree))
 
 
 def _check_reach(tree: Any, text: str) -> None:
@@ -179,6 +185,8 @@ class _ConditionReader:
     def _like(self, e: exp.Like | exp.ILike) -> Node:
         only(e, "this", "expression", "negate")
         value, pattern = self.values.read(e.this), self.values.read(e.expression)
+        if isinstance(pattern, Literal) and pattern.value is None:
+            return Constant(None)
         if isinstance(value, Literal) or not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             raise SparkOnly("LIKE with anything but a column and a constant pattern")
         if not pa.types.is_string(value.type):
@@ -190,6 +198,8 @@ class _ConditionReader:
 
     def _text_match(self, e: Expression) -> Node:
         value, part = self.values.read(e.this), self.values.read(e.expression)
+        if isinstance(part, Literal) and part.value is None:
+            return Constant(None)
         if isinstance(value, Literal) or not isinstance(part, Literal) or not isinstance(part.value, str):
             raise SparkOnly("text search with anything but a column and a constant")
         if not pa.types.is_string(value.type):
@@ -220,8 +230,11 @@ class _ConditionReader:
         return Constant(value.value) if isinstance(value, Literal) else IsTrue(value)
 
     def _opaque(self, e: Expression, reason: str) -> Node:
-        names = [self.values.column(c) for c in e.find_all(exp.Column)]
-        return Opaque(tuple(dict.fromkeys(c.path[0] for c in names)), reason)
+        return Opaque(self.names(e), reason)
+
+    def names(self, e: Any) -> tuple[str, ...]:
+        """The table's columns that an expression names, each once."""
+        return tuple(dict.fromkeys(self.values.column(c).path[0] for c in e.find_all(exp.Column)))
 
 
 def _flatten(e: Expression) -> list[Expression]:

@@ -234,7 +234,6 @@ class Intake:
         whole = pa.RecordBatch.from_pydict({RECORD_KEY: batch.column(RECORD_KEY), **columns})
         return whole.select(list(columns))
 
-
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The table's columns in the table's types; null where absent."""
         if not self.absent:

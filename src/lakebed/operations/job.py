@@ -19,7 +19,8 @@ from lakebed.config.options import (
 from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
-from lakebed.engine.spark_session import is_in_one_process, known_bytes, known_rows, session_of
+from lakebed.engine.spark_collect import collect_within, most_collected_bytes
+from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, told_index
 from lakebed.model import RECORD_KEY
@@ -55,10 +56,11 @@ _CALLS = {
 }
 # Where a Hudi job leaves it open, it is done as real Hudi does it.
 _HUDI_DEFAULTS = {"lakebed.write.evolution": "widen"}
-# DataFrames of no more rows are written in this process.
+# DataFrames of no more rows are written in this process, if their bytes fit there.
 LOCAL_ROWS = 20_000
-# So are, where Spark runs in one process, those that take no more than this, into tables that are no larger than that:
-# then nothing is gained by a job that hands each row from the JVM to Python and back.
+# So are, where Spark runs in one process, those that Spark takes for no more than this and half of what the driver has
+# for collected rows, into tables that are no larger than that: then nothing is gained by a job that hands each row from
+# the JVM to Python and back.
 LOCAL_BYTES, LOCAL_TABLE_BYTES = 512 << 20, 1 << 30
 # Arrow data up to this size is written in this process even where there is a Spark session.
 IN_PROCESS_BYTES = 128 << 20
@@ -77,16 +79,16 @@ def choose_engine(
     """Spark for DataFrames, conditions and big Arrow data where there is a session, else this process with `tasks`
     threads.
 
-    A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too: asking
-    for its rows collects it. None is lakebed's own bound, beside which it may be larger where Spark runs in one process
-    and the files of the table take no more than `LOCAL_TABLE_BYTES`. Nothing is evaluated here.
+    A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too, if its
+    bytes fit there: it is collected here, and the engine has its rows. None is lakebed's own bound, beside which it may
+    be larger where Spark runs in one process and the files of the table take no more than `LOCAL_TABLE_BYTES`.
     """
     session = session_of(data) or spark
     if session is None:
         return LocalEngine(tasks)
     if session_of(data) is not None:
-        if note := _why_collected(data, local_rows, table_bytes):
-            return LocalEngine(tasks, note=note)
+        if (engine := _collected(data, tasks, local_rows, table_bytes)) is not None:
+            return engine
     elif not is_condition(data) and getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
         return LocalEngine(tasks)
     elif _has_times(data):
@@ -101,23 +103,32 @@ def _has_times(data: Any) -> bool:
     return isinstance(schema, pa.Schema) and any(is_time(kind) for _, kind in leaf_paths(schema))
 
 
-def _why_collected(data: Any, local_rows: int | None, table_bytes: Callable[[], int]) -> str | None:
-    """What is to be said of a DataFrame that is written in this process, None for one that is not."""
+def _collected(
+    data: Any, tasks: int | None, local_rows: int | None, table_bytes: Callable[[], int]
+) -> LocalEngine | None:
+    """This process with the rows of a DataFrame that is written in it, None for one that is not."""
     most = LOCAL_ROWS if local_rows is None else local_rows
     if most <= 0 or getattr(data, "isStreaming", False):
         return None
     rows = known_rows(data)
     if rows is None:
         return None
+    bound = most_collected_bytes(data.sparkSession)
     if rows <= most:
-        return f"the DataFrame has about {count_text(rows, 'row')}: it is collected and written here"
-    if local_rows is not None or not is_in_one_process(data.sparkSession):
+        note = f"the DataFrame has about {count_text(rows, 'row')}"
+    elif local_rows is None and is_in_one_process(data.sparkSession):
+        size = known_bytes(data)
+        if size is None or size > min(LOCAL_BYTES, bound // 2) or table_bytes() > LOCAL_TABLE_BYTES:
+            return None
+        note = f"Spark runs in one process, and the DataFrame takes about {size >> 20} MiB"
+    else:
         return None
-    size = known_bytes(data)
-    if size is None or size > LOCAL_BYTES or table_bytes() > LOCAL_TABLE_BYTES:
-        return None
+    # statistics leave what a row takes beside its columns out in places, which halves the number of rows
+    table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(most, 2 * rows), bound)
     return (
-        f"Spark runs in one process, and the DataFrame takes at most {size >> 20} MiB: it is collected and written here"
+        None
+        if table is None
+        else LocalEngine(tasks, note=f"{note}: it is collected and written here", collected=(data, table))
     )
 
 
@@ -255,7 +266,9 @@ def _default_operation(config: TableConfig) -> str:
 
 def _held(engine: Engine, df: Any) -> Any:
     """Data that can be looked at twice: a stream can be read once, a DataFrame is evaluated once."""
-    return df if engine.is_distributed and session_of(df) is not None else to_arrow_table(df)
+    if session_of(df) is None:
+        return to_arrow_table(df)
+    return df if engine.is_distributed else engine.rows(df).table
 
 
 def _refuse_generated_keys(engine: Engine, df: Any, config: TableConfig) -> None:

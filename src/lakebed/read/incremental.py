@@ -21,6 +21,7 @@ from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.once import once
 from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.listed import COMMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +112,7 @@ def _archived_commit(snapshot: Snapshot, time: str) -> Instant | None:
     if start is None or time >= start or not has_completion_times(snapshot.config.version):
         return None
     archived = snapshot.timeline.archived().instants
-    return next((i for i in archived if i.time == time and i.is_completed and i.action in _COMMITS), None)
+    return next((i for i in archived if i.time == time and i.is_completed and i.action in COMMITS), None)
 
 
 class Changes(Scan):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow.types import is_floating, is_time
 
-from lakebed.engine.spark_files import can_open, read_parquet
+from lakebed.engine.spark_files import can_open, read_parquet, shifts_times
 from lakebed.engine.spark_session import parallelism, require_spark
 from lakebed.engine.spark_worker import for_workers, use_own_python
 from lakebed.errors import UnsupportedFeature
@@ -54,6 +54,8 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
     url = slices.storage.url()
     if not can_open(spark, url):
         return f"Spark's Hadoop has no file system for {url.partition(':')[0]}://"
+    if shifts_times(spark, plan.read_schema):
+        return "spark.sql.parquet.int96TimestampConversion would shift times that files hold as INT96"
     return ""
 
 

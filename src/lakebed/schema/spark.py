@@ -117,7 +117,8 @@ def _refused(spark: str, column: str) -> SchemaConflict:
 
 
 def arrow_to_spark_ddl(schema: pa.Schema) -> str:
-    """The schema as Spark DDL, names in backticks; a time with zone is TIMESTAMP, one without TIMESTAMP_NTZ.
+    """The schema as Spark DDL, names in backticks; a time with zone is TIMESTAMP_LTZ, one without TIMESTAMP_NTZ. What
+    TIMESTAMP alone means depends on the session (`spark.sql.timestampType`).
 
     DDL cannot say that the elements of an array or map are not null.
 
@@ -173,7 +174,7 @@ def spark_type(kind: pa.DataType) -> str:
     if kind in _TO_DDL:
         return _TO_DDL[kind]
     if pt.is_timestamp(kind):
-        return "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
+        return "TIMESTAMP_LTZ" if kind.tz else "TIMESTAMP_NTZ"
     if pt.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if pt.is_fixed_size_binary(kind):

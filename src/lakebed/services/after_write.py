@@ -121,7 +121,7 @@ def _compact_if_due(context: WriteContext, spark: Any | None) -> list[Compaction
         fresh = replace(fresh, engine=engine_for(snapshot, context.engine, spark))
         return [compact(fresh, plan_only=settings.schedule_inline, when_due=True)]
     if merges_logs and is_log_compaction_due(snapshot.timeline, settings):
-        return [compact_logs(fresh, when_due=True)]
+        return [compact_logs(replace(fresh, engine=engine_for(snapshot, context.engine, spark)), when_due=True)]
     return []
 
 
@@ -160,8 +160,8 @@ def _is_compaction_due(snapshot: Snapshot, settings: CompactionSettings) -> bool
 
 
 def engine_for(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
-    """What compacts the table: Spark where there is a session and more to merge than this process takes on, else the
-    engine."""
+    """What merges the table's log files: Spark where there is a session and more to merge than this process takes on,
+    else the engine."""
     if engine.is_distributed or spark is None or snapshot.storage.spec.in_this_process:
         return engine
     size = sum(file_slice.size for file_slice in snapshot.file_slices() if file_slice.log_files)
@@ -169,8 +169,8 @@ def engine_for(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
 
 
 def engine_for_all(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
-    """What clusters the table: Spark where there is a session and the table is larger than this process takes on, else
-    the engine."""
+    """What rewrites the table (clusters it, moves its rows to other buckets): Spark where there is a session and the
+    table is larger than this process takes on, else the engine."""
     if engine.is_distributed or spark is None or snapshot.storage.spec.in_this_process:
         return engine
     return session_engine(spark) if sum(one.size for one in snapshot.file_slices()) > IN_PROCESS_BYTES else engine

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
 from lakebed.engine.spark_worker import SentToWorkers
@@ -72,18 +73,28 @@ class LakebedSource(SentToWorkers, DataSource):
         self._given = dict(options.items())
 
     def schema(self) -> str:
-        options = source_options(self._given)
+        options = self._options()
         asked = options.change_log() if options.query_type == "cdc" else options.scan()
         return arrow_to_spark_ddl(read_by_spark(asked.schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = source_options(self._given)
+        options = self._options()
         if options.query_type == "cdc":
             return ChangesReader(options)
         # a reader with pushFilters raises where the session has pushdown off, so there are two classes
-        pushes = options.pushdown == "always" or _pushed_filters_stay_apart()
-        kind = PushdownReader if pushes and _in_pushdown_worker() else TableReader
+        kind = PushdownReader if _pushed_filters_stay_apart() and _in_pushdown_worker() else TableReader
         return kind(options, [f.name for f in schema.fields])
+
+    def _options(self) -> SourceOptions:
+        options = source_options(self._given)
+        if options.pushdown == "always" and not _pushed_filters_stay_apart():
+            raise UnsupportedFeature(
+                f"pushdown=always would give wrong rows on PySpark {pyspark.__version__}: it answers a query with the"
+                " files and the filters of an earlier one on the same DataFrame",
+                hint="leave the option out, and give the condition as the option filter, which prunes everywhere",
+                context={"feature": "filter pushdown", "found": pyspark.__version__},
+            )
+        return options
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         raise UnsupportedFeature(
@@ -159,9 +170,9 @@ class ChangesReader(SentToWorkers, DataSourceReader):
 class PushdownReader(TableReader):
     """For sessions with `spark.sql.python.filterPushdown.enabled` and a Spark that keeps pushed filters apart.
 
-    Spark 4.x keeps the files planned for one filter and gives them to the next query on the same DataFrame, which then
-    lacks rows. There filters are pushed only with the option `pushdown=always`, for DataFrames that are queried once.
-    The option `filter` prunes everywhere.
+    Spark up to 4.3.0 keeps the files planned for one filter and gives them to the next query on the same DataFrame, and
+    to the other side of a union or join, which then lack rows. There no filter is pushed. The option `filter` prunes
+    everywhere.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
@@ -186,7 +197,7 @@ def _tasks(slices: list[tuple[FileSlice, int]]) -> Iterator[list[tuple[FileSlice
 
 
 def _pushed_filters_stay_apart() -> bool:
-    """Whether this Spark plans every scan for itself: it does since it can push limits."""
+    """Whether this Spark plans every scan for itself: it does since it can push limits, which 4.3.0 cannot."""
     return hasattr(DataSourceReader, "pushLimit")
 
 

@@ -175,6 +175,6 @@ def test_microseconds_that_a_column_in_milliseconds_would_cut_are_refused() -> N
     whole, finer = (t.replace(tzinfo=UTC) for t in (datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 1)))
     table = lakebed.create("memory://every-pair/ms", schema_of("ms"), key="id")
     table.upsert(times("us", whole))
-    with pytest.raises(InvalidRecord, match="column at is TIMESTAMP in the table, which does not keep"):
+    with pytest.raises(InvalidRecord, match="column at is TIMESTAMP_LTZ in the table, which does not keep"):
         table.upsert(times("us", whole, finer))
     assert lakebed.open(table.uri).scan().to_arrow()["at"].to_pylist() == [whole]

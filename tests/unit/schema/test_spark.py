@@ -86,7 +86,7 @@ def test_ddl_names_every_type():
         ]
     )
     assert arrow_to_spark_ddl(schema) == (
-        "`id` STRING NOT NULL, `we``ird name` DECIMAL(10,2), `at` TIMESTAMP, "
+        "`id` STRING NOT NULL, `we``ird name` DECIMAL(10,2), `at` TIMESTAMP_LTZ, "
         "`st` STRUCT<`x`: TIMESTAMP_NTZ NOT NULL, `y`: ARRAY<DATE>>, `m` MAP<STRING, BINARY>, `d` STRING"
     )
 
