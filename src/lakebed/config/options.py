@@ -81,6 +81,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.copy_row_groups",
         "write.evolution",
         "write.memory",
+        "write.tasks",
         "write.clustering_updates",
         "write.concurrency",
         "write.estimator_max_commits",

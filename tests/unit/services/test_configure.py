@@ -74,7 +74,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"hoodie.index.type": "SIMPLE"}, ("cannot be changed", "adopt")),
     ({"lakebed.index.bucket.count": 7}, ("cannot be changed", "adopt")),
     ({"hoodie.table.checksum": "1"}, ("cannot be changed",)),
-    ({"hoodie.combine.before.insert": True}, ("option of each read or write", "options=")),
+    ({"hoodie.datasource.write.insert.drop.duplicates": True}, ("option of each read or write", "options=")),
     ({"hoodie.compact.inlin": True}, ("unknown setting", "id you mean hoodie.compact.inline")),
     ({"nothing.like.it": 1}, ("unknown setting", "options list")),
     ({"hoodie.compact.inline": "perhaps"}, ("hoodie.compact.inline",)),
