@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from lakebed.table import Table
 Make = Callable[..., Table]
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 # Both have one key text: `a:x,b:y,b:z`, ...
-PAIRS = [
+PAIRS: list[tuple[tuple[Any, Any], tuple[Any, Any]]] = [
     (("x", "y,b:z"), ("x,b:y", "z")),
     ((None, "z"), ("__null__", "z")),
     (("", "z"), ("__empty__", "z")),
@@ -43,7 +43,7 @@ def content(table: Table) -> set[tuple[Any, ...]]:
 
 
 @contextmanager
-def refused_rows(*pairs: tuple[Any, Any]) -> Iterator[None]:
+def refused_rows(*pairs: tuple[Any, Any]) -> Generator[None]:
     """The block is refused with a message that names these key fields."""
     with pytest.raises(InvalidRecord) as raised:
         yield
@@ -131,7 +131,14 @@ def test_a_key_text_finds_and_deletes_whatever_has_it(make: Make, one: Any, othe
 
 
 def test_rows_that_do_not_share_a_text_are_taken_whatever_is_in_them(make: Make) -> None:
-    given = [("x,y", "z"), ("x", "y,z"), ("a:1", "b:2"), ("b:", ","), (None, "b:__null__"), ("__null__", "__empty__")]
+    given: list[tuple[Any, Any]] = [
+        ("x,y", "z"),
+        ("x", "y,z"),
+        ("a:1", "b:2"),
+        ("b:", ","),
+        (None, "b:__null__"),
+        ("__null__", "__empty__"),
+    ]
     table = made(make, "mor", "bucket")
     for value in (1, 2):
         table.upsert(rows(*[(*key, "p", value) for key in given], *[(*key, "p", value) for key in given]))
