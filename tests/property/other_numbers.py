@@ -190,6 +190,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "cli.rows": "NOT_THERE",
         "index.bucket": "_SHOWN",
         "index.inference": "_SHOWN",
+        "operations.table_files": "_DISPLAYED",
         "services.repairing.result": "_SHOWN",
         "services.rescaling.plan": "_SHOWN",
         "services.rescaling.use": "_SHOWN",

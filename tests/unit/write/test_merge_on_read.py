@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import product
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.format.hashes import bucket_ids
 from lakebed.model import Action
 from lakebed.storage.counting import CountingStorage
+from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from property.crossing import Change, Model, Write, Writer, held_writers
@@ -321,3 +324,29 @@ class TestNonBlocking:
         table.upsert(rows((0, "c0", "a", 1)))
         with refused(uri, InvalidOption, "record_index"):
             table.upsert(rows((0, "c0", "a", 1)), options=NON_BLOCKING)
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_parquet_log_blocks_hold_keys_of_one_length_with_nothing_in_common(version: int) -> None:
+    """UUIDs are stored with their lengths apart, and are no dictionary."""
+    random = Random(1)
+    keys = [str(uuid.UUID(int=random.getrandbits(128))) for _ in range(100)]
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = lakebed.create(
+        f"memory://uuid-keys-{version}",
+        schema,
+        key="id",
+        type="mor",
+        index="bucket",
+        buckets=1,
+        table_version=version,
+        properties={"hoodie.logfile.data.block.format": "parquet", "hoodie.compact.inline": False},
+    )
+    table.insert(pa.table({"id": keys[:50], "v": pa.nulls(50, pa.int64())}))
+    table.upsert(pa.table({"id": keys, "v": range(100)}))
+    rows = table.scan().to_arrow().to_pylist()
+    assert sorted((row["v"], row["id"]) for row in rows) == list(enumerate(keys))
+    assert table.get(keys[60:62]).num_rows == 2
+    table.compact()
+    assert lakebed.open(table.uri).count() == 100
+    MemoryStorage.drop(f"uuid-keys-{version}")
