@@ -11,14 +11,13 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.index.registry import check_partition_counts
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import FileGroupId, Instant, State
-from lakebed.operations.context import WriteContext
+from lakebed.operations.context import CONCURRENCY, WriteContext
 from lakebed.operations.rollback import roll_back
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.conflicts.commits import TouchedFiles
-from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.locks.heartbeat import heartbeat_path, is_dead
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -42,21 +41,19 @@ def _check_non_blocking(context: WriteContext) -> None:
     """Writers that do not wait for one another only append, to file groups that follow from the key; which rows are
     alive is then known to readers alone, not to the writer that an index of keys would be kept by."""
     config = context.config
-    fits = context.index.is_hashed and context.index.has_fixed_groups
-    known = config.table_type == "mor" and has_completion_times(config.version) and fits
-    if not known:
+    if not context.has_appended_groups:
         raise InvalidOption(
             f"non-blocking writers need a merge-on-read table of version 8 or later with a bucket index, and table"
             f" {config.name!r} is none",
-            hint="write with hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL",
-            context={"option": "hoodie.write.concurrency.mode"},
+            hint=f"write with {CONCURRENCY}=OPTIMISTIC_CONCURRENCY_CONTROL",
+            context={"option": CONCURRENCY},
         )
     kept = KeyIndexes.of(context.storage, config).partitions
     if kept:
         raise InvalidOption(
             f"non-blocking writers cannot keep {', '.join(kept)} of table {config.name!r} right",
-            hint="write with hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, or drop the index",
-            context={"option": "hoodie.write.concurrency.mode", "partitions": list(kept)},
+            hint=f"write with {CONCURRENCY}=OPTIMISTIC_CONCURRENCY_CONTROL, or drop the index",
+            context={"option": CONCURRENCY, "partitions": list(kept)},
         )
 
 

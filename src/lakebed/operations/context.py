@@ -18,6 +18,7 @@ from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
 from lakebed.merge.rules import MergeRules
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import normal_type, normalise, refuse_untyped
 from lakebed.schema.avro import arrow_to_avro
@@ -28,7 +29,10 @@ from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.once import once
+from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.table_config import TableConfig
+
+CONCURRENCY = "hoodie.write.concurrency.mode"
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,26 @@ class WriteContext:
     def settings(self) -> WriteSettings:
         return self.options.write
 
-    @property
+    @once
     def is_non_blocking(self) -> bool:
-        """Whether other writers to the same file groups may commit beside this one."""
-        return self.settings.concurrency == "non_blocking"
+        """Whether other writers to the same file groups may commit beside this one. Where the table remembers that, and
+        has got another index or version since, its writers are checked for conflicts instead."""
+        if self.settings.concurrency != "non_blocking":
+            return False
+        return CONCURRENCY in self.options.given or self.can_be_non_blocking
+
+    @once
+    def can_be_non_blocking(self) -> bool:
+        """Whether writers of the table need not wait for one another: they only append, to file groups that follow
+        from the key, and keep no index of keys."""
+        return self.has_appended_groups and not KeyIndexes.of(self.storage, self.config)
+
+    @once
+    def has_appended_groups(self) -> bool:
+        """Whether rows are appended to file groups that follow from the key, and readers tell who wrote what."""
+        config = self.config
+        fits = self.index.is_hashed and self.index.has_fixed_groups
+        return config.table_type == "mor" and has_completion_times(config.version) and fits
 
     @once
     def keys(self) -> KeyGenerator:
