@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import lakebed
 from golden_tables import golden
 from interop.hudi_jobs import READ_CONF, hudi_job
-from interop.metadata_jobs import keeping_metadata
+from interop.metadata_jobs import KEEP_METADATA, keeping_metadata
 from interop.test_mor_rounds import EVERY, NEVER, SCHEMA, Case, batch, check, ours, theirs
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -193,3 +194,27 @@ def test_tables_of_real_hudi_are_read_by_it_in_the_other_version(
     assert oracle.problems(folder) == []
     told = oracle.ask("timeline", table=folder)["instants"]
     assert commits <= {i["instant"] for i in told if i["state"] == "COMPLETED"}
+
+
+@pytest.mark.parametrize("name", todays(("up_v6_to_v9_archived_cow", "up_v6_to_v8_to_v9_archived_mor"), 1, INTEROP))
+def test_both_go_on_with_what_was_archived_before_real_hudi_upgraded_it(
+    name: str, tmp_path: Path, oracle: HudiOracle
+) -> None:
+    table = lakebed.open(str(golden(name).unpack(tmp_path)))
+    rows = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
+    schema = table.scan().to_arrow().schema
+    own = {k: v for k, v in golden(name).entry["options"].items() if k != "hoodie.table.name"}
+    kept = {"hoodie.write.auto.upgrade": "false", "hoodie.write.table.version": "9", **KEEP_METADATA}
+    for turn in range(4):
+        new = {row["id"]: row | {"ts": 100 + turn, "v": turn} for row in list(rows.values())[turn : turn + 5]}
+        rows |= new
+        batch_of_turn = pa.Table.from_pylist(list(new.values()), schema)
+        if turn % 2:
+            oracle.write(table.uri, batch_of_turn, options={**own, **kept})
+        else:
+            table.upsert(batch_of_turn, options={"hoodie.metadata.compact.max.delta.commits": 2})
+        expected = pa.Table.from_pylist(list(rows.values()), schema)
+        assert_same_rows(lakebed.open(table.uri).scan().to_arrow(), expected)
+        assert_same_rows(oracle.read(table.uri).select(schema.names), expected)
+        assert oracle.problems(table.uri) == []
+    assert lakebed.open(table.uri).indexes.verify().ok

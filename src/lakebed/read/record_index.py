@@ -73,15 +73,21 @@ def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
 
 
 def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None = None) -> FoundKeys | None:
-    """Where the keys are, in some partition paths or in all; None where no record index can tell."""
+    """Where the keys are, in some partition paths or in all; None where no record index can tell, also because it is
+    being dropped or built just now."""
     with naming_metadata(snapshot.storage):
-        metadata = usable_record_index(snapshot)
-        if metadata is None:
-            return None
-        if partitions is None or not _is_partitioned(metadata):
-            found = metadata.record_locations(keys)
-        else:
-            found = _joined(metadata.record_locations(keys, partition) for partition in partitions)
+        try:
+            metadata = usable_record_index(snapshot)
+            if metadata is None:
+                return None
+            if partitions is None or not _is_partitioned(metadata):
+                found = metadata.record_locations(keys)
+            else:
+                found = _joined(metadata.record_locations(keys, partition) for partition in partitions)
+        except (CorruptFile, FileNotFoundError):
+            if snapshot.metadata is not None and snapshot.metadata.slices.has_other_partitions():
+                return None
+            raise
     if partitions is not None:
         found = found.filter(pc.is_in(found["partition"], value_set=pa.array(list(partitions), pa.string())))
     return FoundKeys(_plain(found.select(["key", "partition", "file_id"])))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.errors import CorruptFile
 from lakebed.filters.predicates import Call, Column, Compare, In, IsNull, IsTrue, Like, Predicate, Value, walk
 from lakebed.filters.ranges import Bools, Bounds, Path, may_match
 from lakebed.format.bloom import BloomFilter
@@ -44,14 +45,20 @@ def skip_slices(
 ) -> tuple[list[FileSlice], dict[str, int]]:
     """The slices that may hold matching rows, and how many others each index ruled out.
 
-    `log_files`: whether rows come from log files too (a snapshot query) or from base files alone.
+    `log_files`: whether rows come from log files too (a snapshot query) or from base files alone. All slices are given
+    where an index is being dropped or built by another process just now.
     """
     metadata = snapshot.metadata
     if metadata is None or not slices:
         return list(slices), {}
     with naming_metadata(snapshot.storage):
         skipping = _Skipping(snapshot, metadata, predicate, available, log_files)
-        return skipping.run(list(slices)), skipping.pruned
+        try:
+            return skipping.run(list(slices)), skipping.pruned
+        except (CorruptFile, FileNotFoundError):
+            if metadata.slices.has_other_partitions():
+                return list(slices), {}
+            raise
 
 
 class _Skipping:

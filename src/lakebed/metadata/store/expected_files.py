@@ -161,11 +161,14 @@ def _relevant(timeline: Timeline) -> list[Instant]:
     return [
         i
         for i in timeline.commits
-        if i.action is not Action.DELTACOMMIT or completed_at(i) >= compacted or _is_build(i, timeline.config.version)
+        if i.action is not Action.DELTACOMMIT
+        or completed_at(i) >= compacted
+        or builds_partition(i, timeline.config.version)
     ]
 
 
-def _is_build(instant: Instant, version: int) -> bool:
+def builds_partition(instant: Instant, version: int) -> bool:
+    """Whether a delta commit of this instant may have built a partition."""
     return instant.time.startswith(INITIAL_INSTANT) or (version < 8 and suffix_of(instant.time) != "")
 
 

@@ -15,7 +15,13 @@ from lakebed.format.log_scan import BlockHead
 from lakebed.merge.log_blocks import blocks_in_merge_order
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
-from lakebed.metadata.store.expected_files import WAY_OUT, ExpectedFiles, check_delta_commits, check_groups
+from lakebed.metadata.store.expected_files import (
+    WAY_OUT,
+    ExpectedFiles,
+    builds_partition,
+    check_delta_commits,
+    check_groups,
+)
 from lakebed.metadata.store.small_files import HFILES, LOGS, remember_newest_base
 from lakebed.model import Action, BaseFile, FileSlice, LogFile
 from lakebed.storage.base import Storage
@@ -62,6 +68,18 @@ class MetadataSlices:
         """Whether settings and timeline of the two are the same, the metadata table's own and the table's."""
         store = self.config == other.config and self.timeline.files == other.timeline.files
         return store and self.data_config == other.data_config and self.data_timeline.files == other.data_timeline.files
+
+    def has_other_partitions(self) -> bool:
+        """Whether partitions were dropped or built since this view was opened: what it misses of them is no damage.
+        Reads the properties and lists the timeline again."""
+        try:
+            if load_table_config(self.data_storage).metadata_partitions != self.partitions:
+                return True
+            timeline = load_timeline(self.storage, self.config)
+        except (TableNotFound, FileNotFoundError):
+            return True
+        known = {i.time for i in self.timeline.instants}
+        return any(i.time not in known and builds_partition(i, self.config.version) for i in timeline.instants)
 
     def is_valid(self, instant: str) -> bool:
         """Whether what a deltacommit of this instant logged is visible: it is committed here, and the data table's
