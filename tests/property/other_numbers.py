@@ -37,14 +37,14 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.key_range": "_PRIVATE_USE _BEYOND_BASIC_PLANE",
         "format.log_file": "FORMAT_VERSION _AVRO_BLOCK_VERSION _SIZE_END _TOTAL_BYTES",
         "format.log_scan": "_SIZE_END _TOTAL_BYTES",
-        "format.parquet_footer": "_TAIL _ROW_GROUPS _COLUMNS _META_DATA _TYPE _STATISTICS _SIZES _UNENCODED _REPETITION"
+        "format.parquet_footer": "TAIL _ROW_GROUPS _COLUMNS _META_DATA _TYPE _STATISTICS _SIZES _UNENCODED _REPETITION"
         " _DEFINITION",
         "format.parquet_writer": "_MIB",
         "format.record_positions": "_TOO_LARGE",
-        "format.row_groups.assembled": "_TAIL",
         "format.row_groups.chunks": "_NUM_ROWS _ROW_GROUPS _ENCRYPTION _SIGNING _COLUMNS _TOTAL_BYTES _GROUP_ROWS"
         " _GROUP_OFFSET _COMPRESSED_BYTES _ORDINAL _FILE_PATH _FILE_OFFSET _META_DATA _CODEC _VALUES _INFLATED _STORED"
         " _DATA_PAGE _INDEX_PAGE _DICTIONARY_PAGE _PAGE_SIZE _CRC _FIRST_BYTE",
+        "format.row_groups.nan_chunks": "_ROW_GROUPS _COLUMNS _META_DATA _STATISTICS",
         "format.row_groups.stored": "_TAIL",
         "format.row_groups.thrift_compact": "TRUE FALSE BYTE I16 I32 I64 DOUBLE BINARY LIST SET MAP STRUCT",
         "handles.log_writer": "_TOKEN_NUMBERS",
@@ -64,6 +64,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "metadata.kinds.record_index_records": "_UUID _RAW",
         "metadata.kinds.secondary_index": "_FIRST_WITH_NULLS",
         "metadata.kinds.stats_types": "_GREATEST_TEXT _WIDEST_DECIMAL _WIDEST_PRODUCT _DECIMAL_ORDINAL",
+        "metadata.store.creation": "_MOST_BUILDS",
         "metadata.store.group_files": "_FIRST_NATIVE_VERSION",
         "metadata.store.log_compaction": "_FIRST_NATIVE_VERSION",
         "metadata.store.suffixes": "FIRST_BUILD",
@@ -127,6 +128,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "operations.recreate": "_MOVERS",
         "operations.retries": "_FIRST_PAUSE_SECONDS _LONGEST_PAUSE_SECONDS",
         "read.bucket_join": "_THREADS",
+        "read.plain_keys": "_READERS",
+        "slices.reopening": "MOST_LOOKS",
         "services.index_building.run": "PATIENCE_SECONDS _LOOK_SECONDS",
         "services.partition_ttl": "_READERS",
         "services.rescaling.run": "_COUNTERS",
@@ -201,6 +204,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "of the jobs of Spark, which need a session: how rows get to tasks, and from when on there is a job": {
         "engine.routing": "_SPREAD _RANGE",
         "engine.spark": "ARROW_BATCH_ROWS _GROUPS_PER_CORE _TASKS_PER_CORE",
+        "engine.spark_collect": "_MOST_BYTES _PART_OF_HEAP",
         "engine.spark_session": "_NO_IDEA_BYTES _MOST_NODES",
         "operations.job": "LOCAL_ROWS LOCAL_BYTES LOCAL_TABLE_BYTES IN_PROCESS_BYTES",
         "read.cdc_spark": "_TASKS_PER_CORE _SOURCES_PER_TASK",
@@ -224,6 +228,7 @@ INLINE: dict[str, tuple[str, ...]] = {
         "-2 ** 31 <= value < 2 ** 31",
         "-2 ** 63 <= int(text) < 2 ** 63",
         "i < 4",
+        "max(minutes, seconds) > 59",
         "precision > 38",
     ),
     "filters.spark_text": ("value > -2 ** 63",),
