@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,8 @@ _LOG_FILE = re.compile(r"^\.commits_\.archive\.([0-9]{1,18})")
 _VERSION = re.compile(r"[0-9]{1,18}")
 _MANIFEST = re.compile(r"manifest_[0-9]{1,18}")
 _MANIFEST_ATTEMPTS = 3
+INITIAL_VERSION = "hoodie.table.initial.version"
+_BEFORE_HISTORY = ("6", "7")
 _TIME_COLUMNS = ["instantTime", "completionTime", "action"]
 _COMMIT_ACTIONS = tuple(action.value for action in COMMIT_ACTIONS)
 _ACTIONS = {action.value: action for action in Action}
@@ -145,8 +147,17 @@ class LsmHistory:
             versions = [int(n.removeprefix("manifest_")) for n in names if _MANIFEST.fullmatch(n)]
             return str(max(versions)) if versions else None
 
-    def _holding(self, time: str) -> list[LsmFile]:
-        return [file for file in self.files if file.first <= time <= file.last]
+    def _holding(self, time: str) -> Iterator[LsmFile]:
+        """The files that hold an instant of this requested time. Names tell which may; but those that an upgrade of
+        Hudi wrote are named after their first and last instants, which are in no order."""
+        may = [file for file in self.files if file.first <= time <= file.last or self._is_upgraded]
+        for file in may:
+            if any(at == time for at, _ in self._times_of(file)):
+                yield file
+
+    @cached_property
+    def _is_upgraded(self) -> bool:
+        return self.config.properties.get(INITIAL_VERSION, "") in _BEFORE_HISTORY
 
     def _times_of(self, file: LsmFile) -> dict[tuple[str, str], str | None]:
         if file.name not in self._times:

@@ -233,6 +233,26 @@ def test_files_of_a_writer_that_is_at_work_stay(make: Make) -> None:
     assert content(table) == ROWS
 
 
+def test_a_log_file_of_version_6_with_blocks_of_an_undone_commit_alone_goes(make: Make) -> None:
+    table = make(**(LISTED | {"type": "mor", "table_version": 6}))
+    table.upsert(rows((1, "a", "v0", 0)))
+    before = data_files(table)
+    undone = table.upsert(rows((1, "a", "v1", 1))).instant
+    (log,) = data_files(table) - before
+    storage = open_storage(table.uri)
+    body = storage.read(log)
+    table.rollback(undone)
+    hidden = data_files(table) - before
+    table.upsert(rows((1, "a", "v2", 2)))
+    assert table.repair(["orphans"]).ok
+    late = log.replace(".log.1_", ".log.9_")
+    storage.write(late, body)  # by a writer that went on
+    repaired(table, "orphans", f"{late}, {len(body):,} bytes")
+    assert storage.head(late) is None
+    assert hidden <= data_files(table)
+    assert content(table) == [(1, "a", "v2", 2)]
+
+
 @pytest.mark.parametrize("version", [9, 6])
 def test_files_of_archived_commits_stay(make: Make, version: int) -> None:
     quiet = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False, "hoodie.metadata.enable": False}

@@ -10,12 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.hfile.source import FileSource
+from lakebed.format.log_file import BlockType
+from lakebed.format.log_scan import scan_blocks
 from lakebed.model import BaseFile, LogFile, WriteStat, path_in
 from lakebed.slices.listing import list_metadata
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import FileInfo
 from lakebed.timeline.instants import has_completion_times
+
+_ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, BlockType.DELETE)
 
 
 class Orphans:
@@ -37,7 +42,7 @@ class Orphans:
 
     def _is_orphan(self, file: BaseFile | LogFile) -> bool:
         if isinstance(file, LogFile) and self._goes_by_slice(file):
-            return False  # its name does not tell who wrote it
+            return self._has_lost_blocks_alone(file)
         timeline, instant = self._timeline, file.instant
         if instant >= self._before or file.path in self._named:
             return False
@@ -52,6 +57,17 @@ class Orphans:
         if not has_completion_times(self._snapshot.config.version):
             return True
         return not log.is_cdc and (log.partition, log.file_id, log.instant) in self._begun
+
+    def _has_lost_blocks_alone(self, log: LogFile) -> bool:
+        """Whether all blocks of a log file whose name does not tell who wrote it are of instants that were undone: by a
+        writer that went on after that. What rollbacks hide is listed, and stays."""
+        start = self._timeline.start
+        if self._snapshot.metadata is None or start is None or log.path in self._named or log.path in self._listed:
+            return False
+        heads = list(scan_blocks(FileSource(self._snapshot.storage, log.path, log.size)))
+        known = {i.time for i in self._timeline.instants}
+        undone = (start < h.instant < self._before and h.instant not in known for h in heads)
+        return bool(heads) and all(h.type in _ROWS for h in heads) and all(undone)
 
     @cached_property
     def _begun(self) -> frozenset[tuple[str, str, str]]:
