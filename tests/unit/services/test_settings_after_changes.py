@@ -26,7 +26,6 @@ CHANGES: dict[str, Callable[[Table], Any]] = {
     "use bucket_groups": lambda t: t.indexes.use("bucket_groups", buckets=2),
     "rescale": lambda t: t.rescale(4),
     "create record_index": lambda t: t.indexes.create("record_index"),
-    "create secondary index": lambda t: (t.indexes.create("record_index"), t.indexes.create("v")),
     "downgrade to 8": lambda t: t.downgrade(8),
     "downgrade to 6": lambda t: t.downgrade(6),
     "downgrade and upgrade": lambda t: (t.downgrade(6), t.upgrade()),
