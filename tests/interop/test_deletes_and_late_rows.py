@@ -14,7 +14,7 @@ import lakebed
 from interop.hudi_jobs import assert_both_read, hudi_job
 from oracle.client import HudiOracle
 
-ORDERED: dict[str, tuple[pa.DataType, Any, Any, Any]] = {
+ORDERED: dict[str, Any] = {
     "long": (pa.int64(), 5, 10, 20),
     "int": (pa.int32(), 5, 10, 20),
     "text": (pa.string(), "a", "b", "c"),

@@ -27,10 +27,10 @@ def rows(count: int, kind: pa.DataType, **more: Any) -> pa.Table:
     return pa.table(columns)
 
 
-def archived(version: int, type_: str, index: str) -> tuple[Table, list[str]]:
+def archived(version: int, type_: Any, index: str) -> tuple[Table, list[str]]:
     """A table of nine commits. The second adds a column, the third widens one; at least the first four are archived."""
     first = rows(2, pa.int32())
-    buckets = {"buckets": 1} if index == "bucket" else {}
+    buckets = 1 if index == "bucket" else None
     t = lakebed.create(
         f"memory://archived/{uuid.uuid4().hex}",
         first,
@@ -38,7 +38,7 @@ def archived(version: int, type_: str, index: str) -> tuple[Table, list[str]]:
         type=type_,
         index=index,
         table_version=version,
-        **buckets,
+        buckets=buckets,
     )
     wide = {**KEEP, "lakebed.write.evolution": "widen"}
     made = [t.upsert(first, options=KEEP).instant]

@@ -38,7 +38,7 @@ def rows(ids: range, text: str) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row(n, text), strict=True)) for n in ids], SCHEMA)
 
 
-def made(type_: str, version: int, index: str) -> tuple[Table, list[str]]:
+def made(type_: Any, version: int, index: str) -> tuple[Table, list[str]]:
     """Three commits: 12 rows, an upsert of four, and a delete of two, whose commit names the partition columns."""
     t = lakebed.create(
         f"memory://left-out/{uuid.uuid4().hex}",

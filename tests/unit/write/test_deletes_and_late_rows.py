@@ -209,7 +209,7 @@ def test_a_row_that_moved_leaves_a_delete_with_its_value(index: str, version: in
     def of(id: int, ts: int, city: str) -> pa.Table:
         return pa.table({"id": [id], "ts": [ts], "city": [city]})
 
-    given = {"partition_by": "city", "properties": {"lakebed.index.update_partition": True}}
+    given: dict[str, Any] = {"partition_by": "city", "properties": {"lakebed.index.update_partition": True}}
     t = table(pa.concat_tables([of(1, 10, "oslo"), of(2, 10, "oslo")]), index, version, **given)
     t.upsert(of(1, 20, "rome"))
     assert written_deletes(t) == [("1", 10)]
