@@ -23,6 +23,7 @@ EXPRESSION = "expr"
 IDENTITY = "identity"
 ZONE = "UTC"
 _INSTANT = pa.timestamp("us", ZONE)
+_UNITS = {"ms": 1_000, "us": 1_000_000}
 _INT, _LONG, _TEXT, _DATE = pa.int32(), pa.int64(), pa.string(), pa.date32()
 # Characters whose other case every Java and Arrow agree on: Latin, Greek, Cyrillic, and scripts without case.
 _SCRIPTS = (
@@ -169,7 +170,7 @@ def _unix_timestamp(name: str, options: Mapping[str, str], kind: pa.DataType) ->
 
     def compute(values: pa.Array) -> pa.Array:
         times = values.cast(MICROS) if kind == _DATE else _local(values)
-        return pc.floor_temporal(times, unit="second").cast(pa.timestamp("s")).cast(_LONG)
+        return pc.divide(times.cast(_LONG), _UNITS[times.type.unit])  # cut toward zero, as Spark does
 
     return IndexFunction(name, _LONG, zoned=kind == _DATE, compute=compute, is_certain=_is_of_known_years)
 

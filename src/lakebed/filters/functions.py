@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.expressions import letter_case
 from lakebed.expressions.time_patterns import printed
 
 _YEARS_OF_CYCLE = 400
@@ -48,12 +49,13 @@ def _from_unixtime(args: Sequence[pc.Expression], _to: pa.DataType, options: tup
     return printed(local, pattern, pc.multiply(cycles, _YEARS_OF_CYCLE))
 
 
-def _seconds(times: pc.Expression) -> pc.Expression:
-    return pc.floor_temporal(times, unit="second").cast(pa.timestamp("s", tz="UTC"))
+def _unix_timestamp(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+    """Whole seconds, cut toward zero as Spark does."""
+    return pc.divide(args[0].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1_000_000).cast(to)
 
 
-def _upper(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
-    return pc.utf8_upper(pc.replace_substring(args[0], "ß", "SS"))
+def _in_case(name: str) -> Kernel:
+    return lambda args, _to, _options: letter_case.expression(name, args[0])
 
 
 def _substring(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
@@ -91,8 +93,8 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
     "cast": _cast,
     "local": _local,
     "date_of": _date_of,
-    "upper": _upper,
-    "lower": _kernel(pc.utf8_lower),
+    "upper": _in_case("upper"),
+    "lower": _in_case("lower"),
     "length": _kernel(pc.utf8_length),
     "octets": _kernel(pc.binary_length),
     "substring": _substring,
@@ -101,7 +103,7 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
     "rtrim": lambda args, _to, options: pc.utf8_rtrim(args[0], characters=options[0]),
     "date_format": lambda args, _to, options: printed(args[0], options[0]),
     "from_unixtime": _from_unixtime,
-    "unix_timestamp": lambda args, to, _options: _seconds(args[0]).cast(to),
+    "unix_timestamp": _unix_timestamp,
     "date_add": lambda args, to, options: pc.add(args[0].cast(pa.int32()), pa.scalar(options[0], pa.int32())).cast(to),
     "concat": _concat,
     "year": _kernel(pc.year),

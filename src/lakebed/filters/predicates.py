@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
+from lakebed.expressions import letter_case
 from lakebed.expressions.base import sql_literal
 from lakebed.filters.functions import ARROW_FUNCTIONS
 from lakebed.filters.spark_text import quote_name, spark_literal
@@ -249,7 +250,10 @@ def node_to_arrow(node: Node) -> pc.Expression:
         case IsNull(value):
             return value.to_arrow().is_null()
         case Like(value, pattern, ignore_case):
-            return pc.match_like(value.to_arrow(), pattern, ignore_case=ignore_case)
+            text = value.to_arrow()
+            if ignore_case:  # as Spark: both sides in lower case
+                text, pattern = letter_case.expression("lower", text), letter_case.lower(pa.array([pattern]))[0].as_py()
+            return pc.match_like(text, pattern)
         case IsTrue(value):
             return value.to_arrow()
         case Constant(value):

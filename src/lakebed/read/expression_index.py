@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,10 @@ def bounds_of_results(
     kind = indexed.call.type
     files, _ = metadata.expression_stats(indexed.index, {indexed.column: kind})
     found = bounds_of_expression(files.get(indexed.column), names, kind)
+    if indexed.call.name == "unix_timestamp":
+        # lakebed once noted -1 for parts of a second before 1970, where Spark has 0, and so before that
+        lower = pc.fill_null(pc.less(found.high, 0), False)
+        found = replace(found, high=pc.if_else(lower, pc.add(found.high, 1), found.high))
     known = in_its_zone(snapshot, indexed, instants)
     if known.all():
         return found
@@ -102,12 +106,19 @@ def demanded_results(predicate: Predicate) -> dict[Call, pa.Array]:
     for node in conjuncts(predicate.root):
         match node:
             case Compare(Call() as call, "=" | "<=>", Literal(value)) if _has_texts(call) and value is not None:
-                found[call] = pa.array([str(value)], pa.string())
+                found[call] = _texts(call, [value])
             case In(Call() as call, values) if _has_texts(call):
-                found[call] = pa.array([str(v.value) for v in values if v.value is not None], pa.string())
+                found[call] = _texts(call, [v.value for v in values if v.value is not None])
             case _:
                 pass
     return found
+
+
+def _texts(call: Call, results: Sequence[Any]) -> pa.Array:
+    found = [str(result) for result in results]
+    if call.name == "unix_timestamp":  # as in `bounds_of_results`
+        found += [str(result - 1) for result in results if result <= 0]
+    return pa.array(found, pa.string())
 
 
 def _has_texts(call: Call) -> bool:

@@ -1,0 +1,161 @@
+"""Every function of filters gives Spark's values in process, over a corpus of hostile values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from lakebed.expressions import letter_case
+from lakebed.filters.parse import parse_filter
+from lakebed.filters.predicates import Compare, node_to_arrow
+from lakebed.schema.spark import arrow_to_spark_ddl
+
+SECOND, DAY = 1_000_000, 86_400_000_000
+YEAR_1, YEAR_10000 = -62_135_596_800 * SECOND, 253_402_300_800 * SECOND
+# beginnings and ends of seconds, days, years, of the calendar and of summer time
+AROUND = (0, 1, 999, 1_000, 499_999, 500_000, 500_001, 999_000, 999_001, 999_999)
+MARKS = (
+    0,
+    *(sign * unit for sign in (1, -1) for unit in (SECOND, 60 * SECOND, 3600 * SECOND, DAY, 365 * DAY)),
+    YEAR_1 + DAY,
+    YEAR_10000 - 2 * DAY,
+    -12_219_292_800 * SECOND,  # the Gregorian calendar begins
+    -2_208_988_800 * SECOND,  # the year 1900
+    -2_717_640_000 * SECOND,  # New York leaves its own time in 1883
+    1_711_846_800 * SECOND,  # clocks of Europe
+    1_710_054_000 * SECOND,  # and of New York
+    951_782_400 * SECOND,  # a day of February in a leap year
+    1_230_768_000 * SECOND,  # a first week that begins in the year before
+)
+INSTANTS = sorted({mark + sign * by for mark, sign, by in product(MARKS, (1, -1), AROUND)})
+DAYS = (date(1, 1, 2), date(4, 2, 29), date(1582, 10, 4), date(1582, 10, 15), date(1900, 2, 28), date(1969, 12, 31))
+DAYS += (date(1970, 1, 1), date(2000, 2, 29), date(2008, 12, 29), date(2010, 1, 3), date(2020, 12, 31))
+DAYS += (date(9999, 12, 31),)
+WHOLE = sorted({s * (2**n + by) for n, s, by in product((0, 1, 7, 15, 24, 30, 31, 53), (1, -1), (-1, 0, 1))})
+NUMBERS = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.1, 1e16, -2.5]
+NUMBERS += [2.0**53, 2.0**63, -(2.0**63), 2.0**31 - 0.5]
+SIGMAS = ("ΑΣ", "Σ", "ΑΣ Σ", "ΑΣ.", "ΑΣ'Α", "Σα", "ΣΣ", "aΣb", "ΑΣ\u0301", "Α\u00adΣ", "Σ\u0301α", "1Σ", "Α.Σ", "ΑΣ:Α")
+LETTERS = ("İSTANBUL", "istanbul", "I", "ı", "i\u0307", "ǅ", "ŉ", "ﬃ", "ß", "ẞ", "ΐ", "և", "ᾳ", "ᾼ", "ſ", "\u212a", "Å")
+OTHERS = (
+    "\U00010400",
+    "𐐀Σ",
+    "ΑΣ\u200dΒ",
+    "ΑΣ\u200d",
+    "",
+    " ",
+    " a ",
+    "\ta\n",
+    "\u3000a\u00a0",
+    "a\u0000b",
+    "%_\\",
+    "日本",
+)
+TEXTS = [*SIGMAS, *LETTERS, *OTHERS]
+PATTERNS = ("i\u0307", "İ", "ß", "SS", "ﬀ", "FF", "σ", "ς", "%Σ", "I", "ı", "s", "ſ", "k", "%\u0307%", "_", "İ%", "ẞ")
+
+FUNCTIONS = {
+    "at": (
+        "unix_timestamp(at) = 0",
+        *(f"{part}(at) = 1" for part in ("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekofyear")),
+        *(f"{part}(at) = 1" for part in ("hour", "minute", "second")),
+        "to_date(at) = date'2024-01-01'",
+        "cast(at as date) = date'2024-01-01'",
+        "date_add(at, 1) = date'2024-01-01'",
+        "date_format(at, 'yyyy-MM-dd HH:mm:ss.SSSSSS') = ''",
+        "date_format(at, 'yy/M/d h a.SSS') = ''",
+    ),
+    "day": (
+        *(f"{part}(day) = 1" for part in ("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekofyear")),
+        "date_format(day, 'yyyy-MM-dd') = ''",
+        "cast(day as string) = ''",
+        "date_sub(day, 1) = date'2024-01-01'",
+    ),
+    "n": (
+        "cast(n as string) = ''",
+        "cast(n as double) = 1.5D",
+        "n + 0.5D = 1",
+    ),
+    "secs": ("from_unixtime(secs) = ''",),
+    "d": ("d + 1D = 1", "d - 0.1D = 1", "d * d = 1", "d * 0D = 1", "coalesce(d, 1D) = 1"),
+    "s": (
+        "upper(s) = ''",
+        "lower(s) = ''",
+        "length(upper(s)) = 1",
+        "length(lower(s)) = 1",
+        "lower(concat(s, 'Σ')) = ''",
+        "length(s) = 1",
+        "substring(s, 2, 2) = ''",
+        "trim(s) = ''",
+        "ltrim(s) = ''",
+        "rtrim(s) = ''",
+        "trim('aİ' from s) = ''",
+        "concat(s, '-', s) = ''",
+        *(f"s ilike '{pattern}'" for pattern in PATTERNS),
+        *(f"s like '{pattern}'" for pattern in PATTERNS),
+    ),
+}
+CORPUS = {
+    "at": pa.array(INSTANTS, pa.int64()).cast(pa.timestamp("us", "UTC")),
+    "day": pa.array(DAYS, pa.date32()),
+    "n": pa.array(WHOLE, pa.int64()),
+    "secs": pa.array([number for number in WHOLE if abs(number) <= 2**31 + 1], pa.int64()),
+    "d": pa.array(NUMBERS, pa.float64()),
+    "s": pa.array(TEXTS, pa.string()),
+}
+
+
+@pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata"])
+def zone(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_every_function_gives_the_values_of_spark(spark: Any, zone: str) -> None:
+    wrong: list[str] = []
+    for column, values in CORPUS.items():
+        table = pa.table({column: pa.concat_arrays([values, pa.nulls(1, values.type)])})
+        found = in_process(table, FUNCTIONS[column], zone)
+        expected = on_spark(spark, table, FUNCTIONS[column])
+        rows = table[column].to_pylist() if column != "at" else table[column].cast(pa.int64()).to_pylist()
+        for text in FUNCTIONS[column]:
+            differing = [
+                f"{text} of {row!r}: {ours!r}, Spark has {theirs!r}"
+                for row, ours, theirs in zip(rows, found[text], expected[text], strict=True)
+                if repr(ours) != repr(theirs)
+            ]
+            wrong += differing[:3]
+    assert not wrong, "\n".join(wrong)
+
+
+def in_process(table: pa.Table, texts: Sequence[str], zone: str) -> dict[str, list[Any]]:
+    """What each condition compares, or is, for every row."""
+    expressions = {}
+    for text in texts:
+        root = parse_filter(text, table.schema, zone=zone).root
+        expressions[text] = root.left.to_arrow() if isinstance(root, Compare) else node_to_arrow(root)
+    return ds.dataset(table).to_table(columns=expressions).to_pydict()
+
+
+def on_spark(spark: Any, table: pa.Table, texts: Sequence[str]) -> dict[str, list[Any]]:
+    frame = spark.createDataFrame(table, schema=arrow_to_spark_ddl(table.schema)).coalesce(1)
+    asked = [f"{text.rpartition(' = ')[0] or text} as `{n}`" for n, text in enumerate(texts)]
+    columns = frame.selectExpr(*asked).toArrow().to_pydict()
+    return {text: columns[str(n)] for n, text in enumerate(texts)}
+
+
+def test_every_letter_of_unicode_changes_its_case_as_on_spark(spark: Any) -> None:
+    letters = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000 and code != ord("|")]
+    rows = pa.table({"s": ["|".join(letters[at : at + 1000]) for at in range(0, len(letters), 1000)]})
+    expected = on_spark(spark, rows, ["upper(s)", "lower(s)"])
+    for name, function in (("upper", letter_case.upper), ("lower", letter_case.lower)):
+        theirs = [text for row in expected[f"{name}(s)"] for text in row.split("|")]
+        ours = function(pa.array(letters)).to_pylist()
+        differing = {f"U+{ord(c):04X}": (a, b) for c, a, b in zip(letters, ours, theirs, strict=True) if a != b}
+        assert not differing
