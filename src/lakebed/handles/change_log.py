@@ -23,7 +23,7 @@ from lakebed.format.change_log import (
     change_log_block,
     change_log_schema,
 )
-from lakebed.format.file_names import log_file_name
+from lakebed.format.file_names import exact_token, log_file_name
 from lakebed.format.hashes import plain_strings
 from lakebed.format.log_file import block_bytes
 from lakebed.merge.row_merge import Merged
@@ -128,7 +128,8 @@ class ChangeLogWriter:
     def _open(self) -> None:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
         version = len(self.done) + 1
-        self._name = log_file_name(self.file_id, self.instant, version, self.task.write_token, cdc=True)
+        token = exact_token(self.task.write_token)  # that of the base file written with it
+        self._name = log_file_name(self.file_id, self.instant, version, token, cdc=True)
         write_marker(self.storage, self.instant, self.partition, self._name, "CREATE")
         self._upload = self.storage.create(path_in(self.partition, self._name))
         self._size = 0
