@@ -188,7 +188,7 @@ class TinyTable:
             engine=None,  # type: ignore[arg-type]
             index=self.index,
         )
-        tx.context = SimpleNamespace(index=self.index)
+        tx.context = SimpleNamespace(index=self.index, watched_keys=lambda _schema: ())
         return tx
 
     def pending_compactions(self) -> list[str]:
