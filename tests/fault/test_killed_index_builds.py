@@ -83,7 +83,7 @@ def test_the_next_write_undoes_a_killed_index_build(
             except Exception as error:
                 error.add_note(f"killed before mutation {at}: {crash}")
                 raise
-    assert struck > 1
+    assert struck
 
 
 def test_what_a_failed_first_write_leaves_is_no_difference() -> None:

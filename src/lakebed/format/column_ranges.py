@@ -83,7 +83,7 @@ class ColumnRanges:
         if pt.is_floating(self._types[path]):
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)
-                self._seen.setdefault(path, []).append([pc.min_max(_numbers(values)) for values in chunks])
+                self._seen.setdefault(path, []).append([_number_range(values) for values in chunks])
         elif any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
             self._seen.setdefault(path, []).append([pc.min_max(values) for values in chunks])
 
@@ -150,9 +150,13 @@ def _occurring(values: pa.Array) -> pa.Array:
     return values.dictionary.take(pc.unique(values.indices)) if pt.is_dictionary(values.type) else values
 
 
-def _numbers(values: pa.Array) -> pa.Array:
-    """The values but for NaN."""
-    return values.filter(pc.invert(pc.is_nan(values)))
+def _number_range(values: pa.Array) -> pa.StructScalar:
+    """Min and max of the values but for NaN. A zero has the sign that Parquet's writers give it, so that both zeros are
+    within."""
+    found = pc.min_max(values.filter(pc.invert(pc.is_nan(values))))
+    low, high = found["min"].as_py(), found["max"].as_py()
+    ends = {"min": -0.0 if low == 0 else low, "max": 0.0 if high == 0 else high}
+    return pa.scalar(ends, found.type)
 
 
 def _is_all_null(statistics: Any) -> bool:

@@ -434,7 +434,7 @@ def test_files_are_put_together_to_one(storages: tuple[MemoryStorage, MemoryStor
     found = one.table(made[0])
     expected = pa.concat_tables([table for _, table in parts])
     assert repr(found.drop(["_hoodie_file_name"]).to_pylist()) == repr(expected.drop(["_hoodie_file_name"]).to_pylist())
-    assert set(found["_hoodie_file_name"].to_pylist()) == {"h_0-0-0_009.parquet"}
+    assert set(found["_hoodie_file_name"].to_pylist()) == {"h_0-00-0_009.parquet"}
 
 
 @pytest.mark.parametrize("mode", ["fail", "kill"])
