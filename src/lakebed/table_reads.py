@@ -14,7 +14,7 @@ from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
-from lakebed.read.time_travel import When, refuse_cleaned, resolve_as_of
+from lakebed.read.time_travel import When, refuse_cleaned, refuse_outside, resolve_as_of
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_base import TableBase
 
@@ -42,7 +42,8 @@ class TableReads(TableBase):
         """A lazy read: `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()`, `.count()`.
 
         `filter` is a SQL condition or a `pyarrow.compute.Expression`; `as_of` an instant, a timestamp or a date
-        (without a zone in the Spark session's, or the machine's); `meta=True` adds Hudi's five meta columns.
+        (without a zone in the Spark session's, or the machine's), from the table's first commit on and not in the
+        future; `meta=True` adds Hudi's five meta columns.
         """
         cut = None if as_of is None else resolve_as_of(self._moment(as_of), self._config)
         view = self._view(cut)
@@ -58,10 +59,12 @@ class TableReads(TableBase):
         )
 
     def _view(self, cut: str | None) -> Snapshot:
-        """The view as of an instant time (None: of now). Raises `InvalidOption` where it is cleaned."""
+        """The view as of an instant time (None: of now). Raises `InvalidOption` where it is cleaned, before the first
+        commit or in the future."""
 
         def opened() -> Snapshot:
             view = self._snapshot(cut)
+            refuse_outside(view)
             refuse_cleaned(view)
             return view
 

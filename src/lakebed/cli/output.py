@@ -126,18 +126,18 @@ def show_text(text: str, form: Form) -> None:
 def _print_json(value: object) -> None:
     try:
         text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
-    except ValueError:  # JSON has no NaN and no infinity
-        text = json.dumps(_without_nan(value), default=_plain, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # JSON has no NaN and no infinity: they are texts, as in Spark's JSON, and no null
+        text = json.dumps(_with_texts(value), default=_plain, ensure_ascii=False, allow_nan=False)
     typer.echo(text)
 
 
-def _without_nan(value: object) -> object:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+def _with_texts(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {key: _without_nan(part) for key, part in cast("Mapping[str, object]", value).items()}
+        return {key: _with_texts(part) for key, part in cast("Mapping[str, object]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(part) for part in cast("Sequence[object]", value)]
+        return [_with_texts(part) for part in cast("Sequence[object]", value)]
     return value
 
 

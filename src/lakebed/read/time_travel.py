@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, time, tzinfo
+from datetime import UTC, date, datetime, time, tzinfo
 from itertools import islice
 
 from lakebed.errors import InvalidOption
@@ -13,6 +13,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.cleans import archived_cleans, cleans_after
 from lakebed.timeline.clock import following
 from lakebed.timeline.instants import format_time, time_zone
+from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
@@ -42,6 +43,27 @@ def in_local_zone(when: When, session_zone: str | None = None) -> When:
     # pandas has datetimes of its own, which have no local zone
     local = datetime.combine(when, when.time() if isinstance(when, datetime) else time())
     return _aware(local, None if session_zone is None else parse_zone(session_zone), "a time")
+
+
+def refuse_outside(view: Snapshot) -> None:
+    """Raise `InvalidOption` for a view as of a time before the table's first commit, or in the future. A table without
+    commits is empty at any time."""
+    as_of, timeline = view.as_of, view.timeline
+    if as_of is None or not timeline.commits:
+        return
+    first, last = timeline.commits[0].time, timeline.commits[-1].time
+    now = format_time(datetime.now(UTC), view.config.timezone)
+    if as_of < first:
+        archived = (i.time for i in timeline.archived().instants if i.is_completed and i.action in COMMITS)
+        first = min(archived, default=first)
+    if first <= as_of <= max(now, last):
+        return
+    where = "before its first commit" if as_of < first else "in the future"
+    raise InvalidOption(
+        f"the time {as_of} is {where}, so table {view.config.name!r} cannot be read as of then",
+        hint=f"Its commits are from {first} to {last}: name a time from the first on, up to now.",
+        context={"option": "as_of", "value": as_of, "first": first, "last": last},
+    )
 
 
 def refuse_cleaned(view: Snapshot) -> None:

@@ -41,8 +41,11 @@ def naming_metadata(storage: Storage) -> Generator[None]:
     except (CorruptFile, FileNotFoundError) as cause:
         known = isinstance(cause, CorruptFile)
         damage = cause.message if known else f"{cause} is gone"
+        named = f"the metadata table of {storage.url()} cannot be read: "
+        if damage.startswith(named):
+            raise
         raise CorruptFile(
-            f"the metadata table of {storage.url()} cannot be read: {damage}",
+            named + damage,
             hint=WAY_OUT,
             context=cause.context if known else {"path": str(cause)},
         ) from cause

@@ -30,10 +30,11 @@ def uri(tmp_path: Path) -> str:
 
 
 def test_json_is_json_whatever_the_numbers_are(capsys: pytest.CaptureFixture[str], uri: str) -> None:
-    lakebed.open(uri).upsert([{"id": 2, "zip": "00501", "price": 2, "x": -math.inf, "ts": 1}])
+    more = {2: -math.inf, 3: math.inf, 4: None, 5: 0.5}
+    lakebed.open(uri).upsert([{"id": n, "zip": "00501", "price": 2, "x": x, "ts": 1} for n, x in more.items()])
     assert invoke(["scan", uri, "-o", "json"]) == 0
     rows = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
-    assert [row["x"] for row in rows] == [None, None]
+    assert {row["id"]: row["x"] for row in rows} == {1: "NaN", 2: "-Infinity", 3: "Infinity", 4: None, 5: 0.5}
 
 
 def test_ndjson_is_an_object_a_line_and_csv_a_row(capsys: pytest.CaptureFixture[str], uri: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
 from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, parse_files
 from lakebed.metadata.schemas import RecordForm, form_of_version, record_schema
+from lakebed.metadata.store.expected_files import WAY_OUT
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.metadata.store.suffixes import Suffix
@@ -232,8 +233,9 @@ class MetadataStore:
             config = load_table_config(self.storage)
         except TableNotFound as cause:
             raise CorruptFile(
-                f"{self.data_storage.url()} has no metadata table",
-                hint="Create it first.",
+                f"the metadata table of {self.data_storage.url()} cannot be read: it is missing, the table's properties"
+                " name it",
+                hint=WAY_OUT,
                 context={"path": METADATA_FOLDER},
             ) from cause
         timeline = load_timeline(self.storage, config)
