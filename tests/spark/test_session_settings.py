@@ -113,6 +113,7 @@ def ids(rows: Any) -> list[int]:
     return sorted(rows.toArrow().column("id").to_pylist())
 
 
+@pytest.mark.filterwarnings("ignore:lakebed scans through Python")
 @pytest.mark.parametrize(("key", "value"), [*ALWAYS, *todays(SOME, 5, HISTORIES)])
 def test_a_setting_changes_no_answer(key: str, value: str, tables: list[Table], session: SparkSession) -> None:
     with set_to(session, key, value):
@@ -125,7 +126,7 @@ def test_a_setting_changes_no_answer(key: str, value: str, tables: list[Table], 
             # what was read is written back, keys are found, and the table is as before
             assert table.upsert(frame.where("id < 4")).updated == 4
             assert table.delete("NAME = 'n7' AND at = TIMESTAMP '2026-03-01 16:00:00'").deleted == 1
-            assert table.upsert(ROWS.slice(7)).inserted == 1
+            assert table.upsert(ROWS.slice(7)).rows == 1
             assert_same_rows(table.scan().to_arrow(), ROWS)
 
 
@@ -146,6 +147,7 @@ def test_a_file_that_names_no_writer_is_read_alike(int96: bool, tmp_path: Path, 
             assert_same_rows(found, expected)
 
 
+@pytest.mark.filterwarnings("ignore:lakebed scans through Python")
 def test_a_session_that_shifts_times_reads_them_through_python(tables: list[Table], session: SparkSession) -> None:
     names = ROWS.select(["id", "Name"]).schema
     assert not shifts_times(session, ROWS.schema)
