@@ -62,6 +62,8 @@ def test_late_rows_stay_deleted_and_newer_ones_are_inserted(
     table.upsert(rows((1, early, "late"), (2, late, "new"), (3, early, "late")))
     expected = rows((2, late, "new"), (4, middle, "old"), (5, middle, "old"))
     assert_both_read(oracle, table, expected)
+    if kind == "millis":
+        return  # Spark writes microseconds, which Hudi refuses in such a column
     more = rows((4, late, "hudi"), (1, early, "late"))
     oracle.write(table.uri, more, options={**hudi_job(table), **COMPACT})
     expected = pa.concat_tables([expected.filter(pa.array([True, False, True])), more.slice(0, 1)])
