@@ -126,6 +126,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.hfile.reader": "_THREADS",
         "metadata.read.metadata_table": "_READERS",
         "operations.recreate": "_MOVERS",
+        "read.cdc_plan": "_HEADS",
         "operations.retries": "_FIRST_PAUSE_SECONDS _LONGEST_PAUSE_SECONDS",
         "read.bucket_join": "_THREADS",
         "read.plain_keys": "_READERS",

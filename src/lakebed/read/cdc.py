@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,16 +16,17 @@ from lakebed.filters.columns import resolve_columns
 from lakebed.format.change_log import AFTER, BEFORE, OP, TIME
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, Action, FileSlice
 from lakebed.read.arrow_scan import RowReader, in_order, row_readers
-from lakebed.read.cdc_plan import ChangeSource, plan_changes, select_changes
+from lakebed.read.cdc_plan import CLEANED, ChangeSource, first_readable, gone, plan_changes, select_changes
 from lakebed.read.cdc_rows import ChangeReader, structs
 from lakebed.read.incremental import CommitRange, When
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.scan import Results
 from lakebed.schema.json_rows import json_texts
-from lakebed.slices.reopening import read_again, reopened
+from lakebed.slices.reopening import MISSING, missing_path, read_again, reopened
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.once import once
+from lakebed.timeline.listed import completed_at
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
@@ -112,7 +114,8 @@ class ChangeLog(Results):
     @once
     def sources(self) -> tuple[ChangeSource, ...]:
         """What is read."""
-        return plan_changes(self._snapshot, self.range)
+        with self._naming_checkpoint():
+            return plan_changes(self._snapshot, self.range)
 
     @property
     def reader(self) -> ChangeReader:
@@ -121,12 +124,35 @@ class ChangeLog(Results):
             self._snapshot.reader,
             self.schema.field(BEFORE).type,
             json_texts if self._as_text else structs,
-            max((i.time for i in self._snapshot.timeline.completed if i.action is Action.CLEAN), default=""),
+            max((i.time for i in self._snapshot.timeline.instants if i.action is Action.CLEAN), default=""),
         )
 
     @once
     def jobs(self) -> list[ChangeJob]:
         """The sources with what reads their slices."""
+        with self._naming_checkpoint():
+            return self._jobs()
+
+    @contextmanager
+    def _naming_checkpoint(self) -> Generator[None]:
+        """A file that was cleaned as `InvalidOption` with the first start that can be read."""
+        try:
+            yield
+        except MISSING as error:
+            last = self.reader.cleaned
+            path, commits = missing_path(error, self._snapshot.storage), self._snapshot.commits
+            first = first_readable(self._snapshot, commits) if path and last else ""
+            unread = next((i.time for i in reversed(commits) if completed_at(i) == first), "")
+            if not first or unread >= last:
+                raise
+            raise gone(path, unread, first) from error
+        except InvalidOption as error:
+            if CLEANED not in error.context:
+                raise
+            first = first_readable(self._snapshot, self._snapshot.commits)
+            raise gone(error.context[CLEANED], error.context["instant"], first) from error
+
+    def _jobs(self) -> list[ChangeJob]:
         slices = dict.fromkeys(s for source in self.sources for s in (source.before, source.after) if s is not None)
         compared = any(source.kind == "appended" for source in self.sources)
         meta = [COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY] if compared else [RECORD_KEY]
@@ -137,8 +163,9 @@ class ChangeLog(Results):
     def _read(self) -> Iterator[pa.RecordBatch]:
         reader = self.reader
         jobs = [partial(reader.read, *job) for job in self.jobs]
-        for batch in in_order(jobs, min(8, os.cpu_count() or 1)):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+        with self._naming_checkpoint():
+            for batch in in_order(jobs, min(8, os.cpu_count() or 1)):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
     def to_spark(self) -> DataFrame:
         """A lazy DataFrame; its tasks read the sources."""

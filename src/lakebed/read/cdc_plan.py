@@ -12,10 +12,15 @@ from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, WriteStat
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.instants import has_completion_times
 
 # What changes no row: these operations write rows anew that other commits changed.
 _SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
+# Files that are asked for at a time.
+_HEADS = 16
+# In the context of an error: the file that was cleaned.
+CLEANED = "cleaned"
 CDC_ENABLED = "hoodie.table.cdc.enabled"
 
 
@@ -33,6 +38,14 @@ class ChangeSource:
     before: FileSlice | None = None
     after: FileSlice | None = None
     files: tuple[LogFile, ...] = ()
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """The files that are read."""
+        for one in (self.before, self.after):
+            if one is not None:
+                yield from (f.path for f in (one.base_file, *one.log_files) if f is not None)
+        yield from (f.path for f in self.files)
 
     @property
     def size(self) -> int:
@@ -57,13 +70,14 @@ def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitR
     found = select_commits(snapshot, start, end)
     if found.archived:
         active = snapshot.commits
-        first = _position(active[0], snapshot.config.version) if active else ""
+        oldest = _position(active[0], snapshot.config.version) if active else ""
+        first = first_readable(snapshot, active, oldest) if active else ""
         raise InvalidOption(
             f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on cannot be told: some"
             " of these commits are archived",
-            hint=f"read a snapshot, then go on from a later start ({first} is the first commit that is not archived);"
-            " hoodie.keep.min.commits says how many are kept",
-            context={"start": found.start, "first_active": first},
+            hint=f"read a snapshot, then go on from {first or 'its end'}, the first start whose changes are all there;"
+            " hoodie.keep.min.commits says how many commits stay",
+            context={"start": found.start, "checkpoint": first, "first_active": oldest},
         )
     return found
 
@@ -76,6 +90,26 @@ def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource
         if meta.operation not in _SERVICES and instant.action is not Action.COMPACTION:
             found += _Commit(snapshot, instant, meta).sources()
     return tuple(found)
+
+
+def first_readable(snapshot: Snapshot, commits: Sequence[Instant], least: str = "") -> str:
+    """The first start, `least` or later, behind which all files are there that tell what these commits changed."""
+    found = least
+    instants = [i for i in commits if _position(i, snapshot.config.version) > least]
+    for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
+        if meta.operation in _SERVICES or instant.action is Action.COMPACTION:
+            continue
+        if not _is_readable(snapshot, instant, meta):
+            found = max(found, _position(instant, snapshot.config.version))
+    return found
+
+
+def _is_readable(snapshot: Snapshot, instant: Instant, meta: CommitMetadata) -> bool:
+    try:
+        paths = {path for source in _Commit(snapshot, instant, meta).sources() for path in source.paths}
+    except (InvalidOption, CorruptFile):
+        return False
+    return all(info is not None for info in parallel_map(snapshot.storage.head, sorted(paths), _HEADS))
 
 
 def _position(instant: Instant, version: int) -> str:
@@ -196,11 +230,11 @@ def _in_order(logs: list[LogFile]) -> tuple[LogFile, ...]:
     return tuple(sorted(logs, key=lambda log: (log.instant, log.version, log.write_token)))
 
 
-def gone(what: str, instant: str) -> InvalidOption:
-    """A file that tells what a commit changed was cleaned."""
+def gone(what: str, instant: str, checkpoint: str = "") -> InvalidOption:
+    """A file that tells what a commit changed was cleaned; `checkpoint` is the first start that can be read."""
     return InvalidOption(
         f"the changes of commit {instant} cannot be told any more: {what} is not there, it was cleaned",
-        hint=f"read a snapshot, then go on behind it, from {instant}; hoodie.clean.commits.retained says for how many"
-        " commits files are kept",
-        context={"instant": instant},
+        hint=f"read a snapshot, then go on from {checkpoint or instant}; hoodie.clean.commits.retained says for how"
+        " many commits files stay",
+        context={"instant": instant, "checkpoint": checkpoint or instant, CLEANED: what},
     )

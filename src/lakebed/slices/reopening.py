@@ -88,6 +88,17 @@ def is_of_table(error: Exception, storage: Storage) -> bool:
     return root in path or root.removeprefix("file://") in path
 
 
+def missing_path(error: Exception, storage: Storage) -> str:
+    """The file of the table that the error is about, if it is not there; else empty."""
+    if not isinstance(error, LakebedError):
+        return str(getattr(error, "filename", "") or error)
+    path = str(error.context.get("path", ""))
+    try:
+        return path if path and storage.head(path) is None else ""
+    except StorageError:  # no path inside the table
+        return ""
+
+
 def _changes_too_fast(error: Exception) -> StorageError:
     path = error.context.get("path", "") if isinstance(error, LakebedError) else getattr(error, "filename", "") or error
     return StorageError(

@@ -1,0 +1,86 @@
+"""Change data of ranges whose files were cleaned: the error names a checkpoint from which all changes can be read."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption
+from lakebed.storage.memory import MemoryStorage
+from sampling import so_many, today
+from write_tables import rows
+
+QUIET: dict[str, Any] = {
+    "lakebed.write.tasks": 1,
+    "hoodie.compact.inline": False,
+    "hoodie.clean.automatic": False,
+    "hoodie.archive.automatic": False,
+}
+FIRST, COUNT = today() * 100, so_many(8)
+
+
+def _history(uri: str, dice: random.Random) -> list[str]:
+    """A merge-on-read table with a change log, written, compacted, clustered, cleaned and archived; its checkpoints."""
+    index = dice.choice(["bucket", "simple", "record"])
+    properties = {"hoodie.table.cdc.enabled": True}
+    table = lakebed.create(
+        uri,
+        rows((0, "c0", "", 0)).schema,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        type="mor",
+        index=index,
+        buckets=1 if index == "bucket" else None,
+        table_version=dice.choice([9, 8, 6]),
+        properties=properties,
+    )
+    checkpoints = ["000"]
+    for n in range(12):
+        keys = sorted({dice.randrange(8) for _ in range(3)})
+        if n and dice.random() < 0.15:
+            result = table.delete(keys[:1], options=QUIET)
+        else:
+            result = table.upsert(rows(*((key, f"c{key % 2}", f"v{n}", n) for key in keys)), options=QUIET)
+        checkpoints.append(result.checkpoint)
+        if dice.random() < 0.3:
+            table.compact(options=QUIET)
+        if dice.random() < 0.12:
+            table.cluster(["v"], options=QUIET)
+        if dice.random() < 0.3:
+            table.clean(options=QUIET | {"hoodie.clean.commits.retained": dice.choice([1, 2, 3])})
+        if dice.random() < 0.2:
+            kept = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+            table.archive(options=QUIET | kept)
+    return checkpoints
+
+
+def _refused(table: lakebed.Table, start: str, end: str) -> str | None:
+    """The checkpoint that the error for a range names; None where the range is read."""
+    try:
+        table.cdc(start, end).to_arrow()
+    except InvalidOption as error:
+        return str(error.context["checkpoint"])
+    return None
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_each_range_is_read_or_names_a_checkpoint_that_is(seed: int) -> None:
+    name = f"cleaned-{uuid.uuid4().hex}"
+    uri = f"memory://{name}/t"
+    checkpoints = _history(uri, random.Random(seed))
+    table = lakebed.open(uri)
+    refused = 0
+    for start, end in pairwise(checkpoints):
+        for until in (end, checkpoints[-1]):
+            named = _refused(table, start, until)
+            if named is not None:
+                refused += 1
+                table.cdc(named).to_arrow()
+    MemoryStorage.drop(name)
+    assert refused < 2 * (len(checkpoints) - 1)
