@@ -27,8 +27,8 @@ def is_table_file(name: str) -> bool:
     >>> is_table_file("a-0_0-1-2_20240102030405006.parquet"), is_table_file("part-0000.parquet")
     (True, False)
     """
-    if name.startswith("..") or name.endswith((".crc", ".tmp")):
-        name = name[1:].rpartition(".")[0] if name.endswith((".crc", ".tmp")) else name
+    if name.endswith((".crc", ".tmp")):
+        name = name[1:-4]  # a dot ahead, and the suffix
     if name.startswith(PARTITION_METADATA) or _RING_COMMIT.fullmatch(name):
         return True
     file = parse_base_file("", name, 0) or parse_log_file("", name, 0)
@@ -63,9 +63,12 @@ def warn_of_left(storage: Storage, left: Sequence[str]) -> None:
 
 def _remove_below(storage: Storage, folder: str, kept: Collection[str]) -> list[str]:
     paths = [info.path for info in storage.list(folder)]
-    others = {path[: path.index(f"/{HOODIE}/") + 1] for path in paths if f"/{HOODIE}/" in path}  # tables of their own
-    own = [path for path in paths if is_table_file(path.rpartition("/")[2]) and not path.startswith(tuple(others))]
-    own = [path for path in own if path not in kept]
+    nested = tuple({path[: path.index(f"/{HOODIE}/") + 1] for path in paths if f"/{HOODIE}/" in path})
+    own = [
+        path
+        for path in paths
+        if path not in kept and is_table_file(path.rpartition("/")[2]) and not path.startswith(nested)
+    ]
     staying = sorted({*paths} - {*own})
     if not staying:
         storage.delete_folder(folder)

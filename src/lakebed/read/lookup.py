@@ -53,10 +53,10 @@ def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
     if shared is None:
         return _exist(snapshot, lookup)
     alone = pc.invert(shared)
-    found = np.empty(len(shared), dtype=object)
+    found = np.zeros(len(shared), np.bool_)
     for some, of in ((alone, _exist), (shared, _exist_with_fields)):
         found[some.to_numpy(zero_copy_only=False)] = of(snapshot, lookup.where(some)).to_numpy(zero_copy_only=False)
-    return pa.array(found, pa.bool_())
+    return pa.array(found)
 
 
 def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
