@@ -179,7 +179,7 @@ class AppendHandle:
             self._append_data(log, block, encoded.rows)
 
     def _append_data(self, log: LogWriter, block: LogBlock, rows: int) -> None:
-        if self._group.target.slice is None:
+        if self._group.target.slice is None or self._group.on_match in ("skip", "fail"):  # no known key is left
             log.file.inserts += rows
         else:
             log.file.updates += rows

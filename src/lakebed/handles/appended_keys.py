@@ -22,11 +22,12 @@ from lakebed.upkeep.stored_rows import stored_rows
 def without_known(group: GroupWrite, incoming: Incoming) -> Incoming:
     """The rows whose keys the slice does not hold, for an insert that leaves known keys out; `InvalidRecord` for one
     that refuses them. Other writes do not look."""
-    file_slice = group.target.slice
-    if group.on_match not in ("skip", "fail") or file_slice is None:
+    if group.on_match not in ("skip", "fail"):
         return incoming
-    stored = stored_rows(group.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
-    known = pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
+    known = np.zeros(incoming.rows, bool)
+    for one in group.target.stored_in:
+        stored = stored_rows(group.reader, one, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
+        known |= pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
     if not known.any():
         return incoming
     if group.on_match == "fail":

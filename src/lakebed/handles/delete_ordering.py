@@ -54,7 +54,7 @@ def without_absent(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, Del
     Nothing is read, and None is returned, where no delete lacks an ordering value or none would count: under commit
     time, by the rules of payload classes whose delete blocks always win, and under `lakebed.delete.lookup=false`.
     """
-    rules, slices = group.rules, _slices(group)
+    rules, slices = group.rules, group.target.stored_in
     counts = bool(rules.ordering) and not rules.delete_blocks_win and group.delete_lookup
     if not counts or not slices or not incoming.forced.any():
         return incoming, None
@@ -91,11 +91,6 @@ def delete_ordering(
         pairs = zip(own, values, strict=True)
         values = [pc.if_else(pa.array(forced), looked_up.cast(value.type), value) for value, looked_up in pairs]
     return values, forced & lacking
-
-
-def _slices(group: GroupWrite) -> Sequence[FileSlice]:
-    """The file slices that hold the rows of a file group: of one that a resize makes, those that it is made of."""
-    return group.target.parents if group.target.slice is None else (group.target.slice,)
 
 
 def _stored(group: GroupWrite, slices: Sequence[FileSlice], keys: pa.Array) -> pa.Table | None:

@@ -32,6 +32,8 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
         return incoming, ()
     file_slice = group.target.slice
     if file_slice is None:
+        if group.target.stored_in:
+            return _filled(group, incoming), ()
         incoming.require_whole()
         return incoming, ()
     blocks = has_partial_blocks(group.reader.config.version, group.rules, incoming.absent)
@@ -62,16 +64,17 @@ def partial_schema(avro: str, absent: Sequence[str]) -> str:
 
 def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     """Whole rows: what the merge with the stored rows makes of known keys."""
-    file_slice = group.target.slice
-    assert file_slice is not None
     schema = pa.schema([f for f in group.format.schema if f.name not in META_COLUMNS])
     loose = pa.schema([f.with_nullable(True) for f in schema])
-    stored = stored_rows(group.reader, file_slice, [RECORD_KEY, *schema.names], keys=incoming.keys)
-    found = pc.fill_null(pc.index_in(incoming.keys, value_set=stored.column(RECORD_KEY)), -1).to_numpy()
+    names = [RECORD_KEY, *schema.names]
+    parts = [stored_rows(group.reader, one, names, keys=incoming.keys) for one in group.target.stored_in]
+    stored = pa.concat_batches([project(part, loose) for part in parts])
+    held = pa.concat_arrays([part.column(RECORD_KEY) for part in parts])
+    found = pc.fill_null(pc.index_in(incoming.keys, value_set=held), -1).to_numpy()
     known = np.flatnonzero((found >= 0) & ~incoming.forced)
     new = np.flatnonzero(found < 0)
     incoming.require_whole(new[~incoming.deletes[new]])
-    older = Side.of(project(stored.take(pa.array(found[known])), loose))
+    older = Side.of(stored.take(pa.array(found[known])))
     made, changed = merge_into(group.rules, older, incoming.side(known))
     every = np.arange(incoming.rows)
     places = every.copy()

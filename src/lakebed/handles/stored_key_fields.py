@@ -15,8 +15,7 @@ from lakebed.upkeep.stored_rows import stored_rows
 def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
     """Raise `InvalidRecord` where a stored row has the key text of an incoming one and other key fields. Rows are read
     only of key texts that other fields may have, too."""
-    fields, target = group.rules.key_fields, group.target
-    slices = target.among if target.among is not None else [s for s in (target.slice,) if s is not None]
+    fields, slices = group.rules.key_fields, group.target.stored_in
     if fields is None or group.on_match == "none" or not slices:
         return
     at = fields.may_share(incoming.keys)

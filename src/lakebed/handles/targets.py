@@ -32,6 +32,13 @@ class Target:
     among: tuple[FileSlice, ...] | None = None
     parents: tuple[FileSlice, ...] = ()
 
+    @property
+    def stored_in(self) -> tuple[FileSlice, ...]:
+        """The file slices that hold the rows of the file group: of one that a resize makes, those it is made of."""
+        if self.among is not None:
+            return self.among
+        return self.parents if self.slice is None else (self.slice,)
+
 
 class Targets(Protocol):
     def of(self, partition: str, group: int) -> Target: ...

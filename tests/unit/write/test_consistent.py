@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.index.consistent.ring import Ring
 from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.operations.placement import AssignedRows
@@ -125,6 +125,40 @@ def test_writes_go_on_beside_a_pending_split(make: Made, version: int) -> None:
     check(table, model)
     past = table.scan(as_of=at).to_arrow().to_pylist()
     assert sorted(tuple(r.values()) for r in past) == before
+
+
+RESIZES = {"split": (2, SPLITS), "merge": (4, MERGES)}
+
+
+@pytest.mark.parametrize("resize", list(RESIZES))
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_known_keys_are_left_out_of_what_a_pending_resize_makes(make: Made, version: int, resize: str) -> None:
+    buckets, sizes = RESIZES[resize]
+    table, model = made(make, version, buckets=buckets)
+    assert table.cluster(plan_only=True, options=sizes).planned is not None
+    model.update({row[0]: row for row in batch(range(40, 60), 1)})
+    known_and_new = rows(*batch(range(30, 60), 1))
+    assert table.insert(known_and_new, options={"hoodie.datasource.insert.dup.policy": "drop"}).inserted == 20
+    check(table, model)
+    with pytest.raises(InvalidRecord, match="is in the table already"):
+        table.insert(known_and_new, options={"hoodie.datasource.insert.dup.policy": "fail"})
+    table.cluster(options=sizes)
+    assert rings(table)["c0"].sequence, "the resize ran"
+    check(table, model)
+
+
+@pytest.mark.parametrize("resize", list(RESIZES))
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_partial_rows_are_whole_in_what_a_pending_resize_makes(make: Made, version: int, resize: str) -> None:
+    buckets, sizes = RESIZES[resize]
+    table, model = made(make, version, buckets=buckets)
+    assert table.cluster(plan_only=True, options=sizes).planned is not None
+    some = rows(*batch(range(20), 1)).drop_columns(["v"])
+    table.upsert(some, partial=True)
+    model.update({n: (*model[n][:2], "v0", 1) for n in range(20)})
+    check(table, model)
+    table.cluster(options=sizes)
+    check(table, model)
 
 
 def test_rows_brought_along_count_in_the_order_of_their_writes_whatever_their_files_are_called(make: Made) -> None:

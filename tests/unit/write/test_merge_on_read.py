@@ -168,7 +168,7 @@ def test_inserts_that_drop_or_refuse_known_keys_look_at_log_rows(mor: Make) -> N
     table.upsert(rows((20, "c0", "logged", 1)))
     given = rows((0, "c0", "again", 9), (2, "c0", "dropped", 9), (20, "c0", "dropped", 9))
     result = table.insert(given, options={"hoodie.datasource.write.insert.drop.duplicates": True})
-    assert (result.unchanged, result.updated) == (2, 1)
+    assert (result.unchanged, result.inserted, result.updated) == (2, 1, 0)
     assert content(table) == sorted([(0, "c0", "again", 9), (20, "c0", "logged", 1), *FIRST[1:]])
     with pytest.raises(InvalidRecord, match="in the table already"):
         table.insert(rows((20, "c0", "no", 9)), options={"hoodie.datasource.insert.dup.policy": "fail"})
