@@ -18,7 +18,7 @@ import lakebed
 from golden_tables import golden
 from interop.hudi_jobs import READ_CONF, hudi_job
 from interop.metadata_jobs import KEEP_METADATA, keeping_metadata
-from interop.test_mor_rounds import EVERY, NEVER, SCHEMA, Case, batch, check, ours, theirs
+from interop.test_mor_rounds import EVERY, NEVER, SCHEMA, Case, batch, check, data_of, ours, theirs
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config
@@ -174,6 +174,39 @@ def test_what_real_hudi_upgrades_comes_back(source: int, tmp_path: Path, oracle:
         ours(table, "upsert", rows, [])
         model.upsert(rows)
         check(oracle, table, way.case, model, 1)
+
+
+SHORT = {
+    "hoodie.cleaner.commits.retained": 2,
+    "hoodie.keep.min.commits": 3,
+    "hoodie.keep.max.commits": 4,
+    "hoodie.metadata.compact.max.delta.commits": 3,
+}
+
+
+@pytest.mark.parametrize(("source", "kind"), todays(((6, MOR), (8, COW), (6, COW), (8, MOR)), 4, INTEROP))
+def test_both_go_on_after_real_hudi_upgraded_what_lakebed_cleaned_and_archived(
+    source: int, kind: str, tmp_path: Path, oracle: HudiOracle
+) -> None:
+    way = Way(kind, Case(source, "bucket", False), (source,))
+    table = created(tmp_path, way)
+    chance = random.Random(source)
+    model = DictTable(event_time=False, is_global=False, moves=True)
+    options = {**hudi_job(table), **keeping_metadata(table), **NEVER, "hoodie.compact.inline": "false"}
+    options |= {name: str(value) for name, value in SHORT.items()}
+    kept = {"hoodie.write.auto.upgrade": "true", "hoodie.write.table.version": "9"}
+    for turn in range(15):
+        rows = batch(chance, turn, new=False)
+        model.upsert(rows)
+        if turn in (7, 9, 12, 14):
+            theirs(oracle, table, "upsert", rows, [], options | kept)
+        else:
+            table = lakebed.open(table.uri)
+            table.upsert(data_of(rows), options=SHORT)
+        if turn in (6, 7, 8, 10, 14):
+            assert load_table_config(open_storage(table.uri)).version == (source if turn == 6 else 9)
+            check(oracle, table, way.case, model, 0)
+    assert open_storage(table.uri).list_names(".hoodie/timeline/history" if source == 8 else ".hoodie")
 
 
 @pytest.mark.parametrize(("name", "to"), todays(GOLDEN, 3, INTEROP))
