@@ -284,8 +284,9 @@ def _execute(
     hiding = _hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
         metadata = MetadataWriter(storage, config, timeline)
-        # log files that others named after a clustering were told by those
-        gone = _by_partition(path for path in plan.files if is_log_path(path)) if pending.action in _CLUSTERS else {}
+        # log files that others named after a clustering, before version 8 after any slice, were told by those
+        is_of_others = pending.action in _CLUSTERS or not has_completion_times(config.version)
+        gone = _by_partition(path for path in plan.files if is_log_path(path)) if is_of_others else {}
         if (hiding or gone) and FILES in metadata.partitions:
             files = _named_files(storage, [*plan.logs, *hiding])
             metadata.apply(instant, {FILES: file_records(files, form_of_version(config.version), removed=gone)})

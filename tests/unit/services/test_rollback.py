@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+import lakebed
 from crash_tables import leftovers
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.storage import open_storage
+from lakebed.storage.faulty import Killed, Mutation, crash_at
 from lakebed.table import Table
 from lakebed.timeline.actions import rollback_target
 from property.crossing import Change, Model, Write, Writer, held_writers
@@ -18,6 +21,16 @@ from sampling import HISTORIES, todays
 from write_tables import content, rows
 
 Make = Callable[..., Table]
+
+
+def is_own(mutation: Mutation) -> bool:
+    return not mutation.path.startswith(".hoodie/metadata")
+
+
+def is_completion(mutation: Mutation) -> bool:
+    return is_own(mutation) and mutation.path.endswith(".deltacommit")
+
+
 LAST: dict[str, Callable[[Table], Any]] = {
     "upsert": lambda t: t.upsert(rows((1, "c1", "z", 3), (100, "c3", "z", 3)), options=OPTIONS),
     "delete": lambda t: t.delete([2, 3], options=OPTIONS),
@@ -140,6 +153,29 @@ def test_a_commit_that_the_metadata_table_has_taken_in(make: Make) -> None:
         table.rollback(last)
     table.restore(first)
     assert content(table) == before
+    assert is_whole(table)
+
+
+@pytest.mark.parametrize("index", ["simple", "bucket"])
+@pytest.mark.parametrize("is_retaken", [False, True])
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_logs_of_others_leave_the_list_with_their_slice(make: Make, version: int, index: str, is_retaken: bool) -> None:
+    """On version 6 a dead writer's log file, and what hides it, have the instant of the slice that goes."""
+    table = made(make, version, "mor", index)
+    first_commits(table)
+    before = content(table)
+    last = table.upsert(rows((100, "new", "z", 3)), options=OPTIONS).instant
+    with suppress(Killed), crash_at(is_completion):
+        lakebed.open(table.uri).upsert(rows((100, "new", "dead", 4)), options=OPTIONS)
+    if is_retaken:
+        with suppress(Killed), crash_at(lambda mutation: mutation.path.endswith(".rollback") and is_own(mutation)):
+            table.rollback(last)
+        table.upsert(rows((0, "c0", "later", 9)), options=OPTIONS)
+    else:
+        table.rollback(last)
+        table.upsert(rows((0, "c0", "later", 9)), options=OPTIONS)
+    after = sorted(({row[0]: row for row in before} | {0: (0, "c0", "later", 9)}).values())
+    assert content(table) in (after, sorted([*after, (100, "new", "z", 3)]))
     assert is_whole(table)
 
 
