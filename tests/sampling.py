@@ -62,16 +62,18 @@ def todays(items: Sequence[T], parts: int, variable: str) -> Sequence[T]:
 
 def todays_of(*axes: Sequence[Any], parts: int, variable: str) -> list[tuple[Any, ...]]:
     """The same of the product of `axes`: on each day every value of an axis meets some values of another one that has
-    as many values as there are parts, or more.
+    as many values as there are parts, or more. There is at least one case.
 
     >>> len(todays_of("ab", range(12), parts=3, variable=HISTORIES)) in (4, 8, 24)
     True
     """
     places = product(*(range(len(axis)) for axis in axes))
+    # with more parts than there are sums of places some days would have no case
+    parts = min(_parts(parts), 1 + sum(len(axis) - 1 for axis in axes))
     return [
         tuple(axis[n] for axis, n in zip(axes, place, strict=True))
         for place in places
-        if whole(variable) or (sum(place) + today()) % _parts(parts) == 0
+        if whole(variable) or (sum(place) + today()) % parts == 0
     ]
 
 
@@ -82,6 +84,16 @@ def is_todays(point: int, parts: int, variable: str, *case: object) -> bool:
     True
     """
     return whole(variable) or (point + crc32(repr(case).encode()) + today()) % _parts(parts) == 0
+
+
+def todays_points(count: int, parts: int, variable: str, *case: object) -> list[int]:
+    """Those of the points 1 to `count` of a case that are today's; at least one.
+
+    >>> len(todays_points(5, 100, CRASH, "upsert", 9)) in (1, 5)
+    True
+    """
+    found = [point for point in range(1, count + 1) if is_todays(point, parts, variable, *case)]
+    return found or [1 + (crc32(repr(case).encode()) + today()) % count]
 
 
 def _parts(of_a_day: int) -> int:
