@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
 import lakebed
@@ -11,10 +9,21 @@ from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, crash_at
 from lakebed.timeline.properties_file import load_table_config
-from sampling import CRASH, is_todays
+from sampling import CRASH, todays_points
 
 _PARTS = 8
 FIRST, LAST = (1, "c1", "meanwhile", 9), (2, "c0", "last", 10)
+
+
+def without(name: str, uri: str) -> None:
+    indexes = lakebed.open(uri).indexes
+    if name in [part for fact in indexes.list() for part in (fact.name, *fact.fields)]:
+        indexes.drop(name)
+
+
+def build(name: str, uri: str) -> None:
+    lakebed.open(uri).indexes.create(name, wait=False)
+    lakebed.open(uri).indexes.build()
 
 
 @pytest.mark.parametrize("how", ["kill", "after"])
@@ -24,20 +33,15 @@ FIRST, LAST = (1, "c1", "meanwhile", 9), (2, "c0", "last", 10)
 )
 def test_a_killed_build_is_done_again(name: str, index: str, version: int, how: str) -> None:
     files, old = prepared(index, version)
-    struck = 0
-    for at in (n for n in count(1) if is_todays(n, _PARTS, CRASH, name, index, version, how)):
+    with copied("memory", files) as uri:
+        without(name, uri)
+        with crash_at(0) as counted:
+            build(name, uri)
+    for at in todays_points(len(counted.mutations), _PARTS, CRASH, name, index, version, how):
         with copied("memory", files) as uri:
-            indexes = lakebed.open(uri).indexes
-            if name in [part for fact in indexes.list() for part in (fact.name, *fact.fields)]:
-                indexes.drop(name)
-            with crash_at(at, how) as crash:
-                try:
-                    lakebed.open(uri).indexes.create(name, wait=False)
-                    lakebed.open(uri).indexes.build()
-                except Killed:
-                    struck += 1
-            if not crash.fired:
-                break
+            without(name, uri)
+            with crash_at(at, how) as crash, pytest.raises(Killed):
+                build(name, uri)
             try:
                 lakebed.open(uri).upsert(rows(FIRST), options=OPTIONS)
                 table = lakebed.open(uri)
@@ -57,4 +61,3 @@ def test_a_killed_build_is_done_again(name: str, index: str, version: int, how: 
             except Exception as error:
                 error.add_note(f"killed at mutation {at}: {crash}")
                 raise
-    assert struck
