@@ -17,7 +17,8 @@ class WriteResult:
     """The outcome of one committed write.
 
     `instant` is its requested time, `checkpoint` what `changes(start=...)` goes on from. Counts are rows; `unchanged`
-    are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). `bytes` is
+    are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). What goes to
+    the log files of buckets that are there counts as `updated`, new keys too: no key is looked for then. `bytes` is
     the size of the files written. `seconds` has the time of each stage: "begin", "metadata" (the metadata table is made
     ready: missing indexes built, compaction), "tag" (rows are placed, file groups assigned), "write", "commit".
     `replaced_rows` are those of the file groups that overwrites and dropped partitions took away, None where a file of
