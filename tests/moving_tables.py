@@ -15,7 +15,11 @@ from typing import Any
 
 import lakebed
 from crash_tables import MOR, OPTIONS, Model, put, rows
-from lakebed.errors import CommitConflict, LockTimeout
+from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, UnsupportedFeature
+from lakebed.model import Action
+from lakebed.services import savepoint as services
+from lakebed.slices.listing import list_table
+from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.faulty import Killed, Mutation, crash_at
@@ -49,7 +53,7 @@ class Other:
         theirs.close()
 
     def do(self, action: str, uri: str) -> bool:
-        """False where it did not get the lock."""
+        """False where it did not get the lock, or was refused for what goes on."""
         self._pipe.send((action, uri))
         done, error = self._pipe.recv()
         if error:
@@ -69,8 +73,11 @@ def _serve(pipe: Connection) -> None:
             try:
                 ACTIONS[action](lakebed.open(uri))
                 pipe.send((True, ""))
-            except LockTimeout:
+            except (LockTimeout, CommitConflict):
                 pipe.send((False, ""))
+            except UnsupportedFeature as refused:
+                is_restored = refused.context.get("feature") == "unfinished restore"
+                pipe.send((False, "" if is_restored else "".join(traceback.format_exception(refused))))
             except BaseException as error:
                 pipe.send((False, "".join(traceback.format_exception(error))))
 
@@ -219,10 +226,57 @@ def roll_back(table: Table) -> None:
         table.rollback(commits[-1].time, options=_AT_ONCE)
 
 
+def write_and_clean(table: Table) -> None:
+    """A commit, and a cleaning that waits for no pending write."""
+    take_plan_off(table)
+    table.upsert(rows(*THEIRS), options=_AT_ONCE)
+    if table.properties["hoodie.table.type"] == "MERGE_ON_READ":
+        table.compact(options=_AT_ONCE)
+    table.clean(options=_CLEAN)
+    delete_old_slices(table.uri)
+
+
+def delete_old_slices(uri: str) -> list[str]:
+    """Delete the files of all but the latest file slices, as a cleaner of another engine does that goes by the number
+    of file versions alone; gives their paths."""
+    snapshot = open_snapshot(open_storage(uri))
+    latest = {(one.partition, one.file_id): one.instant for one in snapshot.file_slices()}
+    listing = list_table(snapshot.storage)
+    gone = [
+        file.path
+        for file in (*listing.base_files, *listing.log_files)
+        if file.instant < latest.get((file.partition, file.file_id), "")
+    ]
+    for path in gone:
+        snapshot.storage.delete(path)
+    return gone
+
+
+def delete_savepoint(table: Table) -> None:
+    """Let go of what was savepointed, and have it cleaned and archived."""
+    at_once = table._context(None, _AT_ONCE, "savepoint")
+    for one in table.savepoints():
+        services.delete_savepoint(at_once, one.instant)
+    archive(table)
+
+
+def savepointed(table: Table) -> None:
+    """A savepoint of the first commit that can have one."""
+    take_plan_off(table)
+    for commit in [i for i in table.timeline if i.is_completed and i.action in (Action.COMMIT, Action.DELTACOMMIT)]:
+        with suppress(InvalidOption):
+            table.savepoint(commit.time)
+            return
+
+
 ACTIONS: dict[str, Callable[[Table], None]] = {
     "clean": lambda t: t.clean(options=_CLEAN) and None,
     "archive": archive,
     "take_plan_off": take_plan_off,
     "roll_back": roll_back,
     "write": write,
+    "write_and_clean": write_and_clean,
+    "delete_savepoint": delete_savepoint,
 }
+# What is done to the table before.
+BEFORE: dict[str, Callable[[Table], None]] = {"delete_savepoint": savepointed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ from lakebed.upkeep.skew import shards, summed_up
 if TYPE_CHECKING:
     from lakebed.table import Table
 
+T = TypeVar("T")
 _SCHEMA = pa.schema(
     [
         ("index", pa.string()),
@@ -78,7 +79,7 @@ class IndexesView(View):
     @property
     def index(self) -> Index:
         """The index that writes use."""
-        return index_of(self._snapshot(), for_write=False)
+        return self._again(lambda: index_of(self._snapshot(), for_write=False))
 
     @property
     def reason(self) -> str:
@@ -87,7 +88,7 @@ class IndexesView(View):
 
     def list(self) -> Sequence[IndexFacts]:
         """The indexes of the metadata table, `files` first of all."""
-        return read_again(self._storage, lambda: list_indexes(self._snapshot()), lambda: True)
+        return self._again(lambda: list_indexes(self._snapshot()))
 
     def to_arrow(self) -> pa.Table:
         """Columns: index, kind, fields, file_groups, bytes."""
@@ -132,20 +133,22 @@ class IndexesView(View):
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Say which column the function is over: column=."
             )
-        return create_index(
-            self._storage,
-            name,
-            expression=expression,
-            partitioned=partitioned,
-            groups=groups,
-            engine=self._engine(),
-            wait=wait,
+        return self._again(
+            lambda: create_index(
+                self._storage,
+                name,
+                expression=expression,
+                partitioned=partitioned,
+                groups=groups,
+                engine=self._engine(),
+                wait=wait,
+            )
         )
 
     @property
     def waiting(self) -> Sequence[IndexPlan]:
         """The indexes that wait to be built, or are being built beside writers, oldest plan first."""
-        return index_plans(self._storage, self._snapshot().timeline)
+        return self._again(lambda: index_plans(self._storage, self._snapshot().timeline))
 
     def build(self) -> IndexingResult:
         """Build the indexes that wait, those that real Hudi has planned too, beside writers: they log to a new index
@@ -154,11 +157,11 @@ class IndexesView(View):
         What another process builds is left to it. A plan stays until it is built or its index dropped; where the keys
         are such that the index cannot be built, `IndexInconsistent` is raised and the plan goes.
         """
-        return build_planned(self._storage, WriteSettings(), self._engine())
+        return self._again(lambda: build_planned(self._storage, WriteSettings(), self._engine()))
 
     def drop(self, name: str) -> None:
         """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""
-        drop_index(self._storage, name)
+        self._again(lambda: drop_index(self._storage, name))
 
     def reshard(self, name: str, file_groups: int | Mapping[str, int]) -> str | None:
         """Give a record or secondary index another number of file groups, while the table stays in use: one number for
@@ -170,21 +173,21 @@ class IndexesView(View):
 
         Raises `InvalidOption` for other indexes and numbers, `CommitConflict` while a write to the table is pending.
         """
-        return reshard_index(self._storage, name, file_groups)
+        return self._again(lambda: reshard_index(self._storage, name, file_groups))
 
     def skew(self, name: str | None = None) -> SkewView:
         """How evenly the entries of a record or secondary index (None: of all of them) lie in its file groups; entries
         in log files count as often as they were written. Reads the trailers of the index's files."""
-        return read_again(self._storage, lambda: SkewView(shards(self._snapshot(), name)), lambda: True)
+        return self._again(lambda: SkewView(shards(self._snapshot(), name)))
 
     def verify(self) -> Verification:
         """Compare every index with the files and rows of the table; names each difference. True when there is none."""
-        return read_again(self._storage, lambda: verify(self._storage), lambda: True)
+        return self._again(lambda: verify(self._storage))
 
     def repair(self, name: str | None = None) -> Verification:
         """Verify, and write the records that differ, of one index (as `list` shows it) or of all; gives what was wrong.
         File groups without a difference are not touched."""
-        return repair(self._storage, None if name is None else [name])
+        return self._again(lambda: repair(self._storage, None if name is None else [name]))
 
     def use(
         self,
@@ -207,7 +210,7 @@ class IndexesView(View):
         `CommitConflict` where somebody else has written to what moves, `InvalidOption` for settings that do not fit.
         """
         choice = IndexChoice(index, buckets, tuple(fields), update_partition_path, partition_buckets)
-        return use_index(self._context(options), choice, dry_run=dry_run)
+        return self._again(lambda: use_index(self._context(options), choice, dry_run=dry_run))
 
     def adopt(
         self,
@@ -226,31 +229,40 @@ class IndexesView(View):
         """
         if not isinstance(index, str) and not hasattr(index, "place"):
             raise refused("adopt", "index", index, "the name of an index, or an Index object")
-        with default_lock(self._storage, wait_seconds=60.0):
-            snapshot = self._snapshot()
-            adopted = adopt(
-                snapshot,
-                index,
-                buckets=buckets,
-                fields=tuple(fields),
-                update_partition_path=update_partition_path,
-                partition_buckets=partition_buckets,
-            )
-            told = told_anew(snapshot.config, snapshot.timeline, adopted.settings())
-            update_table_config(self._storage, told)
+
+        def adopted() -> None:
+            with default_lock(self._storage, wait_seconds=60.0):
+                snapshot = self._snapshot()
+                taken = adopt(
+                    snapshot,
+                    index,
+                    buckets=buckets,
+                    fields=tuple(fields),
+                    update_partition_path=update_partition_path,
+                    partition_buckets=partition_buckets,
+                )
+                told = told_anew(snapshot.config, snapshot.timeline, taken.settings())
+                update_table_config(self._storage, told)
+
+        self._again(adopted)
         return self.index
 
     def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:
         """What writing a batch (rows, their number, or None: as the past commits were) costs under every index: finding
         keys, writing, reading; each figure is explained. Looks for some of the batch's keys, writes nothing.
         `deletes`: the batch is of keys to be deleted, without partition columns."""
-        return advise_for_table(self._snapshot(), self._engine(), batch, deletes=deletes)
+        return self._again(lambda: advise_for_table(self._snapshot(), self._engine(), batch, deletes=deletes))
 
     def __repr__(self) -> str:
         listed = super().__repr__()
         reason = self.reason
         chosen = f"chosen: {reason}\n" if reason else ""
-        return f"writes: {self.index.explain_for(self._snapshot())}\n{chosen}{listed}"
+        told = self._again(lambda: self.index.explain_for(self._snapshot()))
+        return f"writes: {told}\n{chosen}{listed}"
 
     def _snapshot(self) -> Snapshot:
         return open_snapshot(self._storage)
+
+    def _again(self, do: Callable[[], T]) -> T:
+        """What `do` gives, which begins again where the table changed meanwhile."""
+        return read_again(self._storage, do, lambda: True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number
@@ -44,7 +44,7 @@ class TableServices(TableBase):
     ) -> Configured:
         """Change what the table remembers of how its services run (`hoodie.compact.*`, ...), under its lock; a value of
         None takes a setting off. With `dry_run` only say what would change. Options of a call come before them."""
-        return configure(self._storage, settings, resolve_options(options).write, dry_run=dry_run)
+        return self._again(lambda: configure(self._storage, settings, resolve_options(options).write, dry_run=dry_run))
 
     def compact(
         self,
@@ -190,7 +190,7 @@ class TableServices(TableBase):
 
     def delete_savepoint(self, instant: str) -> Savepoint | None:
         """Let cleaning and archival have what the savepoint of this commit kept."""
-        return delete_savepoint(self._context(None, None, "savepoint"), instant)
+        return self._again(lambda: delete_savepoint(self._context(None, None, "savepoint"), instant))
 
     def rescale(
         self,
@@ -217,7 +217,7 @@ class TableServices(TableBase):
             whole_number("rescale", "split_over", split_over, least=1)
         chosen = (partitions,) if isinstance(partitions, str) else partitions
         wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
-        done = rescale(self._rewriting_context(options, "rescale"), wanted, dry_run=dry_run)
+        done = self._again(lambda: rescale(self._rewriting_context(options, "rescale"), wanted, dry_run=dry_run))
         self._config = load_table_config(self._storage)
         return done
 
@@ -229,13 +229,13 @@ class TableServices(TableBase):
         instant = to.instant if isinstance(to, Savepoint) else to
         if not (instant is None or isinstance(instant, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("restore", "to", to, "an instant or a savepoint")
-        return restore(self._context(None, options, "restore"), instant, dry_run=dry_run)
+        return self._again(lambda: restore(self._context(None, options, "restore"), instant, dry_run=dry_run))
 
     def rollback(
         self, instant: str, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> RollbackResult:
         """Take the last completed commit back, whatever it did. With `dry_run` only say which files go."""
-        return rollback(self._context(None, options, "rollback"), instant, dry_run=dry_run)
+        return self._again(lambda: rollback(self._context(None, options, "rollback"), instant, dry_run=dry_run))
 
     def repair(
         self, parts: Sequence[Part] | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -243,25 +243,26 @@ class TableServices(TableBase):
         """Find what is wrong with the table and mend it: "properties", "partition_metadata", "orphans" (files that no
         commit names), "duplicates" (of a key; deleted only where named), "metadata"; all or the `parts` named. With
         `dry_run` only say what it is."""
-        return repair_table(self._storage, parts, dry_run=dry_run, options=options, spark=self._spark)
+        return self._again(
+            lambda: repair_table(self._storage, parts, dry_run=dry_run, options=options, spark=self._spark)
+        )
 
     def upgrade(
         self, to: int = CURRENT_VERSION, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> VersionChange:
         """Make this a table of a later version (8 or 9) with the same rows. Log files are compacted before it. With
         `dry_run` only say what it takes. Nothing else ever changes a table's version."""
-        return self._changed(
-            upgrade(self._service_context(options, "upgrade"), whole_number("upgrade", "to", to), dry_run=dry_run)
-        )
+        version = whole_number("upgrade", "to", to)
+        return self._changed(lambda: upgrade(self._service_context(options, "upgrade"), version, dry_run=dry_run))
 
     def downgrade(self, to: int, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> VersionChange:
         """Make this a table of an earlier version (8 or 6), which older releases of Hudi read, with the same rows. A
         merge-on-read table that becomes one of version 6 loses what only views of its past can see."""
-        return self._changed(
-            downgrade(self._service_context(options, "downgrade"), whole_number("downgrade", "to", to), dry_run=dry_run)
-        )
+        version = whole_number("downgrade", "to", to)
+        return self._changed(lambda: downgrade(self._service_context(options, "downgrade"), version, dry_run=dry_run))
 
-    def _changed(self, done: VersionChange) -> VersionChange:
+    def _changed(self, change: Callable[[], VersionChange]) -> VersionChange:
+        done = self._again(change)
         self._config = load_table_config(self._storage)
         return done
 

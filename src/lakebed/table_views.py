@@ -12,8 +12,9 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import index_of
 from lakebed.model import Action, FileSlice, Instant
+from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.wording import count_text, size_text
 
 # Services whose pending plans are shown, with the file slices that they merge.
@@ -90,6 +91,13 @@ class TimelineView(View):
 
     def to_arrow(self) -> pa.Table:
         """Columns: time, action, state, completion_time, operation, files, rows."""
+        return read_again(self._timeline.storage, self._table, self._renew)
+
+    def _renew(self) -> bool:
+        known, self._timeline = self._timeline, load_timeline(self._timeline.storage, self._timeline.config)
+        return known.files != self._timeline.files
+
+    def _table(self) -> pa.Table:
         rows: list[dict[str, Any]] = []
         commits = {i.time: i for i in self._timeline.commits}
         for instant in self._timeline.instants:

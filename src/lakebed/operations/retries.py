@@ -15,7 +15,7 @@ from lakebed.engine.spark_session import session_of
 from lakebed.errors import CommitConflict
 from lakebed.operations.context import WriteContext
 from lakebed.operations.result import WriteResult
-from lakebed.slices.reopening import MISSING, MOST_LOOKS, as_damage, is_of_table, reopened
+from lakebed.slices.reopening import MISSING, MOST_LOOKS, as_damage, is_of_table, path_of, reopened
 
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
 
@@ -46,8 +46,10 @@ def run_again(
             looks += 1
             if context is None or not is_of_table(error, context.storage):
                 raise
-            if looks > MOST_LOOKS or str(error) == found or _is_read_once(data) or reopened(context.opened) is None:
+            if str(error) == found or reopened(context.opened) is None:
                 raise as_damage(error, context.storage) from error
+            if looks > MOST_LOOKS or _is_read_once(data):
+                raise _overtaken(error) from error
             found = str(error)  # the same file missing twice is damage
             _log.info("run again, since the table changed: %s", error)
             continue
@@ -73,6 +75,17 @@ def retries_of(context: WriteContext) -> int:
 def asking_for(retries: int | None, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The options of a write with the number of retries that its caller gave."""
     return options if retries is None else {**(options or {}), RETRIES: retries}
+
+
+def _overtaken(error: Exception) -> CommitConflict:
+    path = path_of(error)
+    return CommitConflict(
+        f"{path} was deleted while this write was planned or written: another process cleaned the table, archived its"
+        " timeline or rolled a commit back",
+        hint="Nothing of it is visible; run it again. A higher hoodie.clean.commits.retained keeps files for slow"
+        " writers.",
+        context={"path": path},
+    )
 
 
 def _pause(lost: int) -> float:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.model import Action, Instant
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import plan_rollback
@@ -17,6 +17,7 @@ from lakebed.services.undoing import (
     check_not_savepointed,
     completed_commit,
 )
+from lakebed.slices.reopening import MISSING, path_of
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import RollbackPlan
 from lakebed.timeline.listed import completed_at
@@ -64,7 +65,10 @@ def rollback(context: WriteContext, instant: str, *, dry_run: bool = False) -> R
         if tx.metadata_writer().is_folded(target.time):
             raise _folded(snapshot.timeline, target)
         plan = plan_rollback(tx.storage, snapshot.timeline, target)
-        done = tx.take_back(target)
+        try:
+            done = tx.take_back(target)
+        except MISSING as error:
+            raise _cut_off(target, error) from error
     return RollbackResult(plan, done, time.monotonic() - started)
 
 
@@ -86,6 +90,14 @@ def _checked(snapshot: Snapshot, instant: str) -> Instant:
     check_nobody_runs(timeline, target.time, f"rolling {target.action} {target.time} back")
     check_no_file_lost(snapshot, {target.time}, f"rolling {target.action} {target.time} back")
     return target
+
+
+def _cut_off(target: Instant, error: Exception) -> CommitConflict:
+    return CommitConflict(
+        f"the rollback of {target.action} {target.time} was cut off, since {path_of(error)} is not there any more",
+        hint="The next write finishes it; lakebed timeline show URI tells whether the commit is there.",
+        context={"instant": target.time, "path": path_of(error)},
+    )
 
 
 def _before(timeline: Timeline, target: Instant) -> str:

@@ -71,11 +71,39 @@ class _Looks:
             raise _changes_too_fast(error) from error
 
 
+def in_task(storage: Storage, rows: Iterator[T]) -> Iterator[T]:
+    """The rows that a task reads by a plan made before, with tasks beside it that read by the same plan. A file that is
+    missing is a `StorageError` that says to read again, where the table does not name it any more."""
+    try:
+        yield from rows
+    except MISSING as error:
+        path = missing_path(error, storage) if is_of_table(error, storage) else ""
+        if not path or _is_named(storage, path):
+            raise
+        raise StorageError(
+            f"{path} was deleted since this read was planned: the table does not name it any more",
+            hint="Make the DataFrame again: to_spark() of a new scan reads the table as it is now. A higher"
+            " hoodie.clean.commits.retained keeps files for slow readers.",
+            context={"path": path, "retryable": True},
+        ) from error
+
+
+def _is_named(storage: Storage, path: str) -> bool:
+    """Whether the table as it is now has the file; also where that cannot be found out."""
+    relative = path.removeprefix(storage.url().rstrip("/")).lstrip("/")
+    partition = relative.rpartition("/")[0]
+    try:
+        slices = open_snapshot(storage).file_slices([partition])
+    except (LakebedError, OSError):
+        return True
+    return any(file.path == relative for one in slices for file in one.files)
+
+
 def as_damage(error: Exception, storage: Storage) -> Exception:
     """A missing file of the table as `CorruptFile`; any other error as it is."""
     if isinstance(error, LakebedError) or not is_of_table(error, storage):
         return error
-    path = str(getattr(error, "filename", "") or error)
+    path = path_of(error)
     return CorruptFile(f"{path} is not there, and the table names it", hint=_HINT, context={"path": path})
 
 
@@ -84,25 +112,32 @@ def is_of_table(error: Exception, storage: Storage) -> bool:
     if isinstance(error, LakebedError):
         return True
     root = storage.url().rstrip("/")
-    path = str(getattr(error, "filename", "") or error)
+    path = path_of(error)
     return root in path or root.removeprefix("file://") in path
 
 
 def missing_path(error: Exception, storage: Storage) -> str:
     """The file of the table that the error is about, if it is not there; else empty."""
+    path = path_of(error)
     if not isinstance(error, LakebedError):
-        return str(getattr(error, "filename", "") or error)
-    path = str(error.context.get("path", ""))
+        return path
     try:
         return path if path and storage.head(path) is None else ""
     except StorageError:  # no path inside the table
         return ""
 
 
+def path_of(error: Exception) -> str:
+    """The file that the error is about, as the error names it."""
+    if isinstance(error, LakebedError):
+        return str(error.context.get("path", ""))
+    return str(getattr(error, "filename", "") or error)
+
+
 def _changes_too_fast(error: Exception) -> StorageError:
-    path = error.context.get("path", "") if isinstance(error, LakebedError) else getattr(error, "filename", "") or error
+    path = path_of(error)
     return StorageError(
         f"{path} was deleted while the table was read: cleaning and archival are faster than this read",
         hint="Read again. A higher hoodie.clean.commits.retained keeps files for slow readers.",
-        context={"path": str(path), "retryable": True},
+        context={"path": path, "retryable": True},
     )

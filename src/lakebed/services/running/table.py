@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lakebed.config.options import resolve_options
 from lakebed.errors import LakebedError
@@ -14,12 +14,14 @@ from lakebed.operations.job import session_engine, write_context
 from lakebed.services.after_write import engine_for, engine_for_all
 from lakebed.services.running.due import SERVICES, TableService, settings_of
 from lakebed.services.running.event import ServiceEvent
+from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.timeline.locks.lease import ServicesLease
 from lakebed.timeline.properties_file import load_table_config
 
+T = TypeVar("T")
 # What one service did may make another one due: so often all of them are looked at in a turn.
 _ROUNDS = 3
 _FIRST_RETRY_SECONDS = 10.0
@@ -59,7 +61,7 @@ class ServedTable:
             return
         for service in SERVICES:
             try:
-                why = self._why(service, context)
+                why, context = self._again(context, lambda now, service=service: self._why(service, now))
             except Exception as error:
                 yield self._failed(service.name, error)
                 continue
@@ -104,13 +106,12 @@ class ServedTable:
     def _served(self, service: TableService) -> Iterator[ServiceEvent]:
         """Run one service if it is due as the table is now."""
         try:
-            context = self._context()
-            why = self._why(service, context)
+            why, context = self._again(self._context(), lambda now: self._why(service, now))
             if why is None:
                 return
             yield ServiceEvent("due", self.uri, service.name, why)
             started = time.monotonic()
-            done = service.run(self._sized(context, service), settings_of(context))
+            done, context = self._again(context, lambda now: service.run(self._sized(now, service), settings_of(now)))
         except Exception as error:
             yield self._failed(service.name, error)
             return
@@ -122,6 +123,16 @@ class ServedTable:
         else:
             self._in_vain[service.name] = (context.opened, why)
             yield ServiceEvent("nothing", self.uri, service.name, str(done), seconds=seconds)
+
+    def _again(self, context: WriteContext, do: Callable[[WriteContext], T]) -> tuple[T, WriteContext]:
+        """What `do` gives, of the table as it is then where something that it was to read is gone, with that view."""
+        views = [context]
+
+        def renew() -> bool:
+            views.append(self._context())
+            return True
+
+        return read_again(context.storage, lambda: do(views[-1]), renew), views[-1]
 
     def _why(self, service: TableService, context: WriteContext) -> str | None:
         """Why a service is due. One that found nothing to do is not, until the table changes."""
