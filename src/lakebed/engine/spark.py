@@ -14,7 +14,7 @@ from lakebed.engine.base import GroupFunction, ItemFunction, MapFunction, SliceR
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
 from lakebed.engine.spark_arrow import arrow_text_column
-from lakebed.engine.spark_errors import job_errors
+from lakebed.engine.spark_errors import carrying, job_errors
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
 from lakebed.engine.spark_worker import for_workers, tune_worker, use_own_python
@@ -316,15 +316,14 @@ def _task() -> Task:
 def _run_map(tuning: bool, fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    yield from fn(map(with_offsets, batches), _task())
+    yield from carrying(fn(map(with_offsets, batches), _task()))
 
 
 def _run_items(tuning: bool, fn: ItemFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield from fn(number, _task())
+    numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+    yield from carrying(batch for number in numbers for batch in fn(number, _task()))
 
 
 def _run_groups(
@@ -332,7 +331,7 @@ def _run_groups(
 ) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    yield from map_groups((_with_derived(with_offsets(b), derived) for b in batches), fn, _task())
+    yield from carrying(map_groups((_with_derived(with_offsets(b), derived) for b in batches), fn, _task()))
 
 
 def _with_derived(batch: pa.RecordBatch, derived: Mapping[str, RowExpression]) -> pa.RecordBatch:
@@ -347,10 +346,9 @@ def _run_read(
 ) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    for sent in batches:
-        for file_slice in sent.column(0).to_pylist():
-            for batch in reader.read_placed(pickle.loads(file_slice), columns, schema):
-                yield normalise_batch(batch, schema)
+    slices = (pickle.loads(one) for sent in batches for one in sent.column(0).to_pylist())
+    read = (batch for one in slices for batch in reader.read_placed(one, columns, schema))
+    yield from carrying(normalise_batch(batch, schema) for batch in read)
 
 
 def _stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Schema:

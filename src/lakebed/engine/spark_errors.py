@@ -1,17 +1,19 @@
-"""What a Spark job of lakebed's fails with, where it is a reader's or an operator's to mend: an error that says how."""
+"""What a Spark job of lakebed's fails with: the error that a task met, or one that says how to mend what is wrong."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lakebed.engine.spark_session import is_connect
 from lakebed.engine.spark_worker import HOW, LACKING, PYTHON
-from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.errors import CorruptFile, LakebedError, UnsupportedFeature, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,12 +22,45 @@ _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _UNREAD = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (.+?\.parquet)")
 _NOT_FOUND = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?\.parquet)")
 _GONE = "FILE_NOT_EXIST"
+_CARRIED = "lakebed error in a task: "
+
+T = TypeVar("T")
+
+
+class TaskError(Exception):
+    """An error of a task, as text that Spark gives to the driver."""
+
+
+def carrying(rows: Iterator[T]) -> Iterator[T]:
+    """The rows of a task. An error of lakebed's, or a file that is not there, is raised again by `job_errors`."""
+    try:
+        yield from rows
+    except LakebedError as error:
+        raise TaskError(f"{error}\n{_CARRIED}{error.to_json()}") from error
+    except FileNotFoundError as error:
+        path = str(error.filename or error)
+        raise TaskError(f"{error}\n{_CARRIED}{json.dumps({'missing': path})}") from error
+
+
+def _carried(told: str) -> Exception | None:
+    """The error of the task whose text this is."""
+    at = told.find(_CARRIED)
+    if at < 0:
+        return None
+    text = told[at + len(_CARRIED) :].partition("\n")[0]
+    try:
+        fields, _ = json.JSONDecoder().raw_decode(text)
+    except ValueError:  # Spark Connect cuts long messages off
+        return None
+    if "missing" in fields:
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), fields["missing"])
+    return from_json(json.dumps(fields))
 
 
 @contextmanager
 def job_errors(spark: SparkSession) -> Generator[None]:
     """Workers that lack what a task needs as `UnsupportedFeature`, a base file that is missing or damaged as
-    `CorruptFile` with its path; anything else as it is."""
+    `CorruptFile` with its path, what a task was `carrying` as it was; anything else as it is."""
     try:
         yield
     except Exception as error:
@@ -41,6 +76,8 @@ def job_errors(spark: SparkSession) -> Generator[None]:
                 hint=f"set {PYTHON} to a Python of the same version that has lakebed, before the session begins",
                 context={"feature": "workers"},
             ) from error
+        if (met := _carried(told)) is not None:
+            raise met from error
         if found := _UNREAD.search(told):
             raise _corrupt(found[2], gone=found[1] == _GONE) from error
         if found := _NOT_FOUND.search(told):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ from lakebed.read.buckets import Buckets, alike, buckets_of, common_count
 from lakebed.read.results import Results
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.reopening import in_task, read_again
 from lakebed.storage.once import once
 from lakebed.wording import count_text
 
@@ -64,10 +65,14 @@ class SideRows:
             placed[buckets.number(file_slice) % count].append((file_slice, reader))
         return cls(scan.reader, tuple(tuple(some) for some in placed), plan.schema)
 
-    def table(self, bucket: int) -> pa.Table:
-        """The rows of a bucket."""
-        jobs = [partial(reader.read, self.reader, one) for one, reader in self.slices[bucket]]
+    def table(self, bucket: int, *, on_spark: bool) -> pa.Table:
+        """The rows of a bucket; `on_spark` in a task, whose plan cannot be made again."""
+        jobs = [partial(self._rows, one, reader, on_spark) for one, reader in self.slices[bucket]]
         return pa.Table.from_batches(in_order(jobs, _THREADS), self.schema).combine_chunks()
+
+    def _rows(self, one: FileSlice, reader: RowReader, on_spark: bool) -> Iterator[pa.RecordBatch]:
+        rows = reader.read(self.reader, one)
+        return in_task(self.reader.storage, rows) if on_spark else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,13 @@ class JoinTask:
     columns: tuple[tuple[str | None, str | None], ...]
     condition: pc.Expression | None
     given: tuple[str, ...]
+    on_spark: bool = False
 
     def __call__(self, bucket: int) -> Iterator[pa.RecordBatch]:
         """The rows of the result that come from a bucket."""
         if not self._may_match(bucket):
             return
-        left, right = self.left.table(bucket), self.right.table(bucket)
+        left, right = (side.table(bucket, on_spark=self.on_spark) for side in (self.left, self.right))
         at_left, at_right = self._matches(left, right)
         for start in range(0, max(len(at_left), len(at_right)), _OUT_ROWS):
             rows = self._rows(left, right, at_left[start : start + _OUT_ROWS], at_right[start : start + _OUT_ROWS])
@@ -229,7 +235,12 @@ class BucketJoin(Results):
         # one that is not to tune workers has its way for both
         tuning = self._left.worker_tuning and self._right.worker_tuning
         spark = self._session(*storages)
-        return frame_of_parts(spark, self._task, self.buckets, self.schema, worker_tuning=tuning)
+
+        def frame() -> DataFrame:
+            task = replace(self._task, on_spark=True)
+            return frame_of_parts(spark, task, self.buckets, self.schema, worker_tuning=tuning)
+
+        return read_again(self._storage(), frame, self._renew)
 
     def explain(self) -> str:
         """The plan as text: how many buckets, and what is read of both sides."""

@@ -99,7 +99,7 @@ class ChangeLog(Results):
     @once
     def image_schema(self) -> pa.Schema:
         """The columns of the images."""
-        available = data_columns(self._snapshot)
+        available = read_again(self._storage(), lambda: data_columns(self._snapshot), self._renew)
         names = available.names
         if self._names is not None:
             names = resolve_columns(self._names, available)
@@ -172,10 +172,17 @@ class ChangeLog(Results):
         from lakebed.read.cdc_spark import changes_frame
 
         spark = self._session(self._snapshot.storage)
-        return changes_frame(self.jobs, self.reader, self.schema, spark, worker_tuning=self._worker_tuning)
+
+        def frame() -> DataFrame:
+            return changes_frame(self.jobs, self.reader, self.schema, spark, worker_tuning=self._worker_tuning)
+
+        return read_again(self._storage(), frame, self._renew)
 
     def explain(self) -> str:
         """The commits of the range, and what tells their changes."""
+        return read_again(self._storage(), self._told, self._renew)
+
+    def _told(self) -> str:
         commits, sources = self.range, self.sources
         span = f"({commits.start or 'beginning'}, {commits.end}]"
         lines = [

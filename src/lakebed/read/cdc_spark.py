@@ -13,6 +13,7 @@ from lakebed.engine.spark_worker import for_workers, use_own_python
 from lakebed.read.cdc import ChangeJob
 from lakebed.read.cdc_rows import ChangeReader
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
+from lakebed.slices.reopening import in_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,4 +47,4 @@ def _read_sources(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():  # one a source
-            yield from map(as_spark_reads, reader.read(*jobs[number]))
+            yield from map(as_spark_reads, in_task(reader.slices.storage, reader.read(*jobs[number])))

@@ -189,7 +189,7 @@ class Changes(Scan):
 
     @property
     def available(self) -> pa.Schema:
-        return table_columns(self._newest)
+        return read_again(self._storage(), lambda: table_columns(self._newest), self._renew)
 
     def explain(self) -> str:
         commits = self.range

@@ -88,7 +88,7 @@ class Scan(Results):
     @property
     def available(self) -> pa.Schema:
         """All columns that can be asked for, meta columns included."""
-        return table_columns(self._snapshot)
+        return read_again(self._storage(), lambda: table_columns(self._snapshot), self._renew)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -154,7 +154,10 @@ class Scan(Results):
         """
         if not isinstance(bucketed, int | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("to_spark", "bucketed", bucketed, "True or False, a number of buckets or a scan")
-        spark = self._session(self.reader.storage)
+        spark = self._session(self._storage())
+        return read_again(self._storage(), lambda: self._frame(spark, bucketed), self._renew)
+
+    def _frame(self, spark: SparkSession, bucketed: bool | int | Scan) -> DataFrame:
         if bucketed is not False:
             from lakebed.read.spark_buckets import bucketed_frame
 

@@ -43,6 +43,7 @@ from lakebed.read.spark_scan import (
 )
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.reopening import in_task
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 
@@ -248,7 +249,8 @@ class _PythonPart:
     schema: pa.Schema
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        batches = (b for one, reader in self.slices[number] for b in reader.read(self.reader, one))
+        read = (b for one, reader in self.slices[number] for b in reader.read(self.reader, one))
+        batches = in_task(self.reader.storage, read)
         if self.order:
             batches = self._sorted(list(batches))
         for batch in batches:

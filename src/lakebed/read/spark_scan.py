@@ -24,6 +24,7 @@ from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.reopening import in_task
 from lakebed.storage.base import Storage, StorageSpec
 
 if TYPE_CHECKING:
@@ -277,7 +278,8 @@ def _read_slices(slices: SliceReader, jobs: _Jobs, batches: Iterable[pa.RecordBa
     for batch in batches:
         for number in batch.column(0).to_pylist():
             file_slice, at = jobs.slices[number]
-            yield from map(as_spark_reads, jobs.readers[at].read(slices, file_slice))
+            rows = in_task(slices.storage, jobs.readers[at].read(slices, file_slice))
+            yield from map(as_spark_reads, rows)
 
 
 def _warn(reason: str, spec: StorageSpec) -> None:

@@ -25,6 +25,7 @@ from lakebed.read.cdc_rows import ChangeReader
 from lakebed.read.scan import Scan
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.reopening import in_task
 from lakebed.spark_source.options import SourceOptions, source_options
 from lakebed.spark_source.pushed_filters import split_filters
 from lakebed.spark_source.zoned_filter import ZonedFilter, session_zone, zoned_filter
@@ -132,7 +133,8 @@ class TableReader(SentToWorkers, DataSourceReader):
             condition = partition.zoned.in_zone(session_zone(partition.zoned.planners_zone)).to_arrow()
             readers = [replace(reader, condition=condition) for reader in readers]
         for file_slice, number in partition.slices:
-            for batch in readers[number].read(partition.slice_reader, file_slice):
+            reader = partition.slice_reader
+            for batch in in_task(reader.storage, readers[number].read(reader, file_slice)):
                 yield as_spark_reads(batch.select(self.columns))
 
     def _scan(self, **changes: Any) -> Scan:
@@ -164,7 +166,8 @@ class ChangesReader(SentToWorkers, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ChangeBatch):
             for job in partition.jobs:
-                yield from map(as_spark_reads, partition.reader.read(*job))
+                rows = in_task(partition.reader.slices.storage, partition.reader.read(*job))
+                yield from map(as_spark_reads, rows)
 
 
 class PushdownReader(TableReader):
