@@ -7,8 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from lakebed.errors import CorruptFile, StorageError
-from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.layout import is_of_data
+from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.store.expected_files import WAY_OUT
 from lakebed.model import Action
 from lakebed.storage.base import Storage
@@ -66,8 +66,8 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
     found = found or next((i for i in timeline.commits if not now.is_committed(i.time)), None)
     if found is not None:
         raise CleanedView(
-            f"the files of {timeline.storage.url()} were listed after {found.action} {found.time} had changed what there"
-            " is; its timeline was read before",
+            f"the timeline of {timeline.storage.url()} was read before {found.action} {found.time} changed what files"
+            " there are, and they were listed after it",
             hint="Read again. A higher hoodie.clean.commits.retained keeps files for slow readers.",
             context={"instant": found.time, "retryable": True},
         )

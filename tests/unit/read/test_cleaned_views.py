@@ -1,5 +1,5 @@
-"""The timeline is read first, and the files are listed later: where the table was cleaned in between, what is left of the
-older state is neither shown nor written to."""
+"""The timeline is read first, and the files are listed later: where the table was cleaned in between, what is left of
+the older state is neither shown nor written to."""
 
 from __future__ import annotations
 
