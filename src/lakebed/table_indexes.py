@@ -154,7 +154,10 @@ class IndexesView(View):
         What another process builds is left to it. A plan stays until it is built or its index dropped; where the keys
         are such that the index cannot be built, `IndexInconsistent` is raised and the plan goes.
         """
-        return build_planned(self._storage, WriteSettings(), self._engine())
+        # files may be cleaned while they are read
+        return read_again(
+            self._storage, lambda: build_planned(self._storage, WriteSettings(), self._engine()), lambda: True
+        )
 
     def drop(self, name: str) -> None:
         """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""
