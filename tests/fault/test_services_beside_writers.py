@@ -11,8 +11,10 @@ import pytest
 
 import lakebed
 from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.model import Action
 from lakebed.operations.transaction import Transaction
+from lakebed.services.after_write import run_due_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config
@@ -81,3 +83,47 @@ def test_the_write_commits_and_so_does_the_service(service: str, kind: tuple[str
         expected = {"clean": Action.CLEAN, "cluster": Action.REPLACECOMMIT, "savepoint": Action.SAVEPOINT}
         if service in expected and (service != "clean" or not index.startswith("mor")):
             assert expected[service] in done
+
+
+TIDY: dict[str, Any] = {
+    **OPTIONS,
+    "hoodie.clean.commits.retained": 1,
+    "hoodie.keep.min.commits": 3,
+    "hoodie.keep.max.commits": 4,
+}
+
+
+@pytest.mark.parametrize("version", [9, 6])
+def test_what_a_write_makes_due_goes_on_where_others_have_archived_meanwhile(
+    version: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last clean that the write has seen is on the archived timeline by then."""
+    files, old = prepared("bucket", version)
+    with copied("memory", files) as uri:
+        for n in range(6):
+            lakebed.open(uri).upsert(rows((1, "c1", f"before {n}", 10 + n)), options=TIDY)
+        cleans = {i.time for i in lakebed.open(uri).timeline if i.action is Action.CLEAN}
+        assert cleans
+
+        def others() -> None:
+            for n in range(8):
+                lakebed.open(uri).upsert(rows((1, "c1", f"beside {n}", 20 + n)), options=TIDY)
+            assert not cleans & {i.time for i in lakebed.open(uri).timeline}
+
+        due, done = run_due_services, list[bool]()
+
+        def held(*given: Any) -> Any:
+            if not done:
+                done.append(True)
+                others()
+                # what another process has read of them is not known here
+                monkeypatch.setattr("lakebed.timeline.cleans._CLEANS", BoundedCache[Any](0))
+            return due(*given)
+
+        monkeypatch.setattr("lakebed.table.run_due_services", held)
+        result = lakebed.open(uri).upsert(rows(OURS), options=TIDY)
+        assert "failed" not in caplog.text
+        assert done
+        assert result.instant
+        assert state(uri) == put(old, (1, "c1", "beside 7", 27), OURS)
+        assert lakebed.open(uri).indexes.verify().ok

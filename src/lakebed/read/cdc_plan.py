@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.index.consistent.ring import Children
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, WriteStat
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.clustering_plans import planned_clustering
 from lakebed.timeline.instants import has_completion_times
 
 # What changes no row: these operations write rows anew that other commits changed.
@@ -124,6 +126,7 @@ class _Commit:
         self._time = instant.time
         self._meta = meta
         self._slices_before = cache(self._all_slices_before)
+        self._origins = cache(self._resized)
 
     def sources(self) -> Iterator[ChangeSource]:
         for partition, ids in self._meta.replaced.items():
@@ -136,8 +139,10 @@ class _Commit:
                     logs.setdefault(stat.file_id, []).append(stat)
                 else:
                     yield from self._of_base_file(partition, stat)
+            copies = self._copies(partition, logs)
             for file_id, appended in logs.items():
-                yield self._of_log_files(partition, file_id, appended)
+                if file_id not in copies:
+                    yield self._of_log_files(partition, file_id, appended)
 
     def _of_base_file(self, partition: str, stat: WriteStat) -> Iterator[ChangeSource]:
         after = self._after(partition, stat)
@@ -170,11 +175,42 @@ class _Commit:
             before: FileSlice | None = FileSlice(partition, file_id, base.instant, base, _in_order(earlier))
         else:
             before = self._without_base(partition, file_id, files)
+            earlier = [_log_file(partition, name, 0) for name in last.log_files or () if name not in own]
+            if before is None and earlier:  # a clustering that was requested before has replaced the file group since
+                before = FileSlice(partition, file_id, earlier[0].instant, None, _in_order(earlier))
         if before is None:
             alone = FileSlice(partition, file_id, self._time, None, files)
             return ChangeSource("appended", self._time, after=alone, files=files)
         after = FileSlice(partition, file_id, before.instant, before.base_file, _in_order([*before.log_files, *files]))
         return ChangeSource("appended", self._time, before, after, files)
+
+    def _copies(self, partition: str, logs: Mapping[str, Sequence[WriteStat]]) -> set[str]:
+        """The file groups that got copies of rows which the commit wrote to others: while a bucket of a consistent
+        hashing index is being split or merged, writes go to it and to those that come of it, named after the
+        clustering."""
+        found: set[str] = set()
+        for file_id, stats in logs.items():
+            planned = _log_file(partition, stats[0].path, 0).instant
+            if planned != self._time:
+                found |= {file_id} if self._origins(planned).get((partition, file_id), set()) & logs.keys() else set()
+        return found
+
+    def _resized(self, planned: str) -> dict[tuple[str, str], set[str]]:
+        """By file group that comes of a clustering the ids of those whose buckets it takes over."""
+        timeline = self._snapshot.timeline
+        instant = timeline.find(planned, Action.REPLACECOMMIT)
+        origins: dict[tuple[str, str], set[str]] = {}
+        if instant is None and timeline.is_completed(planned):
+            return origins
+        try:
+            plan = timeline.plan(instant) if instant is not None else timeline.archived().plan(planned)
+        except FileNotFoundError:
+            return origins
+        for operation in planned_clustering(plan).operations if plan.get("clusteringPlan") else ():
+            children = Children.of_metadata(operation.extra)
+            for node in children.alive if children is not None else ():
+                origins[operation.slices[0].partition, node.file_id] = {one.file_id for one in operation.slices}
+        return origins
 
     def _without_base(self, partition: str, file_id: str, files: Sequence[LogFile]) -> FileSlice | None:
         """The slice that log files were appended to. Names of version 6 do not tell when a file was written, but the

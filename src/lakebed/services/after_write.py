@@ -31,6 +31,7 @@ from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.log_compaction import compact_logs, is_log_compaction_due
 from lakebed.services.partition_ttl import expire_partitions, never_expires
 from lakebed.services.service_transaction import can_be_run
+from lakebed.slices.reopening import read_again, reopened
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.properties_file import load_table_config
@@ -45,9 +46,18 @@ def run_due_services(context: WriteContext, result: WriteResult, spark: Any | No
     here, which is logged, and tried again after the next write."""
     if not result.instant:
         return result
+    views = [context]
+
+    def renew() -> bool:
+        """Other writers archive and clean, drop indexes and build them, while a service is planned."""
+        opened = reopened(views[-1].opened)
+        if opened is not None:
+            views.append(replace(context, opened=opened))
+        return opened is not None
+
     services: tuple[tuple[str, Callable[[], Iterator[str]]], ...] = (
-        ("cleaning", lambda: _clean_if_due(context, result)),
-        ("archival", lambda: _archive_if_due(context, result)),
+        ("cleaning", lambda: _clean_if_due(views[-1], result)),
+        ("archival", lambda: _archive_if_due(views[-1], result)),
         ("compaction", lambda: _lines(_compact_if_due(context, spark))),
         ("clustering", lambda: _lines(_cluster_if_due(context, spark))),
         ("partition TTL", lambda: _expire_if_due(context)),
@@ -55,7 +65,7 @@ def run_due_services(context: WriteContext, result: WriteResult, spark: Any | No
     lines: list[str] = []
     for service, run in services:
         try:
-            lines += run()
+            lines += read_again(context.storage, lambda: [*run()], renew)  # noqa: B023
         except Exception as error:
             _log.warning("the write %s stands; %s after it failed: %s", result.instant, service, error)
     return replace(result, services=tuple(lines)) if lines else result
@@ -70,6 +80,8 @@ def _lines(done: Sequence[CompactionResult | ClusteringResult]) -> Iterator[str]
 def _commits(context: WriteContext, result: WriteResult) -> tuple[Instant, ...]:
     """The completed commits that this process knows of, with the one that it has just made."""
     known = context.opened.timeline.commits
+    if context.opened.timeline.is_completed(result.instant):
+        return known
     action = Action.DELTACOMMIT if context.config.table_type == "mor" else Action.COMMIT
     return (*known, Instant(result.instant, action, State.COMPLETED, result.checkpoint))
 

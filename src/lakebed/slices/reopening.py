@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lakebed.errors import CorruptFile, LakebedError, StorageError
+from lakebed.slices.metadata_view import CleanedView
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
 
 T = TypeVar("T")
-MISSING = (FileNotFoundError, CorruptFile)
+MISSING = (FileNotFoundError, CorruptFile, CleanedView)
 """What a read raises where a file is not there any more."""
 MOST_LOOKS = 6
 """So often a table is looked at again, at most, before the error is raised."""
@@ -135,6 +136,8 @@ def path_of(error: Exception) -> str:
 
 
 def _changes_too_fast(error: Exception) -> StorageError:
+    if isinstance(error, CleanedView):
+        return error
     path = path_of(error)
     return StorageError(
         f"{path} was deleted while the table was read: cleaning and archival are faster than this read",

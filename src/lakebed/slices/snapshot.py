@@ -16,7 +16,7 @@ from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.slices.block_view import BlockView
 from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_table
-from lakebed.slices.metadata_view import is_ahead, naming_metadata
+from lakebed.slices.metadata_view import is_ahead, naming_metadata, require_uncleaned
 from lakebed.slices.named_files import NamedFiles
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
@@ -252,10 +252,12 @@ class Snapshot:
         if known is None and self.metadata is not None:
             with naming_metadata(self.storage):
                 known = list_metadata(self.metadata, self.storage, partitions, groups, self._counts)
+            require_uncleaned(self.timeline, self.metadata)
             if groups is not None:
                 return known
         if known is None:
             known = list_table(self.storage, partitions)
+            require_uncleaned(self.timeline, None)
         if len(listings) >= _KEPT_LISTINGS:
             listings.clear()
         listings[partitions] = known

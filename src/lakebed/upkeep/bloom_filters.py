@@ -26,7 +26,7 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import SCHEMA, comparable, joined
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
-from lakebed.upkeep.stored_files import StoredFiles, is_base_file
+from lakebed.upkeep.stored_files import StoredFiles, completed_files, is_base_file
 
 
 class BloomFiltersUpkeep(KindUpkeep):
@@ -47,7 +47,7 @@ class BloomFiltersUpkeep(KindUpkeep):
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         snapshot = build.snapshot
-        bases = [b for b in list_table(snapshot.storage).base_files if snapshot.is_visible(b.instant)]
+        bases = completed_files(snapshot, list_table(snapshot.storage).base_files)
         files = [_with_filter(snapshot.storage, NewFile(b.partition, b.name, b.size)) for b in bases]
         return grouped(name.partition, bloom_records_of(files, snapshot.instant or "0" * 17, build.form)), None
 

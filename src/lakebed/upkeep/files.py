@@ -23,7 +23,7 @@ from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import comparable
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
-from lakebed.upkeep.stored_files import StoredFiles, completed_logs
+from lakebed.upkeep.stored_files import StoredFiles, completed_files, completed_logs
 
 _DELETES_ONLY = frozenset({"DELETE_PARTITION"})
 
@@ -57,7 +57,7 @@ class FilesUpkeep(KindUpkeep):
         listing = list_table(build.snapshot.storage)
         changes = [f for f in listing.log_files if f.is_cdc]
         logs = completed_logs(build.snapshot, [f for f in listing.log_files if not f.is_cdc])
-        others = (f for f in (*listing.base_files, *changes) if build.snapshot.is_visible(f.instant))
+        others = completed_files(build.snapshot, [*listing.base_files, *changes])
         there = [NewFile(f.partition, f.name, f.size) for f in (*others, *logs)]
         return grouped(name.partition, file_records(there, build.form, partitions=listing.partitions)), None
 

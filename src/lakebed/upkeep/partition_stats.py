@@ -48,19 +48,26 @@ class PartitionStatsUpkeep(KindUpkeep):
         names = {file.name for file in written.files}
         old = [path for path, live_names in live.items() if live_names - names]
         known = {}
-        if old and snapshot.metadata is not None:
+        # while column statistics are being built, the ranges of old files are not known: the paths have none then
+        if old and snapshot.metadata is not None and snapshot.metadata.has(COLUMN_STATS):
             known = snapshot.metadata.column_stats(list(kinds), old, kinds)
         tight = not has_earlier_neighbour(snapshot.timeline, action.instant)
         return partition_stats_records(known, new, live, kinds, action.form, written.index_version, tight=tight)
 
     def check_new(self, index: NewIndex) -> None:
         config = index.config
-        has_stats = COLUMN_STATS in index.partitions or config.version >= 9
+        # a metadata table that is made with it has them from version 9 on
+        has_stats = COLUMN_STATS in index.partitions or (config.version >= 9 and not config.metadata_partitions)
         if config.version < 8 or not config.partition_fields or not has_stats:
             raise InvalidOption(
                 f"table {config.name!r} cannot have partition statistics",
-                hint="They are for partitioned tables from version 8 on that have column_stats.",
+                hint="They are for partitioned tables from version 8 on that have column_stats: create that first.",
             )
+
+    def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
+        """They are made of the statistics of files."""
+        has_stats = COLUMN_STATS in table.snapshot.config.metadata_partitions
+        return None if has_stats else f"the table has no complete {COLUMN_STATS}"
 
     def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         first = build.shared(FirstStatistics)

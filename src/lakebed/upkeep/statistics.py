@@ -31,7 +31,7 @@ from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import SCHEMA, joined
 from lakebed.upkeep.kind import FirstBuild, StoredTable, TableAction
-from lakebed.upkeep.stored_files import StoredFiles, completed_logs, is_base_file
+from lakebed.upkeep.stored_files import StoredFiles, completed_files, completed_logs, is_base_file
 
 
 class ActionStatistics:
@@ -80,7 +80,7 @@ class FirstStatistics:
         self.index_version = index_version_of(snapshot.config.version)
         self.kinds = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, build.settings)
         listing = list_table(snapshot.storage)
-        bases = [b for b in listing.base_files if snapshot.is_visible(b.instant)]
+        bases = completed_files(snapshot, listing.base_files)
         logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
 
         def ranges(file: BaseFile | LogFile) -> pa.RecordBatch | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.metadata.kinds.updates import NewFile
-from lakebed.model import CommitMetadata, FileSlice, LogFile
+from lakebed.model import BaseFile, CommitMetadata, FileSlice, LogFile
 from lakebed.slices.listing import Listing, list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.upkeep.kind import StoredTable
 
+F = TypeVar("F", BaseFile, LogFile, BaseFile | LogFile)
 _BASE = ".parquet"
 
 
@@ -36,12 +37,11 @@ class StoredFiles:
     @cached_property
     def files(self) -> list[NewFile]:
         """Every base and log file of a completed action."""
-        listing, snapshot, named = self._listing, self._snapshot, self._named()
+        listing, snapshot = self._listing, self._snapshot
         changes = [f for f in listing.log_files if f.is_cdc]
-        bases = [f for f in (*listing.base_files, *changes) if f.instant not in named or f.path in named[f.instant]]
         logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
-        visible = [*(f for f in bases if snapshot.is_visible(f.instant)), *logs]
-        return [NewFile(f.partition, f.name, f.size) for f in visible]
+        completed = [*completed_files(snapshot, [*listing.base_files, *changes]), *logs]
+        return [NewFile(f.partition, f.name, f.size) for f in completed]
 
     @property
     def base_files(self) -> list[NewFile]:
@@ -58,15 +58,21 @@ class StoredFiles:
         """Whether a latest file slice has log files."""
         return any(file_slice.log_files for file_slice in self._snapshot.file_slices())
 
-    def _named(self) -> dict[str, frozenset[str]]:
-        """The paths that each commit on the timeline names; what a lost attempt left beside them does not count."""
-        timeline = self._snapshot.timeline
-        found: dict[str, frozenset[str]] = {}
-        for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
-            paths = frozenset(path for stats in meta.stats.values() for s in stats for path in s.paths)
-            if paths:
-                found[instant.time] = paths
-        return found
+
+def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
+    """Those of the base files and change logs that completed actions wrote. What a lost attempt left beside a file that
+    a commit on the timeline names does not count."""
+    timeline = snapshot.timeline
+    named: dict[str, frozenset[str]] = {}
+    for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
+        paths = frozenset(path for stats in meta.stats.values() for s in stats for path in s.paths)
+        if paths:
+            named[instant.time] = paths
+    return [
+        file
+        for file in files
+        if snapshot.is_visible(file.instant) and (file.instant not in named or file.path in named[file.instant])
+    ]
 
 
 def completed_logs(snapshot: Snapshot, logs: Sequence[LogFile]) -> list[LogFile]:

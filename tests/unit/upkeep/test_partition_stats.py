@@ -10,11 +10,16 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import InvalidOption
+from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.updates import merged_partition_stats
 from lakebed.metadata.read.stats_lookup import Stats
+from lakebed.services.index_building import run as building
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.upkeep.stored_files import live_files
 from write_tables import rows
 
@@ -91,3 +96,60 @@ def test_what_is_not_known_stays_so(make: Make) -> None:
     stats = assert_ranges_are_those_of_the_live_files(t)
     assert t.scan(filter="f = 2.5").to_arrow()["id"].to_pylist() == [3]
     assert stats["f"]["max"][0].as_py() > 1e300
+
+
+def without_column_stats(make: Make, kind: str) -> Table:
+    """A table that has statistics of partition paths alone, as nothing makes it any more."""
+    t = make(type=kind, properties={"hoodie.compact.inline": False})
+    t.upsert(rows((1, "a", "b", 5), (2, "b", "b", 5)))
+    t.indexes.drop("column_stats")
+    view = open_snapshot(open_storage(t.uri))
+    MetadataUpkeep(view.storage, view.config, view.timeline, WriteSettings()).add(IndexName("partition_stats"))
+    assert [index.name for index in t.indexes.list()] == ["files", "partition_stats"]
+    return t
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_there_are_none_without_column_stats(make: Make, version: int) -> None:
+    t = make(table_version=version)
+    t.upsert(rows((1, "a", "b", 5)))
+    if version == 9:
+        t.indexes.drop("column_stats")
+    with pytest.raises(InvalidOption, match="create that first"):
+        t.indexes.create("partition_stats")
+    with pytest.raises(InvalidOption, match="create that first"):
+        t.indexes.create("partition_stats", wait=False)
+    t.indexes.create("column_stats")
+    t.indexes.create("partition_stats")
+    assert_ranges_are_those_of_the_live_files(t)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_write_takes_those_off_that_are_there_without_column_stats(
+    make: Make, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    t = without_column_stats(make, kind)
+    t.upsert(rows((3, "a", "z", 9)))
+    assert "partition_stats" in caplog.text
+    assert [index.name for index in t.indexes.list()] == ["files"]
+    t.indexes.create("column_stats")
+    assert [row["id"] for row in t.scan(filter="v = 'z'").to_arrow().to_pylist()] == [3]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_write_that_began_before_them_says_nothing_while_column_stats_are_built(make: Make, kind: str) -> None:
+    """The ranges of the files that stay are not known to it."""
+    t = without_column_stats(make, kind)
+    t.indexes.create("column_stats", wait=False)
+    write = building._Build.write  # pyright: ignore[reportPrivateUsage]
+
+    def held(self: Any, part: Any) -> Any:
+        t.upsert(rows((1, "a", "y", 9), (3, "a", "z", 9)))
+        return write(self, part)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MetadataUpkeep, "_cannot_keep", lambda _: [])
+        patch.setattr(building._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
+        t.indexes.build()
+    assert [row["id"] for row in t.scan(filter="v = 'z'").to_arrow().to_pylist()] == [3]
+    assert [row["id"] for row in t.scan(filter="v = 'b'").to_arrow().to_pylist()] == [2]

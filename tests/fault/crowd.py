@@ -1,0 +1,254 @@
+"""A crowd: writers, table services and readers that are processes of their own, on one table at the same time, while
+some of them are killed and begun again, or stand still for a while.
+
+Each writer has keys of its own and a log of its calls, so that its rows are known at any time but for the call that is
+under way. Whoever finds rows that no call explains, or meets an error that is not one of those to be expected, says so
+in its log; `Crowd.findings` are these lines and what is wrong with the table at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lakebed
+from fault.crowd_logs import History, Log, Rows, Warnings
+from fault.crowd_roles import Reader, Role, Services, Task, Writer, rows_of, table_rows
+from fault.crowd_tables import Shape
+
+_ROLES: dict[str, Callable[[Task], Role]] = {"writer": Writer, "services": Services, "reader": Reader}
+_PROCESSES = multiprocessing.get_context("forkserver")  # they begin with everything imported
+_PROCESSES.set_forkserver_preload(["lakebed", "pyarrow.parquet", "fault.crowd_roles"])
+# Of the last write, and of a process that is told to end.
+_TOO_LONG = 60.0
+_SHOWN = 12
+# The one that writes last has a number that no writer has.
+_LAST = 9
+# What is warned of beside other processes.
+_EXPECTED = ("is being run by another process", "has no record index yet")
+
+
+@dataclass
+class _Member:
+    """A process of the crowd; `incarnation` counts those that were killed before it."""
+
+    task: Task
+    process: Any = None
+    incarnation: int = 0
+    goes_on_at: float | None = None
+
+    def start(self) -> None:
+        self.process = _PROCESSES.Process(target=_main, args=(self.task, self.incarnation), daemon=True)
+        self.process.start()
+        self.incarnation += 1
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.goes_on_at = None
+
+
+@dataclass
+class Crowd:
+    """Run it once, in a folder where nothing is yet."""
+
+    folder: Path
+    shape: Shape
+    seconds: float
+    writers: int = 3
+    readers: int = 2
+    strikes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.uri = str(self.folder / "t")
+        self.dice = random.Random(self.shape.seed)
+        self.log = Log(self.folder / "crowd.log")
+
+    def run(self) -> list[str]:
+        """Everything that is wrong, as text."""
+        self.shape.create(self.uri)
+        roles = [*["writer"] * self.writers, "services", *["reader"] * self.readers]
+        tasks = [Task(self.uri, self.folder, self.shape, role, n) for n, role in enumerate(roles)]
+        self._run(list(map(_Member, tasks)))
+        with self.log.finding("at the end"):
+            self._check()
+        return list(self.findings())
+
+    def findings(self) -> Iterator[str]:
+        for path in sorted(self.folder.glob("*.log")):
+            for one in Log.read(path):
+                is_expected = one["what"] != "warning" or any(words in one["text"] for words in _EXPECTED)
+                if one["what"] == "finding" or not is_expected:
+                    yield f"{path.stem}: {one['what']}: {one['text']}"
+        for path in sorted(self.folder.glob("*.stacks")):
+            if text := path.read_text().strip():
+                yield f"{path.stem} {text}"
+
+    def counts(self) -> dict[str, int]:
+        """How often each thing was done, by role."""
+        found: dict[str, int] = {}
+        for path in sorted(self.folder.glob("*.log")):
+            for one in Log.read(path):
+                name = f"{path.stem.rstrip('0123456789')} {one['what']} {one.get('verb', one.get('type', ''))}".strip()
+                found[name] = found.get(name, 0) + 1
+        return found
+
+    def _run(self, members: list[_Member]) -> None:
+        try:
+            _import_once()
+            for member in members:
+                member.start()
+            while not all((self.folder / f"{member.task.name}.log").exists() for member in members):
+                time.sleep(0.02)
+            until = time.monotonic() + self.seconds
+            (self.folder / "aside").write_text(str(until))
+            (self.folder / "aside").rename(self.folder / "until")
+            strike_at = time.monotonic() + self.dice.uniform(0.3, 1.5)
+            while (now := time.monotonic()) < until:
+                for member in members:
+                    if member.goes_on_at is not None and member.goes_on_at <= now:
+                        self._go_on(member)
+                if now >= strike_at:
+                    self._strike(self.dice.choice(members), now)
+                    strike_at = now + self.dice.uniform(0.2, 2.0)
+                time.sleep(0.02)
+            for member in members:
+                self._go_on(member)
+            for member in members:
+                self._ended(member)
+        finally:
+            for member in members:
+                if member.process is not None:
+                    member.kill()
+
+    def _strike(self, member: _Member, now: float) -> None:
+        name = member.task.name
+        if member.task.role != "reader" and self.dice.random() < 0.5:
+            member.kill()
+            self.log.say("kill", of=name)
+            member.start()
+        elif member.goes_on_at is None:
+            member.signal(signal.SIGSTOP)
+            self.log.say("stop", of=name)
+            member.goes_on_at = now + self.dice.uniform(0.5, 3.0)
+
+    def _go_on(self, member: _Member) -> None:
+        member.goes_on_at = None
+        member.signal(signal.SIGCONT)
+
+    def _ended(self, member: _Member) -> None:
+        member.process.join(_TOO_LONG)
+        if member.process.is_alive():
+            member.signal(signal.SIGUSR1)  # it writes its stacks
+            time.sleep(0.5)
+            self.log.say("finding", text=f"{member.task.name} does not end")
+        elif member.process.exitcode:
+            self.log.say("finding", text=f"{member.task.name} ended with {member.process.exitcode}")
+
+    # -- the table at the end
+
+    def _check(self) -> None:
+        given = self._last_writes()
+        self._whole("after the last write", given)
+        table = lakebed.open(self.uri)
+        if self.shape.kind == "mor":
+            table.compact(options=self.shape.options)
+        table.cluster(options=self.shape.options)
+        self._whole("after all services", given)
+
+    def _last_writes(self) -> Rows:
+        """Write until nothing of the dead is pending; gives what was written."""
+        task = Task(self.uri, self.folder, self.shape, "writer", _LAST)
+        since, n, given = time.monotonic(), 0, Rows()
+        plans = ("compaction", "logcompaction", "clustering", "indexing")
+        while True:
+            n += 1
+            given |= {task.key(k): (f"own{_LAST}", n) for k in (2, 5)}
+            with suppress(lakebed.CommitConflict):
+                lakebed.open(self.uri).upsert(rows_of(_LAST, given), options=self.shape.options)
+                left = [i for i in lakebed.open(self.uri).timeline if not i.is_completed]
+                if not [i for i in left if str(i.action) not in plans]:
+                    return given
+            if time.monotonic() > since + _TOO_LONG:
+                self.log.say("finding", text=f"still pending: {lakebed.open(self.uri).timeline}")
+                return given
+            time.sleep(0.2)
+
+    def _whole(self, when: str, last: Rows) -> None:
+        with self.log.finding(when):
+            table = lakebed.open(self.uri)
+            folders = lakebed.open(self.uri, options={"hoodie.metadata.enable": False})
+            views = {
+                "metadata table": table_rows(table.scan()),
+                "folders": table_rows(folders.scan()),
+                "get": table_rows(table.get([Task.key_of(w, k) for w in range(_LAST + 1) for k in range(Task.KEYS)])),
+            }
+            for number in range(self.writers):
+                history = History.read(self.folder / f"writer{number}.log")
+                expected = history.ends()
+                for name, rows in views.items():
+                    if rows.get(number, {}) not in expected:
+                        difference = History.difference(rows.get(number, {}), expected[0])
+                        self.log.say("finding", text=f"{when}: {name} has other rows of writer {number}: {difference}")
+            for name, rows in views.items():
+                if rows.get(_LAST, {}) != last:
+                    self.log.say("finding", text=f"{when}: {name} lacks the last write: {rows.get(_LAST)} {last}")
+            verified = table.indexes.verify()
+            if not verified.ok:
+                self.log.say("finding", text=f"{when}: verify: {verified}")
+            repaired = table.repair(dry_run=True)
+            if not repaired.ok:
+                self.log.say("finding", text=f"{when}: repair: {repaired}")
+
+
+def _import_once() -> None:
+    """What the processes are made of, in the one that they are forked from: it looks in `PYTHONPATH` alone."""
+    given = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*([given] if given else []), str(Path(__file__).parents[1])])
+    try:
+        first = _PROCESSES.Process(target=_nothing)
+        first.start()
+        first.join()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if given is not None:
+            os.environ["PYTHONPATH"] = given
+
+
+def _nothing() -> None:
+    pass
+
+
+def _main(task: Task, incarnation: int) -> None:
+    import faulthandler
+
+    with (task.folder / f"{task.name}.stacks").open("a") as stacks:
+        faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+        task.shape.settle_in(f"{task.name}-{incarnation}")
+        role = _ROLES[task.role](task)
+        logging.getLogger("lakebed").addHandler(Warnings(role.log))
+        role.dice.seed(f"{task.shape.seed} {task.name} {incarnation}")
+        with role.log.finding("outside of its calls"):
+            role.begin()
+            until = task.until()
+            while time.monotonic() < until:
+                role.step()
+
+
+def shown(findings: list[str]) -> str:
+    """The first findings."""
+    more = len(findings) - _SHOWN
+    return "\n".join([*(one[:3000] for one in findings[:_SHOWN]), *([f"and {more} more"] if more > 0 else [])])

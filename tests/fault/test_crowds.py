@@ -1,0 +1,38 @@
+"""Crowds of processes on one table: no error but those that are to be expected, no row that was not written, none lost,
+and a table that is whole at the end.
+
+Two of 4 s by default, three in a day's run; with `LAKEBED_CRASH=all` 60 of 20 s. `LAKEBED_CROWD=<seed>` runs one again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from crash_tables import place
+from fault.crowd import Crowd, shown
+from fault.crowd_tables import Shape
+from sampling import CRASH, is_of_a_day, today, whole
+
+SECONDS = float(os.environ.get("LAKEBED_CROWD_SECONDS") or (20.0 if whole(CRASH) else 4.0))
+ONLY = os.environ.get("LAKEBED_CROWD")
+_MANY = 60
+
+
+def seeds() -> list[int]:
+    if ONLY:
+        return [int(ONLY)]
+    if whole(CRASH):
+        return list(range(_MANY))
+    return [today() * 3 + n for n in range(3 if is_of_a_day() else 2)]
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_a_crowd_sees_what_was_written_and_leaves_a_whole_table(seed: int) -> None:
+    shape = Shape.of(seed)
+    with place("local") as uri:
+        crowd = Crowd(Path(uri).parent, shape, SECONDS)
+        findings = crowd.run()
+        assert not findings, f"LAKEBED_CROWD={seed} {shape}\n{crowd.counts()}\n{shown(findings)}"
