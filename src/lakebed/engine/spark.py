@@ -218,10 +218,11 @@ class SparkEngine:
             group = F.coalesce(group, F.element_at(F.col(_GROUPS), at))
         return routed.select(*[F.col(quoted(c)) for c in columns], group.alias(GROUP))
 
-    def aggregate(self, rows: DataFrame, by: Sequence[str]) -> pa.Table:
+    def aggregate(self, rows: DataFrame, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
         from pyspark.sql import functions as F
 
-        return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")))
+        summed = [F.coalesce(F.sum(F.col(quoted(n)).cast("bigint")), F.lit(0)).alias(n) for n in sums]
+        return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows"), *summed))
 
     def collect(self, rows: DataFrame) -> pa.Table:
         with self._settings(self._of_jobs()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lakebed.engine.base import Engine, Rows
@@ -26,12 +26,17 @@ class Hashed:
 
 @dataclass(frozen=True, slots=True)
 class KeyLookup:
-    """What an index that looks into files did to find the keys of a write.
+    """What an index did to find the keys of a write.
 
-    Of `keys` different keys it found `tagged` places. Of `files` file slices that could hold one by their partition
-    path `out_of_range` were ruled out by their range of keys and `filtered` by their bloom filter; of `searched` ones
-    stored keys were read. Filters were `asked` so often for a key, `absent` times for one that their file does not
-    hold; `false_positives` of these they let through.
+    Of `keys` keys it found `tagged` places. The bloom indexes count a key once, others as often as rows have it. Of
+    `files` file slices that could hold one by their partition path `out_of_range` were ruled out by their range of keys
+    and `filtered` by their bloom filter; of `searched` ones stored keys were read. Filters were `asked` so often for a
+    key, `absent` times for one that their file does not hold; `false_positives` of these they let through.
+
+    `opened` data files (base and log files) were opened to read stored keys or ordering values, and `bytes` of key
+    columns and of log files were read from them, None where that is not known: Spark's own reader does not say. Footers
+    are in neither. `index_files` files of an index were opened, one that several tasks open as often. `by_hash`: the
+    hash of a key names its file group, so that nobody looked whether it is there, and `tagged` is 0.
     """
 
     keys: int = 0
@@ -43,24 +48,42 @@ class KeyLookup:
     asked: int = 0
     absent: int = 0
     false_positives: int = 0
+    opened: int = 0
+    bytes: int | None = 0
+    index_files: int = 0
+    by_hash: bool = False
 
     @property
     def false_positive_rate(self) -> float:
         """Of the keys that a filter was asked for and that its file does not hold: the share that it let through."""
         return self.false_positives / self.absent if self.absent else 0.0
 
+    def with_reads(self, opened: int, size: int | None) -> KeyLookup:
+        """The same, and so many files and bytes that were read besides."""
+        total = None if size is None or self.bytes is None else self.bytes + size
+        return replace(self, opened=self.opened + opened, bytes=total)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {**asdict(self), "false_positive_rate": self.false_positive_rate}
 
     def __str__(self) -> str:
-        ruled_out = f"{self.out_of_range:,} ruled out by key range, {self.filtered:,} by bloom filter"
-        rate = f"; false positives of the filters: {self.false_positives:,} ({self.false_positive_rate:.2g})"
         found = f"{self.tagged:,} of {self.keys:,} found"
-        if self.tagged > self.keys:
+        if self.by_hash:
+            found = f"{self.keys:,} placed by their hash"
+        elif self.tagged > self.keys:
             found = f"{self.keys:,}, found in {self.tagged:,} places"
-        files = f"{self.files:,}, {ruled_out}, {self.searched:,} read"
-        return f"keys: {found}; files: {files}{rate if self.asked else ''}"
+        parts = [f"keys: {found}"]
+        if self.files:
+            ruled_out = f"{self.out_of_range:,} ruled out by key range, {self.filtered:,} by bloom filter"
+            parts.append(f"files: {self.files:,}, {ruled_out}, {self.searched:,} read")
+        else:
+            parts.append(f"data files read: {self.opened:,}")
+        if self.index_files:
+            parts.append(f"files of the index: {self.index_files:,}")
+        if self.asked:
+            parts.append(f"false positives of the filters: {self.false_positives:,} ({self.false_positive_rate:.2g})")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         replaced_file_groups=sum(len(ids) for ids in replaced.values()),
         replaced_rows=rows_of_groups(tx.snapshot, replaced),
         seconds=times.seconds,
-        lookup=layout.lookup,
+        lookup=layout.lookup(statuses),
+        moved=layout.moved,
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
     )

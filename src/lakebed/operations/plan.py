@@ -39,7 +39,7 @@ class WritePlan:
     """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` says what
     finding the keys costs (None: there is nothing to look through yet), `waiting` which services are planned,
     `schema_changes` which columns of the table are new or change, `lookup` what the index did to find the keys,
-    where it has something to tell."""
+    and `moved` how many rows leave their partition path for another."""
 
     operation: str
     index: str
@@ -50,10 +50,12 @@ class WritePlan:
     waiting: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
     lookup: KeyLookup | None = None
+    moved: int = 0
 
     @property
     def rows(self) -> int:
-        return sum(f.rows for f in self.files)
+        """Rows that come in. One that moves to another partition path counts in a file group of both."""
+        return sum(f.rows for f in self.files) - self.moved
 
     @property
     def rewritten(self) -> int:
@@ -107,7 +109,7 @@ class WritePlan:
             f"  file groups: {len(self.files)}, {self.rewritten} of them rewritten ({size:.1f} MiB of base files)"
             + (f", {self.appended} appended to" if self.appended else ""),
         ]
-        if self.lookup is not None:
+        if self.lookup is not None and self.lookup.files:
             lines.append(f"  {self.lookup}")
         if self.note:
             lines.append(f"  {self.note}")
@@ -175,8 +177,10 @@ def plan_of_hashed(
         files = tuple(_files_of_buckets(counted.to_pylist(), hashed.several, appends=appends))
         found = "the task that has a bucket's rows looks their keys up among its file groups, of which all are shown"
     note = _notes(found, context.engine.note)
-    tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
-    return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging)
+    rows = sum(f.rows for f in files)
+    tagging = tagging_costs(context, snapshot, rows, {f.partition for f in files})
+    lookup = KeyLookup(keys=rows, by_hash=True) if hashed.several is None else None
+    return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging, lookup=lookup)
 
 
 def plan_of_tasks(context: WriteContext, operation: str) -> WritePlan:
