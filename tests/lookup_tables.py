@@ -45,6 +45,7 @@ COUNTS = (
     Counts("record", 3, files=0, searched=0, opened=0, opens_index=True),
     Counts("record_level_index", 2, files=0, searched=0, opened=0, opens_index=True),
     Counts("bucket", 0, files=0, searched=0, opened=0, by_hash=True),
+    Counts("consistent", 0, files=0, searched=0, opened=0, kinds=("mor",), by_hash=True),
 )
 CASES = [(counts, kind) for counts in COUNTS for kind in counts.kinds]
 NAMES = [f"{counts.index} {kind}" for counts, kind in CASES]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.model import FileSlice
@@ -22,6 +22,36 @@ class Hashed:
     several: Mapping[tuple[str, int], tuple[FileSlice, ...]] | None = None
     """Those of each number where it may have several file groups; the task that has its rows looks their keys up among
     them."""
+
+
+class GroupNames(Protocol):
+    """The file groups of numbers. It pickles: tasks ask it."""
+
+    def file_id(self, partition: str, number: int) -> str:
+        """The file group that rows of a partition path with this number go to, whether it is there or not."""
+        ...
+
+    def count(self, partition: str) -> int:
+        """How many numbers a partition path has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The rows with the number of their file group in the column `GROUP` (int32); it follows from the key, and from
+    what the index has of each partition path.
+
+    `existing` has the latest file slices of file groups that are there, by partition path and number. `parents` are
+    those of file groups that a pending clustering makes, whose rows come twice: the slices that hold their rows until
+    then.
+    """
+
+    rows: Rows
+    names: GroupNames
+    existing: Mapping[tuple[str, int], FileSlice]
+    parents: Mapping[tuple[str, int], tuple[FileSlice, ...]] = field(
+        default_factory=dict[tuple[str, int], tuple[FileSlice, ...]]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,4 +146,4 @@ class Tagged:
                 engine.release(self.held)
 
 
-Placement = Hashed | Tagged
+Placement = Hashed | Numbered | Tagged

@@ -22,8 +22,8 @@ from lakebed.engine.groups import distinct_values
 from lakebed.errors import LakebedError
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.handles.bulk_writer import BulkWriter
-from lakebed.handles.targets import HashedTargets, PlannedTargets
-from lakebed.index.base import Hashed, KeyLookup, Tagged
+from lakebed.handles.targets import HashedTargets, NamedTargets, PlannedTargets, Target
+from lakebed.index.base import Hashed, KeyLookup, Numbered, Tagged
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral, Either, IsNull
 from lakebed.index.returning import back_in_place, may_come_back
 from lakebed.merge.combine_stage import combine_by_key
@@ -40,7 +40,14 @@ from lakebed.model import (
 )
 from lakebed.operations.admission import file_groups_in_clustering
 from lakebed.operations.assign import Assignment, PlannedGroup, assign
-from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_hashed, plan_of_tasks, with_absent
+from lakebed.operations.plan import (
+    WritePlan,
+    plan_of_assignment,
+    plan_of_hashed,
+    plan_of_numbered,
+    plan_of_tasks,
+    with_absent,
+)
 from lakebed.operations.write import Write
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
@@ -105,6 +112,12 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
     if context.index.key_hash is not None:
         yield HashedRows(write, prepared)
         return
+    if context.index.places_by_key:
+        index = context.index.anew(write.instant) if write.anew else context.index
+        answer = index.place(prepared, write.snapshot, context.engine)
+        if isinstance(answer, Numbered):
+            yield NumberedRows(write, answer)
+            return
     with _tagged(write, prepared) as (tagged, lookup):
         found = TaggedRows(write, tagged, lookup)
         adds = write.match.looks_up and not (write.match.deletes or write.anew)
@@ -222,6 +235,41 @@ class HashedRows(Layout):
         if not isinstance(answer, Hashed):
             raise _wrong_answer(context.index.name, "has a key_hash, and yet gives rows tagged")
         return answer
+
+
+@dataclass(frozen=True)
+class NumberedRows(Layout):
+    """Rows that have the number of their file group: it is there, or its name is known. There is nothing to assign."""
+
+    write: Write
+    numbered: Numbered
+
+    def assign(self) -> Layout:
+        return self
+
+    def plan(self) -> WritePlan:
+        write = self.write
+        plan = plan_of_numbered(write.context, write.snapshot, self.numbered, write.operation)
+        return with_absent(plan, write.context, write.absent)
+
+    def profile(self) -> bytes:
+        return b""
+
+    def run(self) -> list[WriteStatus]:
+        write, numbered = self.write, self.numbered
+        instants = {**log_instants(write.snapshot), **write.context.index.resizes(write.snapshot).children}
+        known: dict[tuple[str, int], Target] = {}
+        for place in {*numbered.existing, *numbered.parents}:
+            file_id, one = numbered.names.file_id(*place), numbered.existing.get(place)
+            at, parents = instants.get((place[0], file_id)), numbered.parents.get(place, ())
+            known[place] = Target(file_id, one, size_limited=False, log_instant=at, parents=parents)
+        # an unknown number of partition paths has so many groups each
+        groups = None if write.context.keys.partition_fields else numbered.names.count("")
+        writer = write.group_writer(NamedTargets(known, numbered.names))
+        return write.run_grouped(numbered.rows, writer, groups=groups)
+
+    def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
+        return KeyLookup(keys=sum(status.rows_in for status in statuses), by_hash=True)
 
 
 @dataclass(frozen=True)
@@ -350,7 +398,7 @@ class AssignedRows:
     def plan(self) -> WritePlan:
         write = self.write
         plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation, self.told)
-        return with_absent(replace(plan, moved=self.moved), write.context, write.absent)
+        return with_absent(replace(plan, twice=self.moved), write.context, write.absent)
 
     def profile(self) -> bytes:
         return _workload_profile(self.write, self.assignment)
