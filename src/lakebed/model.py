@@ -20,6 +20,9 @@ IS_DELETED_COLUMN = "_hoodie_is_deleted"
 DERIVED = "_lakebed_"
 FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant", "delete"))
 """Columns that an index adds to rows: where their key is, and whether it leaves there."""
+MOVED, OPENED = f"{DERIVED}moved", f"{DERIVED}opened"
+"""Columns that an index may add to rows, for those who count: whether the row only deletes the key at the place that it
+leaves, and how many files of the index were opened for it (int64; the first of several rows has the number)."""
 POSITION = f"{DERIVED}position"
 """The number (int64) of a stored row in the base file of its slice, null for one that stands in log files alone. Who
 reads stored rows may ask for it, and an index that did gives it on with the place of a key."""

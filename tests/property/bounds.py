@@ -123,6 +123,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "index.bloom.tasks._BATCH_ROWS": (3, HUGE),
     "index.bloom.tasks._FEW_PLACES": (0, HUGE),
     "index.bloom.tasks._KEYS_TOGETHER": (7, HUGE),
+    "index.consistent.index.MOST_RINGS": (0, HUGE),
     "index.consistent.ring_hash._ROWS": (3, HUGE),
     "index.record_lookup.IN_PROCESS_KEYS": (0, HUGE),
     "index.record_lookup._BATCH_ROWS": (3, HUGE),
@@ -215,6 +216,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 IN_TASKS = (
     "index.bloom.known_files",
     "index.bloom.places",
+    "index.consistent.index",
     "index.record_lookup",
     "services.index_jobs",
     "upkeep.expression_records",

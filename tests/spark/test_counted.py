@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import lakebed
 from lakebed.engine.groups import GROUP
@@ -51,6 +52,63 @@ def test_a_bucket_write_is_one_job_with_one_exchange(
     assert plans[0].count("MapInArrow") == 1
     assert "PythonUDF" not in plans[0]
     assert "ArrowEvalPython" not in plans[0]
+
+
+@pytest.mark.parametrize("partition_by", [None, "city"])
+@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite"])
+def test_a_write_under_consistent_hashing_is_one_job_with_one_exchange(
+    spark: SparkSession, tmp_path: Path, plans: list[str], partition_by: str | None, verb: str
+):
+    rows = spark.range(100).selectExpr("id", "concat('c', id % 3) city", "id ts")
+    t = lakebed.create(
+        str(tmp_path / "t"),
+        rows,
+        key="id",
+        partition_by=partition_by,
+        ordering="ts",
+        type="mor",
+        index="consistent",
+        buckets=4,
+    )
+    t.upsert(rows)
+    plans.clear()
+    # rows of a partition path that has no ring yet, too
+    changed = rows.filter("id < 50").withColumn("city", F.expr("if(id < 5, 'c9', city)"))
+    getattr(t, verb)(changed)
+    assert [len(EXCHANGE.findall(plan)) for plan in plans] == [1], plans
+    assert plans[0].count("MapInArrow") == 1
+    # of the key, once
+    assert plans[0].count("ArrowEvalPython") == 1
+    stored = t.scan().to_arrow().to_pylist()
+    kept = 50 if verb == "insert_overwrite" else 100
+    assert len(stored) == (kept + 5 if partition_by and verb == "upsert" else 50 if verb == "insert_overwrite" else 100)
+
+
+def test_rows_beside_a_pending_resize_are_written_by_the_same_one_job(
+    spark: SparkSession, tmp_path: Path, plans: list[str]
+):
+    rows = spark.range(100).selectExpr("id", "concat('c', id % 2) city", "id ts")
+    t = lakebed.create(
+        str(tmp_path / "t"),
+        rows,
+        key="id",
+        partition_by="city",
+        merge="commit_time",
+        type="mor",
+        index="consistent",
+        buckets=2,
+    )
+    t.upsert(rows)
+    splits = {"hoodie.bucket.index.max.num.buckets": 4, "hoodie.parquet.max.file.size": 300}
+    assert t.cluster(plan_only=True, options=splits).planned is not None
+    plans.clear()
+    done = t.upsert(rows.filter("id < 40").withColumn("ts", F.lit(7)))
+    assert (done.rows, done.updated) == (40, 40)
+    assert [len(EXCHANGE.findall(plan)) for plan in plans] == [1], plans
+    assert {row["id"] for row in t.scan(filter="ts = 7").to_arrow().to_pylist()} == set(range(40))
+    t.cluster()
+    assert {row["id"] for row in t.scan(filter="ts = 7").to_arrow().to_pylist()} == set(range(40))
+    assert t.count() == 100
 
 
 def test_a_bucket_upsert_opens_only_the_files_of_its_buckets(tmp_path: Path):

@@ -182,8 +182,9 @@ class Engine(Protocol):
 
     def from_arrow(self, table: pa.Table) -> Rows: ...
 
-    def aggregate(self, rows: Rows, by: Sequence[str]) -> pa.Table:
-        """Counts of rows by the given columns, as an Arrow table with an extra column `rows` (int64)."""
+    def aggregate(self, rows: Rows, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
+        """Counts of rows by the given columns, as an Arrow table with an extra column `rows` (int64). The columns in
+        `sums` (int64, or boolean: true is one) are summed likewise; a null counts for nothing."""
         ...
 
     def collect(self, rows: Rows) -> pa.Table: ...

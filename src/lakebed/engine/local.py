@@ -195,9 +195,13 @@ class LocalEngine:
         group = pc.coalesce(group, fresh)
         return LocalRows(table.drop_columns([FILE_ID, INSTANT]).append_column(GROUP, group))
 
-    def aggregate(self, rows: LocalRows, by: Sequence[str]) -> pa.Table:
-        counted = rows.table.group_by(list(by), use_threads=False).aggregate([([], "count_all")])
-        return counted.rename_columns([*by, "rows"])
+    def aggregate(self, rows: LocalRows, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
+        asked = [([], "count_all"), *((name, "sum") for name in sums)]
+        counted = rows.table.group_by(list(by), use_threads=False).aggregate(asked).rename_columns([*by, "rows", *sums])
+        for name in sums:
+            summed = pc.fill_null(counted.column(name).cast(pa.int64()), 0)
+            counted = counted.set_column(counted.schema.get_field_index(name), name, summed)
+        return counted
 
     def collect(self, rows: LocalRows) -> pa.Table:
         return rows.table

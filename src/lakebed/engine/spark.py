@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakebed.engine.base import GroupFunction, ItemFunction, MapFunction, SliceReader, SliceSource, Task
 from lakebed.engine.groups import GROUP, map_groups
 from lakebed.engine.routing import KEY_HASH, SHARE_SQL
-from lakebed.engine.spark_arrow import arrow_text_column
+from lakebed.engine.spark_arrow import arrow_column
 from lakebed.engine.spark_errors import carrying, job_errors
 from lakebed.engine.spark_hash import hash_column
 from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
@@ -100,7 +100,7 @@ class SparkEngine:
         if isinstance(expression, TextHash):
             return hash_column(self.spark, expression, schema)
         if not getattr(expression, "has_sql", True):
-            return arrow_text_column(expression, schema)
+            return arrow_column(expression, schema)
         return F.expr(expression.sql(schema))
 
     def filter(self, rows: DataFrame, predicate: RowExpression) -> DataFrame:
@@ -218,10 +218,11 @@ class SparkEngine:
             group = F.coalesce(group, F.element_at(F.col(_GROUPS), at))
         return routed.select(*[F.col(quoted(c)) for c in columns], group.alias(GROUP))
 
-    def aggregate(self, rows: DataFrame, by: Sequence[str]) -> pa.Table:
+    def aggregate(self, rows: DataFrame, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
         from pyspark.sql import functions as F
 
-        return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")))
+        summed = [F.coalesce(F.sum(F.col(quoted(n)).cast("bigint")), F.lit(0)).alias(n) for n in sums]
+        return self.collect(rows.groupBy(*by).agg(F.count(F.lit(1)).alias("rows"), *summed))
 
     def collect(self, rows: DataFrame) -> pa.Table:
         with self._settings(self._of_jobs()):

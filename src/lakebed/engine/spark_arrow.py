@@ -16,19 +16,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def arrow_text_column(expression: RowExpression, schema: pa.Schema) -> Column:
-    """The texts of an expression over a DataFrame of this Arrow schema; only the columns it reads cross to Python."""
+def arrow_column(expression: RowExpression, schema: pa.Schema) -> Column:
+    """The values of an expression over a DataFrame of this Arrow schema: texts, unless its `sql_type` says otherwise.
+    Only the columns it reads cross to Python."""
     from pyspark.sql import functions as F
 
     names = unique(Field(path).top_level_in(schema) for path in expression.columns)
     read = pa.schema([schema.field(name) for name in names])
 
-    def texts(*columns: pa.Array) -> pa.Array:
+    def values(*columns: pa.Array) -> pa.Array:
         # times come in the session's zone
         batch = normalise_batch(pa.RecordBatch.from_arrays(list(columns), names=list(names)), read)
         return expression.arrow(batch)
 
-    return udf_in_workers(texts, "string", *[F.col(quote_name(name)) for name in names])
+    return udf_in_workers(
+        values, getattr(expression, "sql_type", "string"), *[F.col(quote_name(name)) for name in names]
+    )
 
 
 def udf_in_workers(fn: Callable[..., pa.Array], kind: str, *columns: Column) -> Column:

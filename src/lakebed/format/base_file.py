@@ -17,6 +17,7 @@ from lakebed.format.json_text import parse_json_object
 from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_footer import parse_footer, read_encoded, read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
+from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.storage.failure import from_os_error
 
 if TYPE_CHECKING:
@@ -140,13 +141,15 @@ def read_base_file(
     row_groups: Sequence[int] | None = None,
     footer: Footer | None = None,
     page_checksums: bool = True,
+    tally: ReadTally | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a base file by batches, in file order and file types.
 
     `columns` are top-level names (None: all); those that the file lacks are left out. `dictionary` names string columns
     to give as dictionary arrays; a `footer` that is known is not read again. Memory stays at a batch and one compressed
     row group of normal size; larger row groups (files of other writers) are read through small buffers. Checksums of
-    pages are checked where the file has some, but for callers that do without. Raises `CorruptFile` for what is no
+    pages are checked where the file has some, but for callers that do without. The file and the bytes
+    of the columns that are read are added to a `tally`. Raises `CorruptFile` for what is no
     Parquet file.
     """
     with naming_damage(path), storage.open_input(path, size) as source:
@@ -157,7 +160,11 @@ def read_base_file(
         known_names = frozenset(footer.schema.names)
         names = footer.schema.names if columns is None else [c for c in columns if c in known_names]
         schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
-        for group in range(footer.row_groups) if row_groups is None else row_groups:
+        chosen = range(footer.row_groups) if row_groups is None else row_groups
+        if tally is not None:
+            tally.add("opened")
+            tally.add("bytes", column_bytes(metadata, names, chosen))
+        for group in chosen:
             expected = footer.metadata.row_group(group)
             rows, read = min(batch_rows, _rows_of_bytes(expected, _BATCH_BYTES)), 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.format.read_tally import Counted, ReadTally
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import GroupWrite, Handle
 from lakebed.handles.create import CreateHandle
@@ -29,9 +30,11 @@ class BucketHandle:
     def __init__(self, group: GroupWrite) -> None:
         self._group = group
         self._slices = group.target.among or ()
+        self._tally = ReadTally()
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
         parts, new = self._looked_up(incoming)
+        lookup = self._counts(incoming, sum(map(len, parts.values())))
         small = self._small_file(parts, new)
         if small is not None:
             parts[small] = np.sort(np.concatenate([parts.get(small, new[:0]), new]))
@@ -43,7 +46,13 @@ class BucketHandle:
         first, *others = [status for statuses in written for status in statuses]
         # rows of one key that were made one count as received
         more = incoming.received - incoming.rows
-        return [replace(first, rows_in=first.rows_in + more), *others]
+        return [replace(first, rows_in=first.rows_in + more, lookup=lookup), *others]
+
+    def _counts(self, incoming: Incoming, found: int) -> list[int]:
+        """`LOOKUP_COUNTS` of the search."""
+        asked = len(self._slices) if incoming.rows and self._group.on_match != "none" else 0
+        names: tuple[Counted, ...] = ("out_of_range", "filtered", "searched", "opened", "bytes")
+        return [incoming.rows, found, asked, *map(self._tally.total, names)]
 
     def _looked_up(self, incoming: Incoming) -> tuple[dict[int, Rows], Rows]:
         """The rows of each slice that has their keys, by its number, and those of new keys."""
@@ -64,7 +73,8 @@ class BucketHandle:
     def _keys_in(self, one: FileSlice, keys: pa.Array) -> pa.Array:
         """Those of the keys (in ascending order) that a slice shows: log files delete keys, and those of a table that
         had the bucket index before have keys that no base file has."""
-        batches = rows_of_keys(self._group.reader, one, keys, [RECORD_KEY])
+        reader = replace(self._group.reader, tally=self._tally)
+        batches = rows_of_keys(reader, one, keys, [RECORD_KEY])
         columns = [batch.column(RECORD_KEY).cast(pa.string()) for batch in batches]
         return pa.concat_arrays(columns) if columns else pa.array([], pa.string())
 

@@ -54,6 +54,23 @@ class PlannedTargets:
         return self.targets[group]
 
 
+class GroupNames(Protocol):
+    def file_id(self, partition: str, number: int) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTargets:
+    """Targets by partition path and number: those that are `known`, others are new file groups that have their name
+    from the index."""
+
+    known: Mapping[tuple[str, int], Target]
+    names: GroupNames
+
+    def of(self, partition: str, group: int) -> Target:
+        known = self.known.get((partition, group))
+        return known or Target(self.names.file_id(partition, group), None, size_limited=False)
+
+
 @dataclass(frozen=True, slots=True)
 class HashedTargets:
     """One file group per (partition path, number), or `several`; a number without one gets it from the instant. With

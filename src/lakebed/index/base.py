@@ -19,7 +19,7 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.index.placement import Hashed, KeyLookup, Placement, Tagged
+from lakebed.index.placement import GroupNames, Hashed, KeyLookup, Numbered, Placement, Tagged
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lakebed.merge.rules import MergeRules
 
 __all__ = [
+    "GroupNames",
     "GroupOutputs",
     "Hashed",
     "Index",
@@ -39,6 +40,7 @@ __all__ = [
     "KeyHash",
     "KeyLookup",
     "KeyPlaces",
+    "Numbered",
     "Placement",
     "Resizes",
     "Resizing",
@@ -187,8 +189,8 @@ class Index(Protocol):
     """Whether a key is unique over the table (else within its partition path)."""
 
     places_by_key: bool = False
-    """Whether `Tagged` rows have the file group that their key belongs to, be it there or not: nobody has looked
-    whether the table holds the key."""
+    """Whether `Numbered` rows, or `Tagged` ones, have the file group that their key belongs to, be it there or not:
+    nobody has looked whether the table holds the key."""
 
     can_index_log_files: bool = False
     """Whether keys are found that only log files hold, so that the rows of new file groups go to those."""
@@ -263,7 +265,8 @@ class Index(Protocol):
         """Raise `IndexInconsistent` where a sample of the stored keys shows that the table has not this index."""
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Placement:
-        """Where the rows go: `Hashed` for an index with a `key_hash`, whose column the rows have, else `Tagged`.
+        """Where the rows go: `Hashed` for an index with a `key_hash`, whose column the rows have, else `Tagged`. One
+        that `places_by_key` may give `Numbered`: the rows, which are not persisted then, with a column more.
 
         The rows may be evaluated several times, then they are persisted: the caller releases what it gave.
         """

@@ -9,7 +9,7 @@ import pyarrow as pa
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.index.locations import BooleanLiteral, Coalesce, Differ
-from lakebed.index.pair_moves import OLD_PARTITION, merges_in_pairs, moved_in_pairs
+from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows, merges_in_pairs, moved_in_pairs
 from lakebed.index.simple import columns_of_names, moved, stored_ordering
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
@@ -28,7 +28,7 @@ def at_places(joined: Rows, own: Sequence[str], engine: Engine, position: Sequen
 
 def moved_from_places(
     joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, position: Sequence[str] = ()
-) -> Rows:
+) -> PlacedRows:
     """Rows at their places, those that name another partition path there if they win over the stored row. `joined` is
     as for `at_places`, and evaluated several times.
 
@@ -39,7 +39,7 @@ def moved_from_places(
         return moved_in_pairs(joined, own, snapshot, engine, rules, position)
     ordering = rules.ordering if set(rules.ordering) <= set(own) else ()
     if not ordering:
-        return moved(joined, engine, rules, own, 0, position)
+        return PlacedRows(moved(joined, engine, rules, own, 0, position))
     leaving = engine.filter(joined, Differ(OLD_PARTITION, PARTITION_PATH))
     pairs = engine.aggregate(leaving, [OLD_PARTITION, FILE_ID])
     groups = set(zip(*(pairs.column(name).to_pylist() for name in (OLD_PARTITION, FILE_ID)), strict=True))
@@ -49,9 +49,9 @@ def moved_from_places(
             **columns_of_names(FILE_ID, INSTANT, *position),
             DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
         }
-        return engine.derive(joined, place, keep=[n for n in own if n != DELETE])
+        return PlacedRows(engine.derive(joined, place, keep=[n for n in own if n != DELETE]))
     slices = [s for s in snapshot.file_slices({p for p, _ in groups}) if (s.partition, s.file_id) in groups]
     types = engine.schema(joined)
     values = stored_ordering(snapshot, slices, engine, {name: types.field(name).type for name in ordering})
     compared = engine.join(joined, values, [RECORD_KEY, FILE_ID], "left")
-    return moved(compared, engine, rules, own, len(ordering), position)
+    return PlacedRows(moved(compared, engine, rules, own, len(ordering), position), slices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,18 @@ from lakebed.index.locations import STORED_LOCATION, BooleanLiteral, Coalesce, D
 from lakebed.merge.combine import side_of
 from lakebed.merge.pairs import Side, merge_into
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakebed.model import (
+    DELETE,
+    DERIVED,
+    FILE_ID,
+    FILE_NAME,
+    INSTANT,
+    META_COLUMNS,
+    MOVED,
+    PARTITION_PATH,
+    RECORD_KEY,
+    FileSlice,
+)
 from lakebed.schema.arrow import normal_type
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.evolution import is_promotion
@@ -25,6 +37,13 @@ from lakebed.slices.snapshot import Snapshot
 
 OLD_PARTITION = f"{DERIVED}old_partition"
 _STORED = f"{DERIVED}stored_"
+
+
+class PlacedRows(NamedTuple):
+    """Rows at their places, and the file slices of which more than keys was read to place them."""
+
+    rows: Rows
+    read: Sequence[FileSlice] = ()
 
 
 def merges_in_pairs(rules: MergeRules, own: Sequence[str]) -> bool:
@@ -41,8 +60,8 @@ def moved_in_pairs(
     engine: Engine,
     rules: MergeRules,
     position: Sequence[str] = (),
-) -> Rows:
-    """Every row at its place, and for those that leave it a delete there.
+) -> PlacedRows:
+    """Every row at its place, and for those that leave it a delete there, which is `MOVED`.
 
     `joined` has the rows' `own` columns and the place of their key, with its `POSITION` where that is named. A row that
     goes to another partition path goes there as the merge with the stored row has it. The stored rows are read from the
@@ -60,25 +79,27 @@ def moved_in_pairs(
     pairs = engine.aggregate(leaving, [OLD_PARTITION, FILE_ID])
     groups = set(zip(*(pairs.column(name).to_pylist() for name in (OLD_PARTITION, FILE_ID)), strict=True))
     if not groups:
-        return engine.derive(joined, place, keep=kept)
+        return PlacedRows(engine.derive(joined, place, keep=kept))
     schema = engine.schema(joined)
     stored = frozenset(snapshot.schema.names)
     data = [n for n in kept if n != RECORD_KEY and n in stored]
-    stored = _stored_rows(snapshot, groups, engine, data)
+    slices = [s for s in snapshot.file_slices({p for p, _ in groups}) if (s.partition, s.file_id) in groups]
+    stored = _stored_rows(snapshot, slices, engine, data)
     compared = engine.join(joined, stored, [RECORD_KEY, FILE_ID], "left")
     types = {n: schema.field(n).type for n in kept}
     types |= {n: _wider(normal_type(types[n], n), snapshot.schema.field(n).type) for n in data}
     place_types = [(FILE_ID, pa.string()), (INSTANT, pa.string()), *((name, pa.int64()) for name in position)]
-    result = pa.schema([(PARTITION_PATH, pa.string()), *place_types, (DELETE, pa.bool_()), *types.items()])
+    flags = [(DELETE, pa.bool_()), (MOVED, pa.bool_())]
+    result = pa.schema([(PARTITION_PATH, pa.string()), *place_types, *flags, *types.items()])
     path = table_keys(snapshot).partition_path
     known = set(snapshot.config.partition_fields) <= set(data)
     place_columns = tuple(name for name, _ in place_types)
-    return engine.map(compared, _PairMoves(rules, result, place_columns, tuple(data), path if known else None), result)
+    moves = _PairMoves(rules, result, place_columns, tuple(data), path if known else None)
+    return PlacedRows(engine.map(compared, moves, result), slices)
 
 
-def _stored_rows(snapshot: Snapshot, groups: set[tuple[str, str]], engine: Engine, data: Sequence[str]) -> Rows:
-    """Key, file id and data columns of some file groups, in the table's types of today."""
-    slices = [s for s in snapshot.file_slices({p for p, _ in groups}) if (s.partition, s.file_id) in groups]
+def _stored_rows(snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, data: Sequence[str]) -> Rows:
+    """Key, file id and data columns of some file slices, in the table's types of today."""
     parts: list[Rows] = []
     for file_slice in slices:
         types = {f.name: f.type for f in snapshot.schema_of(file_slice)}
@@ -112,7 +133,7 @@ class _PairMoves:
     def _placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         old, new = (cast_column(batch.column(n), pa.string()) for n in (OLD_PARTITION, PARTITION_PATH))
         place = [cast_column(batch.column(n), self.schema.field(n).type) for n in self.place]
-        names = [f.name for f in self.schema if f.name not in (PARTITION_PATH, *self.place, DELETE)]
+        names = [f.name for f in self.schema if f.name not in (PARTITION_PATH, *self.place, DELETE, MOVED)]
         own = pa.RecordBatch.from_arrays(
             [cast_column(batch.column(n), self.schema.field(n).type) for n in names], names=names
         )
@@ -123,12 +144,12 @@ class _PairMoves:
         stays = np.ones(batch.num_rows, dtype=bool)
         stays[at[goes]] = False
         left = np.flatnonzero(stays)
-        yield self._rows(own, left, pc.coalesce(old, new), place, forced)
+        yield self._rows(own, left, pc.coalesce(old, new), place, forced, moved=False)
         if goes.any():
-            yield self._rows(own, at[goes], old, place, pa.repeat(pa.scalar(True), batch.num_rows))
+            yield self._rows(own, at[goes], old, place, pa.repeat(pa.scalar(True), batch.num_rows), moved=True)
             where = np.flatnonzero(goes)
             nowhere = [pa.nulls(len(at), values.type) for values in place]
-            yield self._rows(merged, where, path, nowhere, pa.repeat(pa.scalar(False), len(at)))
+            yield self._rows(merged, where, path, nowhere, pa.repeat(pa.scalar(False), len(at)), moved=False)
 
     def _merged(
         self,
@@ -154,9 +175,17 @@ class _PairMoves:
         return goes, made.rows, path
 
     def _rows(
-        self, data: pa.RecordBatch, at: np.ndarray, path: pa.Array, place: Sequence[pa.Array], gone: pa.Array
+        self,
+        data: pa.RecordBatch,
+        at: np.ndarray,
+        path: pa.Array,
+        place: Sequence[pa.Array],
+        gone: pa.Array,
+        *,
+        moved: bool,
     ) -> pa.RecordBatch:
         places = pa.array(at)
         columns = [column.take(places) for column in (path, *place, gone)]
+        columns.append(pa.repeat(pa.scalar(moved), len(at)))
         columns += [data.column(f.name).take(places) for f in list(self.schema)[len(columns) :]]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

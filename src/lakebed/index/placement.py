@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.model import FileSlice
@@ -24,14 +24,49 @@ class Hashed:
     them."""
 
 
+class GroupNames(Protocol):
+    """The file groups of numbers. It pickles: tasks ask it."""
+
+    def file_id(self, partition: str, number: int) -> str:
+        """The file group that rows of a partition path with this number go to, whether it is there or not."""
+        ...
+
+    def count(self, partition: str) -> int:
+        """How many numbers a partition path has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The rows with the number of their file group in the column `GROUP` (int32); it follows from the key, and from
+    what the index has of each partition path.
+
+    `existing` has the latest file slices of file groups that are there, by partition path and number. `parents` are
+    those of file groups that a pending clustering makes, whose rows come twice: the slices that hold their rows until
+    then.
+    """
+
+    rows: Rows
+    names: GroupNames
+    existing: Mapping[tuple[str, int], FileSlice]
+    parents: Mapping[tuple[str, int], tuple[FileSlice, ...]] = field(
+        default_factory=dict[tuple[str, int], tuple[FileSlice, ...]]
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class KeyLookup:
-    """What an index that looks into files did to find the keys of a write.
+    """What an index did to find the keys of a write.
 
-    Of `keys` different keys it found `tagged` places. Of `files` file slices that could hold one by their partition
-    path `out_of_range` were ruled out by their range of keys and `filtered` by their bloom filter; of `searched` ones
-    stored keys were read. Filters were `asked` so often for a key, `absent` times for one that their file does not
-    hold; `false_positives` of these they let through.
+    Of `keys` keys it found `tagged` places. The bloom indexes count a key once, others as often as rows have it. Of
+    `files` file slices that could hold one by their partition path `out_of_range` were ruled out by their range of keys
+    and `filtered` by their bloom filter; of `searched` ones stored keys were read. Filters were `asked` so often for a
+    key, `absent` times for one that their file does not hold; `false_positives` of these they let through.
+
+    `opened` data files (base and log files) were opened to read stored keys or ordering values, and `bytes` of key
+    columns and of log files were read from them, None where that is not known: Spark's own reader does not say. Footers
+    are in neither. `index_files` files of an index were opened, one that several tasks open as often. `by_hash`: the
+    hash of a key names its file group, so that nobody looked whether it is there, and `tagged` is 0.
     """
 
     keys: int = 0
@@ -43,24 +78,42 @@ class KeyLookup:
     asked: int = 0
     absent: int = 0
     false_positives: int = 0
+    opened: int = 0
+    bytes: int | None = 0
+    index_files: int = 0
+    by_hash: bool = False
 
     @property
     def false_positive_rate(self) -> float:
         """Of the keys that a filter was asked for and that its file does not hold: the share that it let through."""
         return self.false_positives / self.absent if self.absent else 0.0
 
+    def with_reads(self, opened: int, size: int | None) -> KeyLookup:
+        """The same, and so many files and bytes that were read besides."""
+        total = None if size is None or self.bytes is None else self.bytes + size
+        return replace(self, opened=self.opened + opened, bytes=total)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {**asdict(self), "false_positive_rate": self.false_positive_rate}
 
     def __str__(self) -> str:
-        ruled_out = f"{self.out_of_range:,} ruled out by key range, {self.filtered:,} by bloom filter"
-        rate = f"; false positives of the filters: {self.false_positives:,} ({self.false_positive_rate:.2g})"
         found = f"{self.tagged:,} of {self.keys:,} found"
-        if self.tagged > self.keys:
+        if self.by_hash:
+            found = f"{self.keys:,} placed by their hash"
+        elif self.tagged > self.keys:
             found = f"{self.keys:,}, found in {self.tagged:,} places"
-        files = f"{self.files:,}, {ruled_out}, {self.searched:,} read"
-        return f"keys: {found}; files: {files}{rate if self.asked else ''}"
+        parts = [f"keys: {found}"]
+        if self.files:
+            ruled_out = f"{self.out_of_range:,} ruled out by key range, {self.filtered:,} by bloom filter"
+            parts.append(f"files: {self.files:,}, {ruled_out}, {self.searched:,} read")
+        else:
+            parts.append(f"data files read: {self.opened:,}")
+        if self.index_files:
+            parts.append(f"files of the index: {self.index_files:,}")
+        if self.asked:
+            parts.append(f"false positives of the filters: {self.false_positives:,} ({self.false_positive_rate:.2g})")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +146,4 @@ class Tagged:
                 engine.release(self.held)
 
 
-Placement = Hashed | Tagged
+Placement = Hashed | Numbered | Tagged

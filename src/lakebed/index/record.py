@@ -9,16 +9,16 @@ from typing import ClassVar
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column
-from lakebed.index.base import Index, IndexOptions, Tagged
+from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
 from lakebed.index.known_places import at_places, moved_from_places
 from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.index.record_lookup import find_places, with_places
-from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex, columns_of_names, require_stored_keys
+from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex, columns_of_names, require_stored_keys, with_slices
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import FILE_ID, INSTANT, OPENED, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
 _log = logging.getLogger("lakebed")
@@ -109,12 +109,13 @@ class RecordIndex(Index):
         """Where `rows` go, whose keys were `found` at these places."""
         names = engine.schema(rows).names
         if self.partitioned:
-            return Tagged(engine.derive(found, {}, keep=[*names, FILE_ID, INSTANT]))
+            return Tagged(engine.derive(found, {}, keep=[*names, FILE_ID, INSTANT, OPENED]))
         own = [n for n in names if n != PARTITION_PATH]
         if not (self.update_partition_path and snapshot.config.partition_fields):
-            return Tagged(at_places(found, own, engine))
+            return Tagged(at_places(found, own, engine, [OPENED]))
         found = engine.persist(found)
-        return Tagged(moved_from_places(found, own, snapshot, engine), held=found)
+        placed, read = moved_from_places(found, own, snapshot, engine, [OPENED])
+        return Tagged(placed, held=found, lookup=with_slices(KeyLookup(), read))
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """None where the index cannot tell: it is not there, is partitioned, or speaks of later commits than the

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +20,7 @@ from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.read.sent import to_be_sent
-from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DERIVED, FILE_ID, INSTANT, OPENED, PARTITION_PATH, RECORD_KEY
 
 # Up to so many keys are looked up in this process.
 IN_PROCESS_KEYS = 50_000
@@ -44,7 +45,8 @@ def with_places(
     rows: Rows, rules: MergeRules | None, metadata: MetadataTable, engine: Engine, *, in_path: bool = False
 ) -> Rows:
     """The rows with file id and instant of their keys and the `OLD_PARTITION` that they live in (the rows' own with
-    `in_path`, where each partition path has an index); null where the index does not know a key.
+    `in_path`, where each partition path has an index); null where the index does not know a key. `OPENED` has the files
+    of the index that were asked.
 
     With `rules` the rows of a key are made one first: they meet in the task that looks the key up.
     """
@@ -79,7 +81,7 @@ class AddPlaces:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows with their places."""
-        return pa.schema([*self.rows, *list(_PLACES)[1:]])
+        return pa.schema([*self.rows, *list(_PLACES)[1:], (OPENED, pa.int64())])
 
     def __call__(
         self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -95,20 +97,22 @@ class AddPlaces:
         if not self.in_path:
             return self._added(table, None)
         parts = [self._added(some, path) for path, some in _by_path(table)]
-        return pa.concat_tables(parts) if parts else self._placed(table, _PLACES.empty_table())
+        return pa.concat_tables(parts) if parts else self._placed(table, _PLACES.empty_table(), 0)
 
     def _added(self, table: pa.Table, path: str | None) -> pa.Table:
         if self.rules is not None:
             table = combine(table, [RECORD_KEY], self.rules.in_batch)
         if self.in_path and path is None:
-            return self._placed(table, _PLACES.empty_table())
-        places = self.metadata.record_locations(table.column(RECORD_KEY), path)
-        return self._placed(table, _named(places))
+            return self._placed(table, _PLACES.empty_table(), 0)
+        places, files = self.metadata.counted_locations(table.column(RECORD_KEY), path)
+        return self._placed(table, _named(places), files)
 
-    def _placed(self, table: pa.Table, places: pa.Table) -> pa.Table:
+    def _placed(self, table: pa.Table, places: pa.Table, files: int) -> pa.Table:
         at = pc.index_in(table.column(RECORD_KEY), value_set=places.column(RECORD_KEY).combine_chunks())
         columns = [places.column(name).combine_chunks().take(at) for name in _PLACES.names[1:]]
-        return pa.table([*table.select(self.rows.names).columns, *columns], schema=self.schema)
+        opened = np.zeros(len(table), np.int64)
+        opened[:1] = files
+        return pa.table([*table.select(self.rows.names).columns, *columns, pa.array(opened)], schema=self.schema)
 
 
 def _named(found: pa.Table) -> pa.Table:

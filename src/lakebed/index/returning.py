@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from lakebed.engine.base import Engine, Rows, Task, persisted
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index
 from lakebed.index.locations import Coalesce, IsNotNull, IsNull
-from lakebed.index.placement import Tagged
+from lakebed.index.placement import KeyLookup, Tagged
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.slices.snapshot import Snapshot
 
@@ -37,21 +38,29 @@ def may_come_back(index: Index, snapshot: Snapshot) -> bool:
     return not index.is_global or (not config.partition_fields and config.merge_mode == "commit_time")
 
 
+class BackInPlace(NamedTuple):
+    """Tagged rows, the file groups that those go to whose keys come back, and what was read to find these keys."""
+
+    rows: Rows
+    renewed: frozenset[FileGroupId] = frozenset()
+    lookup: KeyLookup = KeyLookup()
+
+
 @contextmanager
 def back_in_place(
     tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
-) -> Generator[tuple[Rows, frozenset[FileGroupId]]]:
-    """Tagged rows, those that come back with the place that their key has, and the file groups that these rows go to.
+) -> Generator[BackInPlace]:
+    """Tagged rows, those that come back with the place that their key has.
 
     `tagged` are evaluated several times; those without a place are in the partition paths `new_in`.
     """
-    with _left_behind(tagged, new_in, index, snapshot, engine) as places:
+    with _left_behind(tagged, new_in, index, snapshot, engine) as (places, lookup):
         if places is None:
-            yield tagged, frozenset()
+            yield BackInPlace(tagged)
             return
         counted = engine.aggregate(places, [PARTITION_PATH, _GROUP])
         if not counted.num_rows:
-            yield tagged, frozenset()
+            yield BackInPlace(tagged, lookup=lookup)
             return
         names = [n for n in engine.schema(tagged).names if n not in (FILE_ID, INSTANT)]
         few = (pc.sum(counted["rows"]).as_py() or 0) <= _FEW_PLACES
@@ -59,17 +68,18 @@ def back_in_place(
         settled = {FILE_ID: Coalesce((FILE_ID, _GROUP)), INSTANT: Coalesce((INSTANT, _SINCE))}
         groups = zip(counted[PARTITION_PATH].to_pylist(), counted[_GROUP].to_pylist(), strict=True)
         with persisted(engine, engine.derive(joined, settled, keep=names)) as rows:
-            yield rows, frozenset(groups)
+            yield BackInPlace(rows, frozenset(groups), lookup)
 
 
 @contextmanager
 def _left_behind(
     tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
-) -> Generator[Rows | None]:
-    """One place for each key without one that a base file has under log files; None where none can have any."""
+) -> Generator[tuple[Rows | None, KeyLookup]]:
+    """One place for each key without one that a base file has under log files, None where none can have any; and what
+    was read for them."""
     below = snapshot.below_logs()
     if not new_in or not below.file_slices(set(new_in) & set(snapshot.partitions())):
-        yield None
+        yield None, KeyLookup()
         return
     new = engine.filter(tagged, IsNull(FILE_ID))
     with persisted(engine, engine.distinct(engine.derive(new, {}, keep=_KEY))) as keys:
@@ -79,7 +89,7 @@ def _left_behind(
             found = engine.filter(engine.derive(rows, {}, keep=[*_KEY, FILE_ID, INSTANT]), IsNotNull(FILE_ID))
             renamed = engine.derive(found, {_GROUP: Column(FILE_ID), _SINCE: Column(INSTANT)}, keep=_KEY)
             with persisted(engine, engine.map_by_key(renamed, RECORD_KEY, _first_places)) as places:
-                yield places
+                yield places, answer.lookup or KeyLookup()
 
 
 def _first_places(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pyarrow as pa
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression
-from lakebed.index.base import Index, IndexOptions, Tagged
+from lakebed.format.read_tally import ReadTally
+from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
 from lakebed.index.locations import (
     NO_LOCATION,
     STORED_LOCATION,
@@ -22,7 +24,7 @@ from lakebed.index.locations import (
     Promoted,
     delete_columns,
 )
-from lakebed.index.pair_moves import OLD_PARTITION, merges_in_pairs, moved_in_pairs
+from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows, merges_in_pairs, moved_in_pairs
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (
     DELETE,
@@ -30,12 +32,15 @@ from lakebed.model import (
     FILE_ID,
     FILE_NAME,
     INSTANT,
+    MOVED,
     PARTITION_PATH,
     POSITION,
     RECORD_KEY,
     FileSlice,
 )
+from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
 
 _MOVES = f"{DERIVED}moves"
 _STORED = f"{DERIVED}stored_ordering_"
@@ -53,22 +58,20 @@ class SimpleIndex(Index):
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
         """By the keys of the stored rows. The rows are evaluated twice, hence persisted."""
-        return Tagged(self._tagged(rows, snapshot, engine))
-
-    def _tagged(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
         require_stored_keys(snapshot)
         if not snapshot.commits:
-            return engine.derive(rows, NO_LOCATION)
+            return Tagged(engine.derive(rows, NO_LOCATION))
         rows = engine.persist(rows)
         found = engine.aggregate(rows, [PARTITION_PATH]).column(PARTITION_PATH)
         touched = set(found.drop_null().to_pylist()) & set(snapshot.partitions())
         slices = snapshot.file_slices(touched)
         if not slices:
-            return engine.derive(rows, NO_LOCATION)
-        position = positions_of(snapshot)
-        stored = engine.read_columns(snapshot, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *position])
+            return Tagged(engine.derive(rows, NO_LOCATION))
+        position, source = positions_of(snapshot), CountedSource.of(snapshot, engine)
+        stored = engine.read_columns(source, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *position])
         places = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH, *position])
-        return engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
+        joined = engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
+        return Tagged(joined, lookup=source.lookup(slices))
 
     def explain(self) -> str:
         return "simple: reads the keys of the base files in the partitions that the rows touch, and joins on them"
@@ -110,33 +113,42 @@ class GlobalSimpleIndex(Index):
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
         """By the keys of the stored rows; `DELETE` is there if rows may move, and then the rows are persisted."""
-        return Tagged(self._tagged(rows, snapshot, engine))
-
-    def _tagged(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
         require_stored_keys(snapshot)
+        slices = snapshot.file_slices() if snapshot.commits else ()
+        source = CountedSource.of(snapshot, engine)
+        placed, read = self._tagged(rows, snapshot, slices, source, engine)
+        return Tagged(placed, lookup=source.lookup(slices, read))
+
+    def _tagged(
+        self,
+        rows: Rows,
+        snapshot: Snapshot,
+        slices: Sequence[FileSlice],
+        source: CountedSource,
+        engine: Engine,
+    ) -> PlacedRows:
         rules = MergeRules.of_table(snapshot.config)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
-        slices = snapshot.file_slices() if snapshot.commits else ()
         schema = engine.schema(rows)
         own = [n for n in schema.names if n != PARTITION_PATH]
         if not slices:
             flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
-            return engine.derive(rows, {**NO_LOCATION, **flag})
+            return PlacedRows(engine.derive(rows, {**NO_LOCATION, **flag}))
         position = positions_of(snapshot)
         if not moving:
-            joined = engine.join(rows, _stored_places(snapshot, slices, engine, {}, position), [RECORD_KEY], "left")
+            joined = engine.join(rows, _stored_places(source, slices, engine, {}, position), [RECORD_KEY], "left")
             found = columns_of_names(FILE_ID, INSTANT, *position)
             place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **found}
-            return engine.derive(joined, place, keep=own)
+            return PlacedRows(engine.derive(joined, place, keep=own))
         if merges_in_pairs(rules, own):
-            joined = engine.join(rows, _stored_places(snapshot, slices, engine, {}, position), [RECORD_KEY], "left")
+            joined = engine.join(rows, _stored_places(source, slices, engine, {}, position), [RECORD_KEY], "left")
             return moved_in_pairs(joined, own, snapshot, engine, rules, position)
         # a row that carries no ordering value (a delete by key) is not compared
         fields = rules.ordering if set(rules.ordering) <= set(own) else ()
         ordering = {name: schema.field(name).type for name in fields}
         rows = engine.persist(rows)
-        joined = engine.join(rows, _stored_places(snapshot, slices, engine, ordering, position), [RECORD_KEY], "left")
-        return moved(joined, engine, rules, own, len(ordering), position)
+        joined = engine.join(rows, _stored_places(source, slices, engine, ordering, position), [RECORD_KEY], "left")
+        return PlacedRows(moved(joined, engine, rules, own, len(ordering), position))
 
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"
@@ -146,7 +158,7 @@ class GlobalSimpleIndex(Index):
 def moved(
     joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], fields: int, position: Sequence[str] = ()
 ) -> Rows:
-    """Every row at its place, and for those that move a delete at the old one.
+    """Every row at its place, and for those that move a delete at the old one, which is `MOVED`.
 
     `joined` has the rows' `own` columns, the place of their key (with its `POSITION` where that is named), and so many
     stored ordering values.
@@ -161,11 +173,13 @@ def moved(
         INSTANT: Case(_MOVES, Column(INSTANT)),
         **{name: Case(_MOVES, Column(name)) for name in position},
         DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
+        MOVED: BooleanLiteral(False),
     }
     old_place: dict[str, RowExpression] = {
         PARTITION_PATH: Column(OLD_PARTITION),
         **columns_of_names(FILE_ID, INSTANT, *position),
         DELETE: BooleanLiteral(True),
+        MOVED: BooleanLiteral(True),
     }
     leaving = engine.filter(marked, Column(_MOVES))
     return engine.union([engine.derive(marked, place, keep=kept), engine.derive(leaving, old_place, keep=kept)])
@@ -176,8 +190,47 @@ def positions_of(snapshot: Snapshot) -> list[str]:
     return [POSITION] if snapshot.config.has_record_positions else []
 
 
+@dataclass(frozen=True, slots=True)
+class CountedSource:
+    """A view whose file slices are read for their keys. What this process reads is counted."""
+
+    snapshot: Snapshot
+    tally: ReadTally | None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, engine: Engine) -> CountedSource:
+        return cls(snapshot, None if engine.is_distributed else ReadTally())
+
+    @property
+    def storage(self) -> Storage:
+        return self.snapshot.storage
+
+    @property
+    def reader(self) -> SliceReader:
+        return self.snapshot.reader if self.tally is None else replace(self.snapshot.reader, tally=self.tally)
+
+    def schema_of(self, file_slice: FileSlice) -> pa.Schema:
+        return self.snapshot.schema_of(file_slice)
+
+    def lookup(self, slices: Sequence[FileSlice], read: Sequence[FileSlice] = ()) -> KeyLookup:
+        """Of a search that has read the keys of all these slices; of those in `read` more was read."""
+        found = KeyLookup(files=len(slices), searched=len(slices))
+        size = self.tally.total("bytes") if self.tally is not None else None
+        return with_slices(found.with_reads(files_of(slices), size if slices else 0), read)
+
+
+def files_of(slices: Sequence[FileSlice]) -> int:
+    """How many base and log files some file slices have."""
+    return sum((one.base_file is not None) + len(one.log_files) for one in slices)
+
+
+def with_slices(lookup: KeyLookup, read: Sequence[FileSlice]) -> KeyLookup:
+    """The counts of a search, and of columns of some slices that were read besides: their bytes are not known."""
+    return lookup.with_reads(files_of(read), None) if read else lookup
+
+
 def _stored_places(
-    snapshot: Snapshot,
+    snapshot: CountedSource,
     slices: Sequence[FileSlice],
     engine: Engine,
     ordering: Mapping[str, pa.DataType],
@@ -202,13 +255,13 @@ def stored_ordering(
     snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, ordering: Mapping[str, pa.DataType]
 ) -> Rows:
     """Key, file id and ordering values of every row of some file slices, for `moved`."""
-    places = _stored_places(snapshot, slices, engine, ordering)
+    places = _stored_places(CountedSource(snapshot, None), slices, engine, ordering)
     values = {f"{_STORED}{i}": Column(f"{_STORED}{i}") for i in range(len(ordering))}
     return engine.derive(places, {FILE_ID: Column(FILE_ID), **values}, keep=[RECORD_KEY])
 
 
 def _by_types(
-    snapshot: Snapshot, slices: Sequence[FileSlice], ordering: Mapping[str, pa.DataType]
+    snapshot: CountedSource, slices: Sequence[FileSlice], ordering: Mapping[str, pa.DataType]
 ) -> dict[tuple[pa.DataType | None, ...], list[FileSlice]]:
     """Slices by the types their ordering columns were written with (None: no such column)."""
     groups: dict[tuple[pa.DataType | None, ...], list[FileSlice]] = defaultdict(list)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.base import Rows, persisted
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
-from lakebed.index.base import Hashed
+from lakebed.index.base import Tagged
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action
 from lakebed.operations.admission import admit, refuse_clustered
 from lakebed.operations.context import TableSchema, WriteContext
@@ -79,7 +79,7 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
     overwritten = set(engine.aggregate(keys, [PARTITION_PATH]).column(PARTITION_PATH).to_pylist())
     overwritten |= set(context.settings.overwrite_partitions)
     answer = context.index.without_moves().place(keys, write.snapshot, engine)
-    if isinstance(answer, Hashed):
+    if not isinstance(answer, Tagged):
         return
     with answer.released(engine) as rows, persisted(engine, rows) as tagged:
         places = engine.aggregate(tagged, [PARTITION_PATH, FILE_ID])

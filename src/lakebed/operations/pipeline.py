@@ -111,15 +111,17 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         times.mark("commit")
     tell_of_growth(context, tx.snapshot, layout.sizes, statuses)
     copies = context.index.resizes(tx.snapshot).children
+    counted = [_counted_once(status, copies) for status in statuses]
     return WriteResult.of(
         tx.instant,
         done.completion_time or tx.instant,
         verb.operation.lower(),
-        [_counted_once(status, copies) for status in statuses],
+        counted,
         replaced_file_groups=sum(len(ids) for ids in replaced.values()),
         replaced_rows=rows_of_groups(tx.snapshot, replaced),
         seconds=times.seconds,
-        lookup=layout.lookup,
+        lookup=layout.lookup(counted),
+        moved=layout.moved,
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -19,25 +20,46 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Rows, persisted
 from lakebed.engine.groups import distinct_values
 from lakebed.errors import LakebedError
-from lakebed.expressions.base import RowExpression
+from lakebed.expressions.base import Column, RowExpression
 from lakebed.handles.bulk_writer import BulkWriter
-from lakebed.handles.targets import HashedTargets, PlannedTargets
-from lakebed.index.base import Hashed, KeyLookup, Tagged
+from lakebed.handles.targets import HashedTargets, NamedTargets, PlannedTargets, Target
+from lakebed.index.base import Hashed, KeyLookup, Numbered, Tagged
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral, Either, IsNull
 from lakebed.index.returning import back_in_place, may_come_back
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY, FileGroupId
+from lakebed.model import (
+    DELETE,
+    DERIVED,
+    FILE_ID,
+    MOVED,
+    OPENED,
+    PARTITION_PATH,
+    RECORD_KEY,
+    FileGroupId,
+)
 from lakebed.operations.admission import file_groups_in_clustering
 from lakebed.operations.assign import Assignment, PlannedGroup, assign
-from lakebed.operations.plan import WritePlan, plan_of_assignment, plan_of_hashed, plan_of_tasks, with_absent
+from lakebed.operations.plan import (
+    WritePlan,
+    plan_of_assignment,
+    plan_of_hashed,
+    plan_of_numbered,
+    plan_of_tasks,
+    with_absent,
+)
 from lakebed.operations.write import Write
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.commit_metadata import PartitionProfile, encode_inflight
 from lakebed.timeline.instants import has_completion_times
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
+from lakebed.upkeep.write_status import LOOKUP_COUNTS, STATUS_SCHEMA, WriteStatus, checked_statuses
+
+# Whether a row is written, where an insert leaves the rows of known keys out. They are counted all the same.
+_KEPT = f"{DERIVED}kept"
+# Columns that are summed with the rows, and go no further.
+_SUMMED = (_KEPT, MOVED, OPENED)
 
 
 class Layout(Protocol):
@@ -53,10 +75,14 @@ class Layout(Protocol):
         """Bring the rows to their file groups and write those."""
         ...
 
-    @property
-    def lookup(self) -> KeyLookup | None:
-        """What the index has to tell of its search for keys."""
+    def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
+        """What was done to find the keys, once the write has run; None where nobody looked."""
         return None
+
+    @property
+    def moved(self) -> int:
+        """How many rows do nothing but delete a key at the place that it leaves for another partition path."""
+        return 0
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
@@ -86,20 +112,27 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
     if context.index.key_hash is not None:
         yield HashedRows(write, prepared)
         return
+    if context.index.places_by_key:
+        index = context.index.anew(write.instant) if write.anew else context.index
+        answer = index.place(prepared, write.snapshot, context.engine)
+        if isinstance(answer, Numbered):
+            yield NumberedRows(write, answer)
+            return
     with _tagged(write, prepared) as (tagged, lookup):
         found = TaggedRows(write, tagged, lookup)
         adds = write.match.looks_up and not (write.match.deletes or write.anew)
         if not adds or not may_come_back(context.index, write.snapshot):
             yield found
             return
-        with back_in_place(tagged, found.new_in, context.index, write.snapshot, context.engine) as (rows, renewed):
-            yield TaggedRows(write, rows, lookup, renewed) if renewed else found
+        with back_in_place(found.kept, found.new_in, context.index, write.snapshot, context.engine) as back:
+            found = found.reading(back.lookup)
+            yield TaggedRows(write, back.rows, found.told, back.renewed) if back.renewed else found
 
 
 @contextmanager
 def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
-    """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. They are evaluated
-    once."""
+    """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. An insert that
+    leaves known keys out says of each row whether it is `_KEPT`. They are evaluated once."""
     match, engine = write.match, write.context.engine
     if not match.looks_up and not write.context.index.places_by_key:
         with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
@@ -107,7 +140,7 @@ def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | N
         return
     with _looked_up(write, prepared) as (rows, lookup):
         if match.on_match == "skip" and not write.context.index.places_by_key:
-            rows = engine.filter(rows, _not_known(write.context.rules))
+            rows = engine.derive(rows, {_KEPT: _not_known(write.context.rules)})
         with persisted(engine, rows) as tagged:
             yield tagged, lookup
 
@@ -135,7 +168,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
     at_once = index.place_in_one(prepared, rules, write.snapshot, engine)
     if at_once is not None:
         with at_once.released(engine) as rows:
-            yield rows, at_once.lookup
+            yield rows, at_once.lookup or KeyLookup()
         return
     if rules is not None:
         prepared = combine_by_key(engine, prepared, rules)
@@ -144,7 +177,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
         if not isinstance(answer, Tagged):
             raise _wrong_answer(index.name, "has no key_hash, and yet places rows as hashed")
         with answer.released(engine) as rows:
-            yield rows, answer.lookup
+            yield rows, answer.lookup or KeyLookup()
 
 
 @dataclass(frozen=True)
@@ -186,6 +219,11 @@ class HashedRows(Layout):
         groups = None if write.context.keys.partition_fields else key_hash.groups
         return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)
 
+    def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
+        if self._existing.several is None:
+            return KeyLookup(keys=sum(status.rows_in for status in statuses), by_hash=True)
+        return looked_up_in_tasks(statuses) if self.write.match.looks_up else None
+
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
         return {(one.partition, one.file_id): one.size for one in self._existing.existing.values()}
@@ -200,6 +238,41 @@ class HashedRows(Layout):
 
 
 @dataclass(frozen=True)
+class NumberedRows(Layout):
+    """Rows that have the number of their file group: it is there, or its name is known. There is nothing to assign."""
+
+    write: Write
+    numbered: Numbered
+
+    def assign(self) -> Layout:
+        return self
+
+    def plan(self) -> WritePlan:
+        write = self.write
+        plan = plan_of_numbered(write.context, write.snapshot, self.numbered, write.operation)
+        return with_absent(plan, write.context, write.absent)
+
+    def profile(self) -> bytes:
+        return b""
+
+    def run(self) -> list[WriteStatus]:
+        write, numbered = self.write, self.numbered
+        instants = {**log_instants(write.snapshot), **write.context.index.resizes(write.snapshot).children}
+        known: dict[tuple[str, int], Target] = {}
+        for place in {*numbered.existing, *numbered.parents}:
+            file_id, one = numbered.names.file_id(*place), numbered.existing.get(place)
+            at, parents = instants.get((place[0], file_id)), numbered.parents.get(place, ())
+            known[place] = Target(file_id, one, size_limited=False, log_instant=at, parents=parents)
+        # an unknown number of partition paths has so many groups each
+        groups = None if write.context.keys.partition_fields else numbered.names.count("")
+        writer = write.group_writer(NamedTargets(known, numbered.names))
+        return write.run_grouped(numbered.rows, writer, groups=groups)
+
+    def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
+        return KeyLookup(keys=sum(status.rows_in for status in statuses), by_hash=True)
+
+
+@dataclass(frozen=True)
 class TaggedRows:
     """Rows that the index tagged, or whose place was known beforehand. File groups in `renewed` are written anew."""
 
@@ -209,9 +282,60 @@ class TaggedRows:
     renewed: frozenset[FileGroupId] = frozenset()
 
     @cached_property
+    def _names(self) -> Sequence[str]:
+        return self.write.context.engine.schema(self.tagged).names
+
+    @cached_property
+    def _counted(self) -> pa.Table:
+        """Counts of rows by place, and what the rows have to be summed."""
+        sums = [name for name in _SUMMED if name in self._names]
+        return self.write.context.engine.aggregate(self.tagged, [PARTITION_PATH, FILE_ID], sums)
+
+    @cached_property
     def profile(self) -> pa.Table:
-        """Counts of rows by place."""
-        return self.write.context.engine.aggregate(self.tagged, [PARTITION_PATH, FILE_ID])
+        """Counts of rows by place: of those that are written."""
+        counted = self._counted
+        if _KEPT in counted.column_names:
+            counted = counted.set_column(counted.schema.get_field_index("rows"), "rows", counted.column(_KEPT))
+            counted = counted.filter(pc.greater(counted["rows"], 0))
+        return counted.select([PARTITION_PATH, FILE_ID, "rows"])
+
+    @property
+    def kept(self) -> Rows:
+        """The rows that are written."""
+        engine = self.write.context.engine
+        rows = engine.filter(self.tagged, Column(_KEPT)) if _KEPT in self._names else self.tagged
+        if not set(_SUMMED) & set(self._names):
+            return rows
+        return engine.derive(rows, {}, keep=[name for name in self._names if name not in _SUMMED])
+
+    @property
+    def moved(self) -> int:
+        return self._sum(MOVED)
+
+    def _sum(self, name: str) -> int:
+        counted = self._counted
+        return int(pc.sum(counted.column(name)).as_py() or 0) if name in counted.column_names else 0
+
+    def reading(self, more: KeyLookup) -> TaggedRows:
+        """The same rows, for which so many files were read besides; what was counted of them is not counted again."""
+        made = copy(self)
+        vars(made)["lookup"] = self.lookup and self.lookup.with_reads(more.opened, more.bytes)
+        return made
+
+    @property
+    def told(self) -> KeyLookup | None:
+        """What the index did to find the keys, with those counts that the rows have themselves."""
+        if self.lookup is None:
+            return None
+        lookup = self.lookup
+        if OPENED in self._counted.column_names:
+            lookup = replace(lookup, index_files=self._sum(OPENED))
+        if lookup.keys:
+            return lookup
+        known = self._counted.filter(pc.is_valid(self._counted[FILE_ID]))
+        keys, found = (int(pc.sum(some["rows"]).as_py() or 0) for some in (self._counted, known))
+        return replace(lookup, keys=keys - self.moved, tagged=found)
 
     @property
     def new_in(self) -> Sequence[str]:
@@ -240,7 +364,7 @@ class TaggedRows:
             log_instants={**log_instants(write.snapshot), **resizes.children},
             origins=resizes.origins,
         )
-        return AssignedRows(write, self.tagged, plan, self.lookup)
+        return AssignedRows(write, self.kept, plan, self.told, self.moved)
 
     def _record_size(self, *, inserts: bool) -> float:
         """Mean bytes of a row in a file, by the last commits or else by some of the rows that are inserted."""
@@ -249,7 +373,7 @@ class TaggedRows:
         if size is not None or not inserts:
             return size or 1.0
         names = set(self.write.schema.data.names)
-        sample = engine.collect(engine.head(self.tagged, SAMPLE_ROWS))
+        sample = engine.collect(engine.head(self.kept, SAMPLE_ROWS))
         stored = [n for n in sample.column_names if n in names or n.startswith("_hoodie")]
         return from_sample(sample.select(stored), context.settings)
 
@@ -261,7 +385,11 @@ class AssignedRows:
     write: Write
     tagged: Rows
     assignment: Assignment
-    lookup: KeyLookup | None = None
+    told: KeyLookup | None = None
+    moved: int = 0
+
+    def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
+        return self.told
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
@@ -269,8 +397,8 @@ class AssignedRows:
 
     def plan(self) -> WritePlan:
         write = self.write
-        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation, self.lookup)
-        return with_absent(plan, write.context, write.absent)
+        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation, self.told)
+        return with_absent(replace(plan, twice=self.moved), write.context, write.absent)
 
     def profile(self) -> bytes:
         return _workload_profile(self.write, self.assignment)
@@ -334,6 +462,23 @@ class NoRows(Layout):
 
     def run(self) -> list[WriteStatus]:
         return []
+
+
+def looked_up_in_tasks(statuses: Sequence[WriteStatus]) -> KeyLookup:
+    """What the tasks that wrote did to find keys."""
+    counts = [status.lookup for status in statuses if status.lookup is not None]
+    summed = [sum(each[at] for each in counts) for at in range(len(LOOKUP_COUNTS))]
+    keys, tagged, files, out_of_range, filtered, searched, opened, size = summed
+    return KeyLookup(
+        keys=keys,
+        tagged=tagged,
+        files=files,
+        out_of_range=out_of_range,
+        filtered=filtered,
+        searched=searched,
+        opened=opened,
+        bytes=size,
+    )
 
 
 def _workload_profile(write: Write, plan: Assignment) -> bytes:

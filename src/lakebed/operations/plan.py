@@ -9,7 +9,7 @@ from typing import Any
 from lakebed.engine.base import Rows
 from lakebed.engine.groups import GROUP
 from lakebed.handles.partial_rows import has_partial_blocks
-from lakebed.index.base import Hashed, KeyLookup
+from lakebed.index.base import Hashed, KeyLookup, Numbered
 from lakebed.index.costs import TaggingCosts
 from lakebed.model import PARTITION_PATH, Action, FileSlice
 from lakebed.operations.assign import Assignment
@@ -39,7 +39,7 @@ class WritePlan:
     """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` says what
     finding the keys costs (None: there is nothing to look through yet), `waiting` which services are planned,
     `schema_changes` which columns of the table are new or change, `lookup` what the index did to find the keys,
-    where it has something to tell."""
+    and `twice` how many rows count in two file groups."""
 
     operation: str
     index: str
@@ -50,10 +50,13 @@ class WritePlan:
     waiting: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
     lookup: KeyLookup | None = None
+    twice: int = 0
 
     @property
     def rows(self) -> int:
-        return sum(f.rows for f in self.files)
+        """Rows that come in. One that leaves its partition path, or goes to a file group of a pending resize as well,
+        counts in two file groups."""
+        return sum(f.rows for f in self.files) - self.twice
 
     @property
     def rewritten(self) -> int:
@@ -107,7 +110,7 @@ class WritePlan:
             f"  file groups: {len(self.files)}, {self.rewritten} of them rewritten ({size:.1f} MiB of base files)"
             + (f", {self.appended} appended to" if self.appended else ""),
         ]
-        if self.lookup is not None:
+        if self.lookup is not None and self.lookup.files:
             lines.append(f"  {self.lookup}")
         if self.note:
             lines.append(f"  {self.note}")
@@ -175,8 +178,27 @@ def plan_of_hashed(
         files = tuple(_files_of_buckets(counted.to_pylist(), hashed.several, appends=appends))
         found = "the task that has a bucket's rows looks their keys up among its file groups, of which all are shown"
     note = _notes(found, context.engine.note)
-    tagging = tagging_costs(context, snapshot, sum(f.rows for f in files), {f.partition for f in files})
-    return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging)
+    rows = sum(f.rows for f in files)
+    tagging = tagging_costs(context, snapshot, rows, {f.partition for f in files})
+    lookup = KeyLookup(keys=rows, by_hash=True) if hashed.several is None else None
+    return WritePlan(operation, context.index.explain(), context.engine.name, files, note, tagging, lookup=lookup)
+
+
+def plan_of_numbered(context: WriteContext, snapshot: Snapshot, numbered: Numbered, operation: str) -> WritePlan:
+    """Rows counted by file group; which of them are updates nobody looks."""
+    counted = context.engine.aggregate(numbered.rows, [PARTITION_PATH, GROUP]).to_pylist()
+    files: list[PlannedFile] = []
+    twice = 0
+    for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP])):
+        place = (row[PARTITION_PATH], row[GROUP])
+        twice += row["rows"] if place in numbered.parents else 0
+        file_id, is_known = numbered.names.file_id(*place), place in numbered.existing
+        files.append(PlannedFile(place[0], file_id, row["rows"], None, None, 0, is_known))
+    rows = sum(f.rows for f in files)
+    tagging = tagging_costs(context, snapshot, rows, {f.partition for f in files})
+    index, engine = context.index.explain_for(snapshot), context.engine
+    lookup = KeyLookup(keys=rows - twice, by_hash=True)
+    return WritePlan(operation, index, engine.name, tuple(files), engine.note, tagging, lookup=lookup, twice=twice)
 
 
 def plan_of_tasks(context: WriteContext, operation: str) -> WritePlan:

@@ -25,8 +25,9 @@ class WriteResult:
     them cannot be read.
     `services` has a line about each table service that the write made due, `schema_changes` one about each column
     of the table that is new or another now. `retries` counts the runs before this one, which lost against concurrent
-    writes. `lookup` is what an index that looks into files (bloom) did to find the keys: files ruled out, false
-    positives of their filters.
+    writes. `lookup` is what the index did to find the keys: how many it looked up and found, file slices ruled out and
+    read, files opened, bytes. None where nobody looked: for a plain or bulk insert, and for rows that were found by a
+    condition or by their keys alone. A row that moves to another partition path is one updated row.
     """
 
     instant: str
@@ -50,17 +51,27 @@ class WriteResult:
 
     @classmethod
     def of(
-        cls, instant: str, checkpoint: str, operation: str, statuses: Sequence[WriteStatus], **more: Any
+        cls,
+        instant: str,
+        checkpoint: str,
+        operation: str,
+        statuses: Sequence[WriteStatus],
+        moved: int = 0,
+        **more: Any,
     ) -> WriteResult:
+        """`moved` rows have done nothing but delete a key where it was: it went to another partition path."""
         written = [s for s in statuses if s.path is not None]
+        inserted, deleted = sum(s.num_inserts for s in statuses), sum(s.num_deletes for s in statuses)
+        # a key that left several places is inserted once
+        updated = min(moved, inserted, deleted)
         return cls(
             instant=instant,
             checkpoint=checkpoint,
             operation=operation,
-            rows=sum(s.rows_in for s in statuses),
-            inserted=sum(s.num_inserts for s in statuses),
-            updated=sum(s.num_updates for s in statuses),
-            deleted=sum(s.num_deletes for s in statuses),
+            rows=sum(s.rows_in for s in statuses) - moved,
+            inserted=inserted - updated,
+            updated=sum(s.num_updates for s in statuses) + updated,
+            deleted=deleted - updated,
             unchanged=sum(s.num_unchanged for s in statuses),
             files=tuple(s.path or "" for s in written),
             bytes=sum(s.file_size for s in written),
@@ -112,7 +123,7 @@ class WriteResult:
         again = f", run {self.retries + 1} times" if self.retries else ""
         nothing = "no rows written" if self.replaced_file_groups else "no rows changed"
         line = f"{self.operation} {self.instant}: {counts or nothing} ({size}{replaced}, {took:.2f} s{again})"
-        lookup = [str(self.lookup)] if self.lookup else []
+        lookup = [str(self.lookup)] if self.lookup and self.lookup.files else []
         return "\n".join([line, *lookup, *self.schema_changes, *self.services])
 
     __repr__ = __str__

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.base_file import Footer, read_base_file, read_footer
+from lakebed.format.read_tally import ReadTally
 from lakebed.model import COMMIT_TIME, FILE_NAME, PARTITION_PATH, BaseFile
 from lakebed.schema.evolution import cast_column
 from lakebed.storage.base import Storage
@@ -56,6 +57,7 @@ class BaseFileRows:
     dictionary: Sequence[str] = ()
     page_checksums: bool = True
     known_footer: Footer | None = None
+    tally: ReadTally | None = None
     is_whole: ClassVar[bool] = True
 
     @once
@@ -80,6 +82,7 @@ class BaseFileRows:
             dictionary=[*DICTIONARY_META, *self.dictionary],
             footer=self.footer,
             page_checksums=self.page_checksums,
+            tally=self.tally,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.format.hashes import plain_strings
 from lakebed.format.key_positions import POSITIONS, KeyPositions
 from lakebed.format.key_range import KeyRanges
+from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.merge.log_entries import roots
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
@@ -49,14 +51,18 @@ def rows_of_keys(
     have under other names.
     """
     if reader.is_merged(file_slice):
+        if reader.tally is not None:
+            reader.tally.add("searched")
         return _merged(reader, file_slice, keys, columns, use_bloom, schema, names)
     base = file_slice.base_file
     if base is None:
         return []
     footer = FOOTERS.read(reader.storage, base.path, base.size)
-    groups = row_groups_of_keys(footer, keys)
+    in_range = groups = row_groups_of_keys(footer, keys)
     if groups and use_bloom and footer.bloom is not None:
         groups = row_groups_of_keys(footer, keys.filter(footer.bloom.might_contain(keys)))
+    if reader.tally is not None:
+        reader.tally.add("searched" if groups else "filtered" if in_range else "out_of_range")
     if not groups:
         return []
     stored = list(dict.fromkeys([RECORD_KEY, *columns]))
@@ -74,7 +80,7 @@ def _merged(
 ) -> list[pa.RecordBatch]:
     """The rows of the keys where log files are merged; of the base file only theirs are decoded."""
     wanted = list(dict.fromkeys([RECORD_KEY, *columns]))
-    base = file_slice.base_file
+    base, reads = file_slice.base_file, ReadTally()
     if base is None:
         merged = reader.open_merge(file_slice, schema, None, columns=wanted, names=names, keys=keys)
         return [plain_rows(batch) for batch in merged.batches()]
@@ -84,12 +90,14 @@ def _merged(
     needed += roots(MergeRules.of_table(reader.config).ordering, stored)
     known_names = frozenset(stored.names)
     found = rows_of_keys(
-        reader,
+        replace(reader, tally=reads),
         file_slice.without_logs(),
         keys,
         [n for n in needed if n is not None and n in known_names],
         use_bloom=use_bloom,
     )
+    if reader.tally is not None:
+        reader.tally.add_reads(reads)
     merged = reader.open_merge(file_slice, schema, HeldRows(found, stored), columns=wanted, names=names, keys=keys)
     if merged.needs_every_row:
         rows = reader.read(file_slice, wanted, schema=schema, names=names)
@@ -128,11 +136,15 @@ def _from_row_groups(
     if all(number in rows and not len(rows[number]) for number in groups):
         return []
     batches: list[pa.RecordBatch] = []
+    if reader.tally is not None:
+        reader.tally.add("opened")
+        reader.tally.add("bytes", column_bytes(metadata, [RECORD_KEY], [n for n in groups if n not in rows]))
     with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
         parquet = pq.ParquetFile(source, **_options(source, metadata))
         for number, keys in groups.items():
             if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
-                found = (_with_keys(batch, keys) for batch in reader.read(file_slice, columns, row_groups=[number]))
+                untold = replace(reader, tally=None)
+                found = (_with_keys(batch, keys) for batch in untold.read(file_slice, columns, row_groups=[number]))
                 batches += [batch for batch in found if batch.num_rows]
                 continue
             hits = rows.get(number)

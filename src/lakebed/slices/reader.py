@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakebed.config.features import TableFacts, check_read
 from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import Footer, read_base_file, read_footer
+from lakebed.format.read_tally import ReadTally
 from lakebed.merge.log_entries import KeyColumns
 from lakebed.merge.rules import MergeRules
 from lakebed.model import FILE_NAME, META_COLUMNS, POSITION, RECORD_KEY, BaseFile, FileSlice
@@ -56,13 +57,15 @@ def base_files_only(slices: Iterable[FileSlice]) -> list[FileSlice]:
 class SliceReader:
     """Reads the file slices of one table. It can be sent to tasks: a storage pickles as what opens it.
 
-    `blocks` says which blocks of log files count, `memory` how many bytes of log records a merge holds.
+    `blocks` says which blocks of log files count, `memory` how many bytes of log records a merge holds. What is read is
+    added to a `tally`.
     """
 
     storage: Storage
     config: TableConfig
     blocks: BlockView = field(default_factory=BlockView)
     memory: int = MERGE_MEMORY
+    tally: ReadTally | None = None
 
     def of_instants(self, instants: Set[str]) -> SliceReader:
         """The reader of what these instants wrote: nothing else is merged."""
@@ -124,6 +127,7 @@ class SliceReader:
             row_groups=row_groups,
             footer=footer,
             page_checksums=page_checksums,
+            tally=self.tally,
         )
         if schema is None:
             yield from batches
@@ -207,6 +211,9 @@ class SliceReader:
 
     def logs(self, file_slice: FileSlice) -> SliceLogs:
         """The blocks of a slice's log files that count; nothing but their heads is read."""
+        if self.tally is not None:
+            self.tally.add("opened", len(file_slice.log_files))
+            self.tally.add("bytes", sum(log.size for log in file_slice.log_files))
         # what writes left beside a planned resize of buckets is named after the resize, and real Hudi's in any order;
         # below version 8 files are in the order that they were written in, and instants need not be
         by_instant = has_completion_times(self.config.version)
@@ -245,7 +252,7 @@ class SliceReader:
         base = file_slice.base_file
         if base is None:
             return None
-        rows = BaseFileRows(self.storage, base, batch_rows, tuple(dictionary), page_checksums, footer)
+        rows = BaseFileRows(self.storage, base, batch_rows, tuple(dictionary), page_checksums, footer, self.tally)
         return rows if self.blocks.within is None else RowsOfInstants(rows, self.blocks.within)
 
     def _key_columns(self) -> KeyColumns:

@@ -36,9 +36,12 @@ STATUS_SCHEMA = pa.schema(
         ("changed_keys", pa.int64()),
         ("cdc_stats", pa.map_(pa.string(), pa.int64())),
         ("plain_keys", pa.bool_()),
+        ("lookup", pa.list_(pa.int64())),
         ("error", pa.string()),
     ]
 )
+LOOKUP_COUNTS = ("keys", "tagged", "files", "out_of_range", "filtered", "searched", "opened", "bytes")
+"""What `WriteStatus.lookup` counts, by the names of `lakebed.index.placement.KeyLookup`."""
 _NAMES, _ROW = STATUS_SCHEMA.names, pa.struct(STATUS_SCHEMA)
 
 
@@ -53,6 +56,7 @@ class WriteStatus:
     `changes` are its `key_changes` likewise, empty for none, None where nobody asked; where they are large the file
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
     file: paths and sizes. `plain_keys` says whether no key in the file can be misread, None where nobody asked.
+    `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself.
     """
 
     partition: str
@@ -78,6 +82,7 @@ class WriteStatus:
     changed_keys: int = 0
     cdc_stats: Sequence[tuple[str, int]] | None = None
     plain_keys: bool | None = None
+    lookup: Sequence[int] | None = None
     error: str | None = None
 
     def stat(self) -> WriteStat:

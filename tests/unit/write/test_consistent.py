@@ -11,7 +11,7 @@ import lakebed
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.index.consistent.ring import Ring
 from lakebed.index.consistent.ring_files import FOLDER
-from lakebed.operations.placement import AssignedRows
+from lakebed.operations.placement import NumberedRows
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.upkeep.write_status import WriteStatus
@@ -286,17 +286,17 @@ def test_what_cannot_be_is_refused(make: Made, uri: str) -> None:
 
 def between(monkeypatch: pytest.MonkeyPatch, table: Table, *services: str) -> None:
     """The next write comes to its commit when these services have run, which began after it."""
-    run = AssignedRows.run
+    run = NumberedRows.run
 
-    def with_services(rows: AssignedRows) -> list[WriteStatus]:
-        monkeypatch.setattr(AssignedRows, "run", run)
+    def with_services(rows: NumberedRows) -> list[WriteStatus]:
+        monkeypatch.setattr(NumberedRows, "run", run)
         other = lakebed.open(table.uri)
         written = run(rows)
         for service in services:
             getattr(other, service)()
         return written
 
-    monkeypatch.setattr(AssignedRows, "run", with_services)
+    monkeypatch.setattr(NumberedRows, "run", with_services)
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -332,15 +332,15 @@ def test_a_compaction_of_the_new_buckets_does_not_leave_a_write_behind(
 def test_writers_that_do_not_wait_append_to_the_same_buckets(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     table, model = made(make)
     beside = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
-    run = AssignedRows.run
+    run = NumberedRows.run
 
-    def with_another(rows_: AssignedRows) -> list[WriteStatus]:
-        monkeypatch.setattr(AssignedRows, "run", run)
+    def with_another(rows_: NumberedRows) -> list[WriteStatus]:
+        monkeypatch.setattr(NumberedRows, "run", run)
         written = run(rows_)
         lakebed.open(table.uri).upsert(rows(*batch(range(10, 50), 2)), options=beside)
         return written
 
-    monkeypatch.setattr(AssignedRows, "run", with_another)
+    monkeypatch.setattr(NumberedRows, "run", with_another)
     table.upsert(rows(*batch(range(5, 45), 1)), options=beside)
     model.update({row[0]: row for row in batch(range(5, 45), 1)})
     model.update({row[0]: row for row in batch(range(10, 50), 2)})

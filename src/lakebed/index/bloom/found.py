@@ -49,4 +49,6 @@ def counted_lookup(held: Sequence[SearchedSlice], *, keys: int, files: int, aske
         asked=sum(one.asked for one in held),
         absent=sum(one.absent for one in held),
         false_positives=sum(one.false_positives for one in held),
+        opened=sum(one.opened for one in held),
+        bytes=sum(one.bytes for one in held),
     )

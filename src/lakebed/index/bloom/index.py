@@ -14,7 +14,7 @@ from lakebed.index.bloom.places import PlaceSearch
 from lakebed.index.known_places import at_places, moved_from_places
 from lakebed.index.locations import NO_LOCATION, BooleanLiteral
 from lakebed.index.pair_moves import OLD_PARTITION
-from lakebed.index.simple import columns_of_names, positions_of, require_stored_keys
+from lakebed.index.simple import columns_of_names, positions_of, require_stored_keys, with_slices
 from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
@@ -127,9 +127,8 @@ class GlobalBloomIndex(_ByFilters):
         places = engine.derive(found.rows, columns, keep=[RECORD_KEY])
         joined = engine.join(rows, places, [RECORD_KEY], "left", small=found.small)
         if moving:
-            return Tagged(
-                moved_from_places(joined, own, snapshot, engine, position), held=found.held, lookup=found.lookup
-            )
+            placed, read = moved_from_places(joined, own, snapshot, engine, position)
+            return Tagged(placed, held=found.held, lookup=with_slices(found.lookup, read))
         return Tagged(at_places(joined, own, engine, position), held=found.held, lookup=found.lookup)
 
     def explain(self) -> str:

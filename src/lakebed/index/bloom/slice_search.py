@@ -3,7 +3,7 @@ has keys that are left."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hashes import plain_strings
 from lakebed.format.key_range import KeyRanges
 from lakebed.format.murmur2 import ChainedHashes
+from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import SliceReader
@@ -32,7 +33,8 @@ _KEY = pa.schema([(RECORD_KEY, pa.string())])
 class SearchedSlice:
     """The keys that a slice holds (one of them as often as it stands there), and the number of each in the base file
     (null for one of a log file). So many `keys` were looked for; the filter was `asked` about so many, and `passed`
-    those that it did not rule out. `reads` says whether stored keys were read."""
+    those that it did not rule out. `reads` says whether stored keys were read; so many files were `opened` for them,
+    and so many `bytes` of key columns and log files read."""
 
     found: pa.Array
     positions: pa.Array
@@ -40,6 +42,8 @@ class SearchedSlice:
     asked: int = 0
     passed: int = 0
     reads: bool = True
+    opened: int = 0
+    bytes: int = 0
 
     @property
     def absent(self) -> int:
@@ -61,6 +65,12 @@ class SliceSearch:
 
     def run(self, one: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None) -> SearchedSlice:
         """Those of the keys in these rows, all of them different, that the slice holds."""
+        tally = ReadTally()
+        counting = replace(self, reader=replace(self.reader, tally=tally))
+        found = counting._run(one, hashes, rows, bloom)
+        return replace(found, opened=tally.total("opened"), bytes=tally.total("bytes"))
+
+    def _run(self, one: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None) -> SearchedSlice:
         if self.reader.is_merged(one):
             return self._in_merged(one, hashes.keys.take(pa.array(rows)))
         base = one.base_file
@@ -81,6 +91,10 @@ class SliceSearch:
         if footer is None or spans is None or not spans.counts.any():
             return found[0], pa.array(positions[0])
         starts = np.cumsum([0, *(footer.metadata.row_group(n).num_rows for n in range(len(footer.ranges)))])
+        if self.reader.tally is not None:
+            self.reader.tally.add("opened")
+            read = column_bytes(footer.metadata, [RECORD_KEY], np.flatnonzero(spans.counts).tolist())
+            self.reader.tally.add("bytes", read)
         with naming_damage(base.path), self.reader.storage.open_input(base.path, base.size) as source:
             file = pq.ParquetFile(source, **_options(source, footer.metadata))
             for group in np.flatnonzero(spans.counts).tolist():

@@ -37,7 +37,7 @@ _COUNTS = pa.schema([("number", pa.int32()), ("keys", pa.int64())])
 _ALL_KEYS = -1
 _PAIRS = pa.schema([(PARTITION_PATH, pa.string()), (GROUP, pa.int32()), (RECORD_KEY, pa.string())])
 # Beside the places one row a unit, without a key, of what was done.
-_SUMMED = ("tagged", "asked", "absent", "false_positives")
+_SUMMED = ("tagged", "asked", "absent", "false_positives", "opened", "bytes")
 _DONE = pa.schema([(name, pa.int64()) for name in ("unit", *_SUMMED, "read")])
 _FOUND = pa.schema([*PLACES, *_DONE])
 
@@ -97,7 +97,12 @@ def search_in_tasks(
         out_of_range=len(slices) - len(by_slice),
         filtered=len(by_slice) - len(read),
         searched=len(read),
-        **sums,
+        tagged=sums["tagged"],
+        asked=sums["asked"],
+        absent=sums["absent"],
+        false_positives=sums["false_positives"],
+        opened=sums["opened"],
+        bytes=sums["bytes"],
     )
     return FoundPlaces(
         engine.derive(engine.filter(held, IsNotNull(RECORD_KEY)), {}, keep=PLACES.names),
@@ -173,7 +178,8 @@ class _SearchUnit:
         (bloom,) = self.filters.of_slices([one], self.search.reader).values()
         held = self.search.run(one, ChainedHashes(keys), np.arange(len(keys)), bloom)
         places = places_in(one, held)
-        done = [group, len(held.found), held.asked, held.absent, held.false_positives, int(held.reads)]
+        summed = [len(held.found), held.asked, held.absent, held.false_positives, held.opened, held.bytes]
+        done = [group, *summed, int(held.reads)]
         nothing = [pa.nulls(len(places), field.type) for field in _DONE]
         yield from pa.Table.from_arrays([*places.columns, *nothing], schema=_FOUND).to_batches(_BATCH_ROWS)
         none = [pa.nulls(1, field.type) for field in PLACES]

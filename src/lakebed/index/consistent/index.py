@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import ClassVar
@@ -12,27 +12,30 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import ClusteringSettings
 from lakebed.engine.base import Engine, Rows
-from lakebed.engine.groups import distinct_values
+from lakebed.engine.groups import GROUP, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
-from lakebed.expressions.base import Constant
 from lakebed.format.file_names import new_file_id
-from lakebed.index.base import Index, IndexOptions, KeyPlaces, Resizes, Resizing, Tagged
+from lakebed.index.base import Index, IndexOptions, KeyPlaces, Numbered, Resizes, Resizing
 from lakebed.index.bucket import BucketIndex, split_fields
 from lakebed.index.bucket_keys import first_keys
-from lakebed.index.consistent.placement import ChildFileId, RingFileId
+from lakebed.index.consistent.placement import ChildFileId, RingNumber, Rings, WithChildren
 from lakebed.index.consistent.resize import BucketSizes, Outputs, resize_groups, resizes_of
 from lakebed.index.consistent.ring import Children, Node, Ring, renewed
 from lakebed.index.consistent.ring_files import RingFiles
 from lakebed.index.consistent.ring_hash import ring_hashes
 from lakebed.index.locations import IsNotNull
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, Action, FileSlice
+from lakebed.model import FILE_ID, PARTITION_PATH, Action, FileSlice
+from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.clustering_plans import ClusteringGroup, ClusteringOperation, planned_clustering
 from lakebed.upkeep.write_status import WriteStatus
 
 # Of so many file slices keys are looked at to tell whether a table has the index.
 _SAMPLE_SLICES = 32
+# On an engine with tasks the rings of all partition paths are read where there are no more of them: a request each,
+# side by side. Where there are more the rows are counted first.
+MOST_RINGS = 1_000
 
 
 @dataclass
@@ -126,35 +129,79 @@ class ConsistentIndex(Index):
                 context={"record_key": wrong[0].as_py(), "path": file_slice.label},
             )
 
-    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By the rings of the partition paths that the rows name. During a pending resize a row of its buckets comes
-        twice, the second time with the file group that the bucket turns into."""
-        (partitions,) = distinct_values(engine.aggregate(rows, [PARTITION_PATH]), PARTITION_PATH)
-        files = RingFiles(snapshot, self.buckets)
-        rings = files.rings(partitions)
-        files.note_completed(rings.values())
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Numbered:
+        """By the rings of the partition paths. During a pending resize a row of its buckets comes twice, the second
+        time for the file group that the bucket turns into.
+
+        In this process the partition paths of the rows are looked at, on Spark, where counting them would be a job, all
+        that have a ring, if they are not too many."""
+        files, touched = RingFiles(snapshot, self.buckets), None
+        if engine.is_distributed:
+            files = RingFiles.of_all(snapshot, self.buckets)
+        if files.listed is None or len(files.listed) > MOST_RINGS:
+            (touched,) = distinct_values(engine.aggregate(rows, [PARTITION_PATH]), PARTITION_PATH)
+        rings = self._rings(files, files.listed or () if touched is None else touched)
+        numbered = engine.derive(rows, {GROUP: RingNumber(rings, self.fields)})
         if self.renewed_by:
-            rings = {path: self._for_new_groups(files, ring) for path, ring in rings.items()}
-        tagged = engine.derive(rows, {FILE_ID: RingFileId(rings, self.fields), INSTANT: Constant(None)})
-        return Tagged(tagged if self.renewed_by else self.brought_along(tagged, snapshot, engine))
+            return Numbered(numbered, rings, {})
+        if rings.children:
+            numbered = engine.map(numbered, WithChildren(rings, self.fields), engine.schema(numbered))
+        slices = snapshot.file_slices(touched, self._met(numbered, rings, engine))
+        numbers = {path: rings.numbers(path) for path in {one.partition for one in slices}}
+        existing = {
+            (one.partition, numbers[one.partition][one.file_id]): one
+            for one in slices
+            if one.file_id in numbers[one.partition]
+        }
+        return Numbered(numbered, rings, existing, self._parents(rings, slices, snapshot))
+
+    def _parents(
+        self, rings: Rings, slices: Sequence[FileSlice], snapshot: Snapshot
+    ) -> dict[tuple[str, int], tuple[FileSlice, ...]]:
+        """The file slices that hold the rows of the file groups which pending clusterings make."""
+        if not rings.children:
+            return {}
+        by_id = {(one.partition, one.file_id): one for one in slices}
+        return {
+            (path, rings.numbers(path)[file_id]): tuple(by_id[one] for one in before if one in by_id)
+            for (path, file_id), before in self.resizes(snapshot).origins.items()
+        }
+
+    def _met(self, numbered: Rows, rings: Rings, engine: Engine) -> Callable[[pa.Array, pa.Array], pa.Array] | None:
+        """Which file ids are those of the rows, where the rows are here."""
+        if engine.is_distributed:
+            return None
+        counted = engine.aggregate(numbered, [PARTITION_PATH, GROUP])
+        pairs = zip(counted.column(PARTITION_PATH).to_pylist(), counted.column(GROUP).to_pylist(), strict=True)
+        return groups_of_ids([rings.file_id(path, number) for path, number in pairs if path is not None])
+
+    def _rings(self, files: RingFiles, partitions: Collection[str]) -> Rings:
+        """The rings of these partition paths as the write goes by them."""
+        groups: dict[str, tuple[Children, ...]] = {}
+        children: dict[str, dict[int, int]] = {}
+        resizes = not self.renewed_by and bool(self.resizes(files.snapshot).parents)
+        planned = [(operation, nodes) for _, operation, nodes in self._pending(files.snapshot)] if resizes else []
+        stored = files.stored_rings({*partitions, *(nodes.partition for _, nodes in planned)})
+        files.note_completed(stored.values())
+        if self.renewed_by:
+            stored = {path: _renewed(ring, self.renewed_by) for path, ring in stored.items()}
+        rings = Rings(stored, self.buckets, groups, children)
+        for operation, nodes in planned:
+            path = nodes.partition
+            places = (rings.of(path).place_of(one.file_id) for one in operation.slices)
+            known = groups.get(path, ())
+            children.setdefault(path, {}).update((at, len(known)) for at in places if at is not None)
+            groups[path] = (*known, nodes)
+        return rings
 
     def brought_along(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
-        if not self.resizes(snapshot).parents:
+        rings = self._rings(RingFiles(snapshot, self.buckets), ())
+        if not rings.children:
             return rows
-        children: dict[str, dict[int, Children]] = {}
-        planned = [(operation, nodes) for _, operation, nodes in self._pending(snapshot)]
-        rings = RingFiles(snapshot, self.buckets).rings({nodes.partition for _, nodes in planned})
-        for operation, nodes in planned:
-            places = (rings[nodes.partition].place_of(one.file_id) for one in operation.slices)
-            children.setdefault(nodes.partition, {}).update((at, nodes) for at in places if at is not None)
-        copies = engine.derive(rows, {FILE_ID: ChildFileId(rings, self.fields, children)})
+        copies = engine.derive(rows, {FILE_ID: ChildFileId(rings, self.fields)})
         names = engine.schema(rows).names
         ordered = engine.derive(engine.filter(copies, IsNotNull(FILE_ID)), {}, keep=names)
         return engine.union([rows, ordered])
-
-    def _for_new_groups(self, files: RingFiles, ring: Ring) -> Ring:
-        """The ring with new file groups throughout, where the partition path has one."""
-        return ring if files.stored(ring.partition) is None else _renewed(ring, self.renewed_by)
 
     def _pending(self, snapshot: Snapshot) -> Iterator[tuple[str, ClusteringOperation, Children]]:
         """The groups of pending clusterings that say what their buckets turn into."""

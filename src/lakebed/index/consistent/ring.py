@@ -13,7 +13,7 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -125,6 +125,7 @@ def _corrupt(path: str, what: str) -> CorruptFile:
     return CorruptFile(f"{path} {what}", hint="Restore the file from a copy.", context={"path": path})
 
 
+@lru_cache(maxsize=256)
 def default_ring(partition: str, buckets: int) -> Ring:
     """The first ring of a partition path, the same for every writer.
 

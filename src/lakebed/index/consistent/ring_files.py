@@ -6,7 +6,7 @@ still counts when the instant is archived.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakebed.index.consistent.ring import INITIAL, Ring, default_ring
@@ -24,6 +24,22 @@ class RingFiles:
 
     snapshot: Snapshot
     buckets: int
+    listed: Mapping[str, Sequence[str]] | None = None
+    """The names of the files of each partition path, where all of them were listed at once."""
+
+    @classmethod
+    def of_all(cls, snapshot: Snapshot, buckets: int) -> RingFiles:
+        """The rings of all partition paths that have one, by one listing."""
+        names: dict[str, list[str]] = {}
+        for file in snapshot.storage.list(FOLDER):
+            folder, _, name = file.path.rpartition("/")
+            names.setdefault(folder.removeprefix(FOLDER).removeprefix("/"), []).append(name)
+        return cls(snapshot, buckets, names)
+
+    def _names(self, partition: str) -> Sequence[str]:
+        if self.listed is not None:
+            return self.listed.get(partition, ())
+        return self.storage.list_names(_folder(partition))
 
     @property
     def storage(self) -> Storage:
@@ -31,13 +47,18 @@ class RingFiles:
 
     def rings(self, partitions: Collection[str]) -> dict[str, Ring]:
         """The ring of each partition path."""
+        found = self.stored_rings(partitions)
+        return {p: found.get(p) or default_ring(p, self.buckets) for p in partitions}
+
+    def stored_rings(self, partitions: Collection[str]) -> dict[str, Ring]:
+        """The rings of those partition paths that have one in storage."""
         paths = sorted(partitions)
         found = parallel_map(self.stored, paths)
-        return {p: ring or default_ring(p, self.buckets) for p, ring in zip(paths, found, strict=True)}
+        return {path: ring for path, ring in zip(paths, found, strict=True) if ring is not None}
 
     def stored(self, partition: str) -> Ring | None:
         """The ring that a partition path has in storage, None where it has none yet."""
-        names = self.storage.list_names(_folder(partition))
+        names = self._names(partition)
         instants = (name.removesuffix(_RING) for name in names if name.endswith(_RING))
         for instant in sorted(filter(self._is_in_view, instants), reverse=True):
             committed = f"{instant}{_COMMITTED}" in names
@@ -79,8 +100,10 @@ class RingFiles:
     def note_completed(self, rings: Iterable[Ring]) -> None:
         """Leave word that the instants of rings have completed, for the time when they are archived."""
         for ring in rings:
-            if ring.instant != INITIAL:
-                self.storage.put_if_absent(f"{_folder(ring.partition)}/{ring.instant}{_COMMITTED}", b"")
+            name = f"{ring.instant}{_COMMITTED}"
+            noted = self.listed is not None and name in self.listed.get(ring.partition, ())
+            if ring.instant != INITIAL and not noted:
+                self.storage.put_if_absent(f"{_folder(ring.partition)}/{name}", b"")
 
     def forget(self, instant: str) -> None:
         """Remove what an instant wrote, which is taken back."""

@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant
-from lakebed.index.base import Index, IndexOptions, Tagged
+from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
 from lakebed.index.hbase.changes import Changes
 from lakebed.index.hbase.client import client_of
 from lakebed.index.hbase.places import DELETED, PLACES, IsVisible, row_keys, visible_places
 from lakebed.index.hbase.settings import HBaseTable, is_of_a_job, said
 from lakebed.index.known_places import at_places, moved_from_places
 from lakebed.index.locations import NO_LOCATION, STORED_LOCATION, BooleanLiteral, Case, IsNotNull
-from lakebed.index.pair_moves import OLD_PARTITION
-from lakebed.index.simple import columns_of_names, require_stored_keys
+from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows
+from lakebed.index.simple import columns_of_names, require_stored_keys, with_slices
 from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
@@ -103,17 +103,19 @@ class HBaseIndex(Index):
             flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
             return Tagged(engine.derive(rows, {**NO_LOCATION, **flag}))
         found = engine.persist(self._found(rows, snapshot, engine))
-        placed = _where_it_is_stored(found, names, snapshot, engine)
+        placed, doubted = _where_it_is_stored(found, names, snapshot, engine)
+        lookup = with_slices(KeyLookup(), doubted)
         if not moving:
-            return Tagged(at_places(placed, own, engine), held=found)
-        return Tagged(moved_from_places(placed, own, snapshot, engine), held=found)
+            return Tagged(at_places(placed, own, engine), held=found, lookup=lookup)
+        rows, read = moved_from_places(placed, own, snapshot, engine)
+        return Tagged(rows, held=found, lookup=with_slices(lookup, read))
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """None for a view of the past: HBase has the places of today."""
         if not snapshot.is_latest:
             return None
         found = engine.persist(self._found(engine.distinct(keys), snapshot, engine))
-        placed = _where_it_is_stored(found, engine.schema(keys).names, snapshot, engine)
+        placed, _ = _where_it_is_stored(found, engine.schema(keys).names, snapshot, engine)
         place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}
         return engine.derive(engine.filter(placed, IsNotNull(FILE_ID)), place, keep=[RECORD_KEY])
 
@@ -179,7 +181,7 @@ def places_of(table: HBaseTable, keys: pa.Array, is_visible: IsVisible) -> pa.Ta
     return visible_places(keys, client_of(table).get(pc.unique(rows)), table.buckets, is_visible)
 
 
-def _where_it_is_stored(found: Rows, names: Sequence[str], snapshot: Snapshot, engine: Engine) -> Rows:
+def _where_it_is_stored(found: Rows, names: Sequence[str], snapshot: Snapshot, engine: Engine) -> PlacedRows:
     """The rows without places in file groups that are no more, and without those of deleted keys.
 
     Such rows are rare: real Hudi leaves them behind when it overwrites partitions, and a writer that died between its
@@ -191,7 +193,7 @@ def _where_it_is_stored(found: Rows, names: Sequence[str], snapshot: Snapshot, e
     slices = {(s.partition, s.file_id): s for s in snapshot.file_slices({pair[OLD_PARTITION] for pair in pairs})}
     doubted = [p for p in pairs if p[DELETED] or (p[OLD_PARTITION], p[FILE_ID]) not in slices]
     if not doubted:
-        return engine.derive(found, {}, keep=kept)
+        return PlacedRows(engine.derive(found, {}, keep=kept))
     columns = {name: pa.array([p[name] for p in doubted]) for name in (OLD_PARTITION, FILE_ID, DELETED)}
     marked = engine.from_arrow(pa.table({**columns, _DOUBTED: pa.array([True] * len(doubted))}))
     rows = engine.join(found, marked, [OLD_PARTITION, FILE_ID, DELETED], "left", small=True)
@@ -206,4 +208,4 @@ def _where_it_is_stored(found: Rows, names: Sequence[str], snapshot: Snapshot, e
     rows = engine.derive(rows, {_THERE: Case(_DOUBTED, BooleanLiteral(True), Column(_STORED))}, keep=kept)
     none = Constant(None)
     place = {name: Case(_THERE, none, Column(name)) for name in (OLD_PARTITION, FILE_ID, INSTANT)}
-    return engine.derive(rows, place, keep=names)
+    return PlacedRows(engine.derive(rows, place, keep=names), there)

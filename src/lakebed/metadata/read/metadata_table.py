@@ -131,8 +131,14 @@ class MetadataTable:
         A partitioned record index is asked for one partition path, or for all of them (None); a key may then have
         several locations. Keys asked for twice are answered once.
         """
-        found = self.lookup(RECORD_INDEX, keys, partition)
-        return found if found is not None else record_index_records.SCHEMA.empty_table()
+        return self.counted_locations(keys, partition)[0]
+
+    def counted_locations(self, keys: Any, partition: str | None = None) -> tuple[pa.Table, int]:
+        """As `record_locations`, and how many base and log files of the record index were asked."""
+        requested = self._requested(RECORD_INDEX, keys, partition)
+        found = self._merged(requested, slice_by_keys, self._decoder(RECORD_INDEX))
+        files = sum((one.base_file is not None) + len(one.log_files) for one, _ in requested)
+        return found if found is not None else record_index_records.SCHEMA.empty_table(), files
 
     def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
         """`value` and `record_key` of the records whose indexed field has one of these values (Java's texts, null too);
@@ -168,18 +174,24 @@ class MetadataTable:
         """The newest records under these keys, decoded as the partition's kind does, each key asked for once; None for
         none. Of file groups that belong to partition paths of the data only those of `data_partition` are asked, or all
         of them (None)."""
+        return self._merged(self._requested(partition, keys, data_partition), slice_by_keys, self._decoder(partition))
+
+    def _requested(
+        self, partition: str, keys: Any, data_partition: str | None
+    ) -> list[tuple[FileSlice, pa.StringArray]]:
+        """The slices that these keys go to, with their keys."""
         self._check(partition)
         kind = kind_of(partition)
         by_path: dict[str | None, list[FileSlice]] = {}
         for file_slice in self._file_slices(partition):
             by_path.setdefault(kind.data_partition_of(file_slice.file_id), []).append(file_slice)
-        requested: list[tuple[FileSlice, pa.Array]] = []
+        requested: list[tuple[FileSlice, pa.StringArray]] = []
         texts = distinct_texts(keys)
         version = self._index_version(partition) if kind.shard_by_version else 1
         for path, slices in by_path.items():
             if path is None or data_partition is None or path == data_partition:
                 requested += self._routed(slices, texts, kind.shard(texts, len(slices), version))
-        return self._merged(requested, slice_by_keys, self._decoder(partition))
+        return requested
 
     def entries(self, partition: str) -> Iterator[pa.Table]:
         """Every live entry of a partition whose kind decodes them (not of statistics), one table a file group."""

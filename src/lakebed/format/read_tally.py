@@ -1,0 +1,37 @@
+"""Counts of what was read of files, for those who say what a search for keys took."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Counted = Literal["opened", "bytes", "out_of_range", "filtered", "searched"]
+
+
+@dataclass
+class ReadTally:
+    """Added to by several threads; a copy that a task gets counts for itself."""
+
+    _added: list[tuple[Counted, int]] = field(default_factory=list[tuple[Counted, int]])
+
+    def add(self, what: Counted, number: int = 1) -> None:
+        """Count so many more."""
+        self._added.append((what, number))
+
+    def add_reads(self, other: ReadTally) -> None:
+        """Count the files and bytes that another one has."""
+        for what in ("opened", "bytes"):
+            self.add(what, other.total(what))
+
+    def total(self, what: Counted) -> int:
+        """The sum of what was added."""
+        return sum(number for name, number in self._added if name == what)
+
+
+def column_bytes(metadata: Any, columns: Collection[str], row_groups: Iterable[int]) -> int:
+    """The bytes that some top-level columns take in a Parquet file, in some of its row groups."""
+    schema = metadata.schema
+    chosen = [at for at in range(len(schema)) if schema.column(at).path.partition(".")[0] in columns]
+    groups = map(metadata.row_group, row_groups)
+    return sum(group.column(at).total_compressed_size for group in groups for at in chosen)
