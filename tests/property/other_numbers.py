@@ -138,6 +138,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "services.upgrading.change": "_ATTEMPTS",
         "slices.listing": "_LISTERS",
         "slices.logs": "_READERS",
+        "slices.repeated_keys": "_READERS",
         "storage.hdfs": "_GUARD_PAUSE _GUARD_STALE _GUARD_USE _GUARD_STUCK _GUARD_WAIT",
         "storage.local": "_GUARD_SECONDS",
         "storage.parallel": "_MOST_THREADS _AT_A_TIME",
