@@ -20,6 +20,8 @@ import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, own_actions, run_own_services
 from lakebed.metadata.store.store import MetadataSettings
+from lakebed.slices.snapshot import open_snapshot
+from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
@@ -125,6 +127,31 @@ def test_both_writers_in_turn_keep_key_indexes_right(case: Case, tmp_path: Path,
         assert own_actions(oracle, table) >= ({"commit", "clean"} if case.services else {"commit"})
     problems = oracle.problems(table.uri)
     assert not problems, "\n".join(map(str, problems))
+
+
+@pytest.mark.parametrize("version", [9, 6])
+def test_keys_that_hudi_inserts_again_are_found_and_changed(tmp_path: Path, oracle: HudiOracle, version: int) -> None:
+    """Real Hudi does not look for them, and its record index has one place for each."""
+    where = str(tmp_path / "again")
+    table = lakebed.create(
+        where, SCHEMA, key="id", partition_by="city", ordering="ts", index="record", table_version=version
+    )
+    chance = random.Random(7)
+    first = batch(chance, 0, new=True, moving=False)
+    table.upsert(data_of(first))
+    options = {**hudi_job(table), **keeping_metadata(table), "hoodie.parquet.small.file.limit": "0"}
+    oracle.write(where, data_of([{**first[0], "id": 5000}]), operation="insert", options=options)
+    assert not open_snapshot(open_storage(where)).repeats_keys
+    key = first[0]["id"]
+    oracle.write(where, data_of([{**first[0], "note": "again"}]), operation="insert", options=options)
+    table = lakebed.open(where)
+    assert [table.scan(filter=text).count() for text in (f"id = {key}", f"id <= {key} and id >= {key}")] == [2, 2]
+    assert table.get([key])["note"].to_pylist().count("again") == 1
+    assert table.get([key]).num_rows == table.locate([key]).num_rows == 2
+    table.upsert(data_of([{**first[0], "note": "by lakebed", "ts": 99}]))
+    assert lakebed.open(where).get([key])["note"].to_pylist() == ["by lakebed"] * 2
+    table.delete([key])
+    assert lakebed.open(where).exists([key, 5000]).to_pylist() == [False, True]
 
 
 def batch(chance: random.Random, turn: int, *, new: bool, moving: bool) -> list[dict[str, Any]]:

@@ -163,6 +163,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "services.index_jobs.LARGE_ROWS": (0, HUGE),
     "upkeep.changed_keys.INLINE_BYTES": (0, HUGE),
     "upkeep.expression_records.LARGE_BYTES": (0, HUGE),
+    "slices.repeated_keys.COUNTED_BYTES": (0, HUGE),
+    "upkeep.key_jobs.CHECKED_KEYS": (0, HUGE),
     "upkeep.key_jobs.LARGE_KEYS": (0, HUGE),
     # -- reading
     "read.arrow_scan._WAITING": (1, 1 << 20),

@@ -30,6 +30,10 @@ MARKS = (
     -2_717_640_000 * SECOND,  # New York leaves its own time in 1883
     1_711_846_800 * SECOND,  # clocks of Europe
     1_710_054_000 * SECOND,  # and of New York
+    2_540_289_600 * SECOND,  # summer time by rule, after 2037
+    2_530_767_600 * SECOND,  # clocks of New York in that year
+    2_550_704_400 * SECOND,  # and of Europe
+    2_114_380_800 * SECOND,
     951_782_400 * SECOND,  # a day of February in a leap year
     1_230_768_000 * SECOND,  # a first week that begins in the year before
 )
@@ -86,6 +90,9 @@ FUNCTIONS = {
     "s": (
         "upper(s) = ''",
         "lower(s) = ''",
+        "upper(lower(s)) = ''",
+        "lower(upper(s)) = ''",
+        "lower(upper(lower(s))) = ''",
         "length(upper(s)) = 1",
         "length(lower(s)) = 1",
         "lower(concat(s, 'Σ')) = ''",
@@ -104,7 +111,7 @@ CORPUS = {
     "at": pa.array(INSTANTS, pa.int64()).cast(pa.timestamp("us", "UTC")),
     "day": pa.array(DAYS, pa.date32()),
     "n": pa.array(WHOLE, pa.int64()),
-    "secs": pa.array([number for number in WHOLE if abs(number) <= 2**31 + 1], pa.int64()),
+    "secs": pa.array([*(number for number in WHOLE if abs(number) <= 2**31 + 1), 2_540_289_600], pa.int64()),
     "d": pa.array(NUMBERS, pa.float64()),
     "s": pa.array(TEXTS, pa.string()),
 }

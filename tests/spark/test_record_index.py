@@ -138,6 +138,30 @@ def test_many_keys_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.Monke
     assert table.exists(["k0", "k60", "k3050"]).to_pylist() == [False, True, True]
 
 
+@pytest.mark.parametrize("large", [1, 1_000_000])
+@pytest.mark.parametrize("index", ["record", "record_level_index"])
+def test_keys_that_inserts_store_again_are_noted(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, large: int
+) -> None:
+    """By the tasks that write the index, and by this process where there are few."""
+    monkeypatch.setattr(key_jobs, "CHECKED_KEYS", large)
+    table = made(tmp_path, index, spark)
+    insert = {"hoodie.parquet.small.file.limit": 0}
+    table.insert(spark.createDataFrame(rows(0, 30).to_pandas()), options=insert)
+    table.bulk_insert(spark.createDataFrame(rows(30, 60).to_pandas()), options=insert)
+    assert "lakebed.index.repeated" not in lakebed.open(table.uri).properties
+    table.bulk_insert(spark.createDataFrame(rows(29, 31).to_pandas()), options=insert)
+    before = rows(29, 31).to_pylist() + rows(0, 30).slice(29).to_pylist() + rows(30, 60).slice(0, 1).to_pylist()
+    asked = "id in ('k29', 'k30')"
+    for one in (lakebed.open(table.uri), lakebed.open(table.uri, spark=spark)):
+        assert one.get(["k29", "k30"]).num_rows == len(before) == 4
+        assert one.scan(filter=asked).to_arrow().num_rows == 4
+        assert one.scan(filter=asked).to_spark().count() == 4
+    table.delete(spark.createDataFrame([("k29",), ("k31",)], ["id"]))
+    left = lakebed.open(table.uri).scan().to_arrow()["id"].to_pylist()
+    assert sorted(left) == sorted(f"k{i}" for i in [*range(29), 30, 30, *range(32, 60)])
+
+
 def test_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_building, "is_large", lambda *_: True)
     table = made(tmp_path, "global_simple", spark)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import calendar
 import errno
 import re
 import zoneinfo
+from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +38,12 @@ _GMT_OFFSET = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?")
 _FIRST_MILLI, _LAST_MILLI = -62_135_596_800_000, 253_402_300_799_999
 # The system's tz files list transitions up to 2037 only; what comes later follows from a rule Arrow does not read.
 _LAST_LISTED_MILLI = 2_114_380_800_000
-_QUARTER_HOUR = 900_000
+# Offsets follow from rules up to the year 9998; later ones from those of 400 years before.
+_LAST_RULED_MILLI = 253_370_764_799_999
+_CYCLE_MILLIS = 146_097 * 86_400_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_TIMES = "lakebed_local_time"
+_INSTANT = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +144,78 @@ def java_zone(text: str) -> Zone:
     return UTC_ZONE if known in ("Etc/UTC", "Etc/GMT", "Zulu", "Universal", "Greenwich") else Zone(known)
 
 
+def local_times(instants: pa.Array, zone: str) -> pa.Array:
+    """Wall-clock times, `timestamp[us]`, of instants of that unit in a zone of Arrow's (a name, or `+05:30`).
+
+    >>> noon = pa.array([2_540_289_600_000_000], pa.timestamp("us", "UTC"))
+    >>> local_times(noon, "America/New_York")[0].as_py().isoformat()
+    '2050-07-01T08:00:00'
+    """
+    local = pc.local_timestamp(instants.cast(pa.timestamp("us", zone)))
+    micros = instants.cast(pa.int64())
+    late = pc.fill_null(pc.greater(micros, _LAST_LISTED_MILLI * 1000), False)
+    if zone[:1] in "+-" or not pc.any(late).as_py():
+        return local
+    chosen = micros.filter(late)
+    offsets = _offsets_by_rule(zone, pc.divide(chosen, 1000))
+    return pc.replace_with_mask(local, late, pc.add(chosen, pc.multiply(offsets, 1000)).cast(local.type))
+
+
+def local_expression(instant: pc.Expression, zone: str) -> pc.Expression:
+    """`local_times` of an expression."""
+    call: Any = pc.Expression
+    return call._call(_LOCAL_TIMES, [instant.cast(_INSTANT), pc.scalar(zone)])
+
+
+def _register() -> None:
+    def run(_context: Any, instants: pa.Array | pa.Scalar, zone: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
+        if isinstance(instants, pa.Scalar):
+            return run(_context, pa.array([instants.as_py()], _INSTANT), zone)[0]
+        if not len(instants):
+            return pa.array([], pa.timestamp("us"))
+        return local_times(instants, (zone if isinstance(zone, pa.Scalar) else zone[0]).as_py())
+
+    about = {"summary": "the wall-clock time of an instant", "description": "Also after 2037, by the rule of the zone."}
+    with suppress(pa.ArrowKeyError):  # it is there already
+        types = {"instant": _INSTANT, "zone": pa.string()}
+        pc.register_scalar_function(run, _LOCAL_TIMES, about, types, pa.timestamp("us"))
+
+
+_register()
+
+
 def _offsets_by_rule(name: str, millis: pa.Array) -> pa.Array:
-    """Offsets of late instants, one look-up for each quarter of an hour that occurs."""
-    quarters: Int64s = millis.to_numpy(zero_copy_only=False) // _QUARTER_HOUR
-    distinct, places = np.unique(quarters, return_inverse=True)
-    zone, epoch = zoneinfo.ZoneInfo(name), datetime(1970, 1, 1, tzinfo=UTC)
-    last = datetime(9999, 12, 30, tzinfo=UTC)
-    offsets = [_offset_at(min(epoch + timedelta(minutes=15 * int(q)), last), zone) for q in distinct]
-    return pa.array(np.array(offsets, np.int64)[places])
+    """Offsets of late instants, by the changes of the years that occur. Beyond the year 9999 they are those of some 400
+    years before, after which days and weekdays repeat."""
+    at: Int64s = millis.to_numpy(zero_copy_only=False)
+    at = at - np.maximum(0, -((_LAST_RULED_MILLI - at) // _CYCLE_MILLIS)) * _CYCLE_MILLIS
+    years = at.astype("datetime64[ms]").astype("datetime64[Y]").astype(np.int64) + 1970
+    changes = [_changes(name, year) for year in np.unique(years).tolist()]
+    starts, offsets = (np.array([value for one in changes for value in one[side]], np.int64) for side in (0, 1))
+    return pa.array(offsets[np.searchsorted(starts, at, side="right") - 1])
+
+
+@lru_cache(1 << 14)
+def _changes(name: str, year: int) -> tuple[list[int], list[int]]:
+    """The beginning of a year and the instants in it at which the offset changes, in milliseconds, with the offset from
+    each of them on."""
+    zone, begin = zoneinfo.ZoneInfo(name), datetime(year, 1, 1, tzinfo=UTC)
+    first = (begin - _EPOCH) // timedelta(milliseconds=1)
+    starts, offsets = [first], [_offset_at(begin, zone)]
+    for day in range(1, 367 if calendar.isleap(year) else 366):
+        after = begin + timedelta(days=day)
+        offset = _offset_at(after, zone)
+        if offset != offsets[-1]:
+            before, seconds = after - timedelta(days=1), range(86_401)
+            second = bisect_left(seconds, True, key=partial(_is_changed, before, zone, offsets[-1]))
+            starts.append(first + (day - 1) * 86_400_000 + second * 1000)
+            offsets.append(offset)
+    return starts, offsets
+
+
+def _is_changed(begin: datetime, zone: zoneinfo.ZoneInfo, offset: int, second: int) -> bool:
+    """Whether the offset is another one so many seconds later."""
+    return _offset_at(begin + timedelta(seconds=second), zone) != offset
 
 
 def _offset_at(moment: datetime, zone: zoneinfo.ZoneInfo) -> int:

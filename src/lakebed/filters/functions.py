@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lakebed.expressions import letter_case
 from lakebed.expressions.time_patterns import printed
+from lakebed.expressions.zones import local_expression
 
 _YEARS_OF_CYCLE = 400
 _CYCLE = 146_097 * 86_400_000_000
@@ -25,7 +26,7 @@ def _cast(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, .
 
 def _local(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
     """An instant as the wall-clock time of a zone."""
-    return pc.local_timestamp(args[0].cast(pa.timestamp("us", tz=options[0])))
+    return local_expression(args[0], options[0])
 
 
 def _date_of(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
@@ -45,7 +46,7 @@ def _from_unixtime(args: Sequence[pc.Expression], _to: pa.DataType, options: tup
         pc.if_else(pc.less(micros, _FAR_PAST), pc.divide(pc.subtract(micros, _FAR_PAST), _CYCLE), 0),
     )
     near = pc.subtract(micros, pc.multiply(cycles, _CYCLE)).cast(pa.timestamp("us", tz="UTC"))
-    local = pc.local_timestamp(near.cast(pa.timestamp("us", tz=zone)))
+    local = local_expression(near, zone)
     return printed(local, pattern, pc.multiply(cycles, _YEARS_OF_CYCLE))
 
 

@@ -162,7 +162,10 @@ class ValueReader:
             return self._trim(e)
         if isinstance(e, exp.Lower | exp.Upper):
             _only(e, "this")
-            return Call(_TEXT_FUNCTIONS[kind], (self._text(e.this),), pa.string())
+            value = self._text(e.this)
+            while isinstance(value, Call) and value.name in ("lower", "upper"):
+                (value,) = value.args  # Spark's optimizer leaves out the inner one
+            return Call(_TEXT_FUNCTIONS[kind], (value,), pa.string())
         if isinstance(e, exp.Length):
             _only(e, "this")
             value = self.read(e.this)

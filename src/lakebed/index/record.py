@@ -87,7 +87,7 @@ class RecordIndex(Index):
         """By the record index; `DELETE` is there if rows may move."""
         require_stored_keys(snapshot)
         metadata = snapshot.metadata if snapshot.commits else None
-        if snapshot.config.repeats_keys:
+        if snapshot.repeats_keys:
             return self._fallback.place(rows, snapshot, engine)
         if metadata is None or not metadata.has(RECORD_INDEX):
             if snapshot.commits:
@@ -99,7 +99,7 @@ class RecordIndex(Index):
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
         """Where the table has a record index: one shuffle by its file groups, each opened by one task."""
         metadata = snapshot.metadata if snapshot.commits else None
-        if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.config.repeats_keys:
+        if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None
         require_stored_keys(snapshot)
         found = with_places(rows, rules, metadata, engine, in_path=self.partitioned)
@@ -121,7 +121,7 @@ class RecordIndex(Index):
         """None where the index cannot tell: it is not there, is partitioned, or speaks of later commits than the
         snapshot shows."""
         metadata = snapshot.metadata if snapshot.is_latest and not self.partitioned else None
-        if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.config.repeats_keys:
+        if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None
         found = find_places(engine.distinct(keys), metadata, engine)
         place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}

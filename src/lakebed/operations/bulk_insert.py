@@ -10,7 +10,6 @@ from lakebed.engine.base import Rows
 from lakebed.operations.context import WriteContext
 from lakebed.operations.pipeline import RowsVerb, run
 from lakebed.operations.placement import Placed, TaskRows, placed
-from lakebed.operations.repeated_keys import note_repeated_keys
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows
 from lakebed.operations.write import RowMatch, Write
@@ -23,7 +22,6 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
     """
     match = RowMatch("none", context.settings.combine_before_insert)
     rows = admitted_rows(context, data, "INSERT", match)
-    note_repeated_keys(context, rows, match)
     return run(context, BulkInsert(operation="BULK_INSERT", match=match, rows=rows, unique=False))
 
 

@@ -195,4 +195,5 @@ def _transaction(context: WriteContext, verb: Verb) -> Transaction:
         planned_index=context.opened.index_settings,
         unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
         non_blocking=context.is_non_blocking and not verb.anew,
+        looks_up=verb.match.looks_up,
     )

@@ -69,7 +69,8 @@ class Transaction:
     write began. `writer_id` goes into the commit, so that an answer in doubt can be settled by reading back. A
     `non_blocking` write lets others append to the file groups that it appends to. `planned_index` is what the table
     remembered of its index when the write was planned: under another one it would put rows elsewhere. `new_index` is
-    the one that the table gets by this instant. `plain_keys` are key fields whose texts files are asked about.
+    the one that the table gets by this instant. A write that does not look keys up (`looks_up`) may store one again.
+    `plain_keys` are key fields whose texts files are asked about.
     """
 
     storage: Storage
@@ -83,6 +84,7 @@ class Transaction:
     planned_index: Settings | None = None
     new_index: Index | None = None
     non_blocking: bool = False
+    looks_up: bool = True
     plain_keys: tuple[str, ...] = ()
     instant: str = ""
     timeline: Timeline = field(init=False)
@@ -229,7 +231,9 @@ class Transaction:
             self.config = self._of_same_version(load_table_config(self.storage))
             self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)
-            self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses, rows_stay=rows_stay)
+            self._metadata_upkeep(timeline, lock).record_action(
+                self.instant, metadata, statuses, rows_stay=rows_stay, looks_up=self.looks_up
+            )
             self._note_index(timeline, metadata)
             note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
             self._refuse_lost(lock, "complete")

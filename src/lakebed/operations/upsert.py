@@ -12,7 +12,6 @@ from lakebed.operations.incoming import incoming_rows
 from lakebed.operations.pipeline import RowsVerb, explain, refuse_clustered_groups, run
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.prepare import check_partitions
-from lakebed.operations.repeated_keys import note_repeated_keys
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch
 
@@ -56,7 +55,6 @@ def insert(context: WriteContext, data: Any) -> WriteResult:
     else:
         match = RowMatch("keys")
     rows = admitted_rows(context, data, "INSERT", match)
-    note_repeated_keys(context, rows, match)
     return run(context, RowsVerb(operation="INSERT", match=match, rows=rows, unique=match.looks_up))
 
 

@@ -60,11 +60,11 @@ class FoundKeys:
 def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
     """The metadata table, where its record index answers for this view: the newest one, of an index that is there, and
     of a table that holds no key twice."""
-    metadata = None if snapshot.config.repeats_keys else snapshot.metadata
+    metadata = snapshot.metadata
     if metadata is None or not metadata.has(RECORD_INDEX) or not snapshot.is_latest:
         return None
     try:
-        return metadata if metadata.slices.file_slices(RECORD_INDEX) else None
+        return metadata if metadata.slices.file_slices(RECORD_INDEX) and not snapshot.repeats_keys else None
     except CorruptFile:
         # a writer of another engine may be taking the index away just now, and the folder goes first
         if any(snapshot.storage.list_names(f"{METADATA_FOLDER}/{RECORD_INDEX}")):

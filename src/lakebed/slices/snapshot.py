@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.base_file import read_footer
+from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.model import COMMIT_ACTIONS, BaseFile, CommitMetadata, FileSlice, Instant, LogFile
 from lakebed.schema.arrow import without_meta
@@ -19,12 +20,14 @@ from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_tabl
 from lakebed.slices.metadata_view import is_ahead, naming_metadata, require_uncleaned
 from lakebed.slices.named_files import NamedFiles
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.repeated_keys import holds_one_row_a_key
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.index_changes import settings_at
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.unchecked_inserts import has_unchecked_inserts
 
 # Listings of different partition paths that are kept.
 _KEPT_LISTINGS = 16
@@ -165,6 +168,20 @@ class Snapshot:
         if newest is None or (self.as_of is not None and self.as_of < newest.time):
             return False
         return self.metadata is None or not is_ahead(self.metadata, self.timeline)
+
+    @cached_property
+    def repeats_keys(self) -> bool:
+        """Whether inserts have stored keys several times, or may have: those of other writers, which do not look. A
+        record index, which holds one place of each key, does not answer for all rows then."""
+        config = self.config
+        if config.repeats_keys or RECORD_INDEX not in config.metadata_partitions:
+            return config.repeats_keys
+        if not has_unchecked_inserts(self.timeline, config.keys_checked_until):
+            return False
+        metadata = self.metadata
+        if metadata is None or not metadata.has(RECORD_INDEX) or not self.is_latest:
+            return True
+        return not holds_one_row_a_key(self.timeline, self.file_slices(), metadata, self.reader)
 
     def partitions(self) -> tuple[str, ...]:
         """Partition paths that exist in storage, sorted ("" for a table without partitions)."""

@@ -25,6 +25,7 @@ INDEX_PREFIX = "lakebed.index."
 INDEX_REASON = INDEX_PREFIX + "why"
 INDEX_CHANGES = INDEX_PREFIX + "changes"
 INDEX_REPEATED = INDEX_PREFIX + "repeated"
+INDEX_CHECKED = INDEX_PREFIX + "checked"
 SORT = "lakebed.sort"
 # Where a version 6 table of ours keeps them: Hudi has no place for them there.
 PARTITION_TYPES = "lakebed.partition.types"
@@ -216,7 +217,7 @@ class TableConfig:
     @property
     def index_settings(self) -> dict[str, str]:
         """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
-        other = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED)
+        other = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED, INDEX_CHECKED)
         noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in other}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
@@ -235,6 +236,11 @@ class TableConfig:
         """Whether inserts are known to have stored keys several times, so that a record index, which holds one place of
         each, does not answer for all rows."""
         return self._text(INDEX_REPEATED) == "true"
+
+    @property
+    def keys_checked_until(self) -> str:
+        """The completion time of the last commit when keys were found to be unique; empty where nobody looked."""
+        return self._text(INDEX_CHECKED)
 
     @property
     def sorts_by_key(self) -> bool:

@@ -24,10 +24,13 @@ from lakebed.storage.base import Storage
 from lakebed.upkeep.changed_keys import group_changes, removed_changes
 from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
 from lakebed.upkeep.registry import key_upkeep_of
+from lakebed.upkeep.repeated_keys import KeyCheck, RepeatedKeys
 from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
 
 # Changed keys of an action from which on jobs make their records: this process makes a million in 1.5 s.
 LARGE_KEYS = 2_000_000
+# The same where they are looked for in the record index as well.
+CHECKED_KEYS = 50_000
 # What is known of a file group: its status, or its slice where it is replaced.
 _REPORTED = pa.schema([*STATUS_SCHEMA, ("replaced", pa.bool_()), *GROUPED])
 _LOGS = pa.schema(
@@ -38,13 +41,15 @@ _LOGS = pa.schema(
         ("writes", pa.int64()),
         ("deletes", pa.int64()),
         ("millis", pa.int64()),
+        ("repeats", pa.bool_()),
     ]
 )
 
 
-def is_large(statuses: Sequence[WriteStatus], engine: Engine | None) -> bool:
-    """Whether an action changed so many keys that jobs are worth while."""
-    return engine is not None and engine.is_distributed and sum(s.changed_keys for s in statuses) >= LARGE_KEYS
+def is_large(statuses: Sequence[WriteStatus], engine: Engine | None, *, looks: bool = False) -> bool:
+    """Whether an action changed so many keys that jobs are worth while: fewer, where keys are looked for (`looks`)."""
+    least = CHECKED_KEYS if looks else LARGE_KEYS
+    return engine is not None and engine.is_distributed and sum(s.changed_keys for s in statuses) >= least
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,14 @@ class KeyJobs:
     indexes: KeyIndexes
 
     def run(
-        self, writer: MetadataWriter, statuses: Sequence[WriteStatus], replaced: Sequence[FileSlice]
+        self,
+        writer: MetadataWriter,
+        statuses: Sequence[WriteStatus],
+        replaced: Sequence[FileSlice],
+        repeats: RepeatedKeys,
     ) -> list[WrittenLog]:
-        """Begin the delta commit and write the log files of all file groups that get records.
+        """Begin the delta commit and write the log files of all file groups that get records; note whether one of the
+        keys `repeats`.
 
         None where an index by partition path has no file groups yet for some of the partition paths.
         """
@@ -71,7 +81,9 @@ class KeyJobs:
                 return []
         groups = writer.begin(self.instant, self.indexes.partitions)
         reported = self._reported(statuses, replaced)
-        return [log for partition, its in groups.items() for log in self._written(partition, tuple(its), reported)]
+        return [
+            log for partition, its in groups.items() for log in self._written(partition, tuple(its), reported, repeats)
+        ]
 
     def _reported(self, statuses: Sequence[WriteStatus], replaced: Sequence[FileSlice]) -> pa.Table:
         removed = [of_slice(file_slice) for file_slice in replaced]
@@ -81,15 +93,20 @@ class KeyJobs:
         columns.append(pa.repeat(pa.scalar(""), len(listed)))
         return pa.Table.from_arrays([*columns, pa.array(range(len(listed)), pa.int32())], schema=_REPORTED)
 
-    def _written(self, partition: str, groups: tuple[FileGroup, ...], reported: pa.Table) -> list[WrittenLog]:
+    def _written(
+        self, partition: str, groups: tuple[FileGroup, ...], reported: pa.Table, repeats: RepeatedKeys
+    ) -> list[WrittenLog]:
         upkeep = key_upkeep_of(partition)
         read = ChangeReader(self.reader, self.indexes, partition, groups, upkeep)
         changes = self._by_group(self.engine.from_arrow(reported), read, upkeep.changes_schema, reported.num_rows)
-        write = LogWriter(self.reader.storage, self.instant, groups, upkeep)
+        check = repeats.in_tasks(partition)
+        write = LogWriter(self.reader.storage, self.instant, groups, upkeep, check)
         done = self.engine.collect(self._by_group(changes, write, _LOGS, len(groups)))
+        if check is not None:
+            repeats.checked(any(done["repeats"].to_pylist()))
         known = {group.file_id: group for group in groups}
         return [
-            WrittenLog(known[row["file_id"]], self.instant, *(row[name] for name in _LOGS.names[1:]))
+            WrittenLog(known[row["file_id"]], self.instant, *(row[name] for name in _LOGS.names[1:-1]))
             for row in done.to_pylist()  # one a file group
         ]
 
@@ -129,6 +146,7 @@ class LogWriter:
     instant: str
     groups: tuple[FileGroup, ...]
     upkeep: KeyIndexUpkeep
+    check: KeyCheck | None = None
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -142,6 +160,7 @@ class LogWriter:
         log = write_log(
             self.storage, group, self.instant, records.keys, records.values, deleted, token=task.write_token
         )
-        row = [group.file_id, log.name, log.size, log.writes, log.deletes, log.millis]
+        repeats = self.check is not None and self.check.of_group(rows, group.file_id)
+        row = [group.file_id, log.name, log.size, log.writes, log.deletes, log.millis, repeats]
         columns = [pa.array([value], field.type) for value, field in zip(row, _LOGS, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=_LOGS)

@@ -26,12 +26,13 @@ from lakebed.model import CommitMetadata
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.properties_file import update_table_config
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.table_config import INDEX_REPEATED, TableConfig
 from lakebed.timeline.timeline import Timeline
 from lakebed.upkeep.action_keys import ActionKeys
 from lakebed.upkeep.key_jobs import KeyJobs, is_large
 from lakebed.upkeep.kind import FirstBuild, Removal, StoredTable, TableAction
 from lakebed.upkeep.registry import every_upkeep, find_upkeep, upkeep_of
+from lakebed.upkeep.repeated_keys import RepeatedKeys
 from lakebed.upkeep.write_status import WriteStatus
 
 _log = logging.getLogger("lakebed")
@@ -69,19 +70,29 @@ class MetadataUpkeep:
         return snapshot.seeing(writer.view()) if writer.config.metadata_partitions else snapshot
 
     def record_action(
-        self, instant: str, commit: CommitMetadata, statuses: Sequence[WriteStatus], *, rows_stay: bool = False
+        self,
+        instant: str,
+        commit: CommitMetadata,
+        statuses: Sequence[WriteStatus],
+        *,
+        rows_stay: bool = False,
+        looks_up: bool = True,
     ) -> None:
         """Write what this action changes, in a delta commit that becomes visible when the action completes.
 
         Where the table's `rows_stay` as they are, whoever wrote ranges of partition paths since it was requested has
-        them in there: real Hudi's stand for all files that there were.
+        them in there: real Hudi's stand for all files that there were. An action that does not look keys up may store
+        one again, which the table's properties say from then on.
         """
         writer = self.writer
         if not writer.partitions:
             return
         snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
         action = TableAction(snapshot, self.settings, instant, commit, statuses, writer.partitions)
-        written = self._by_jobs(writer, action)
+        repeats = RepeatedKeys.of(action, looks_up=looks_up)
+        written = self._by_jobs(writer, action, repeats)
+        if repeats.found(action):
+            self._note_repeated_keys()
         partitions = {log.group.partition for log in written}
         records: dict[str, Records] = {}
         for partition in in_write_order(p for p in writer.partitions if p not in partitions):
@@ -100,6 +111,14 @@ class MetadataUpkeep:
             )
         writer.apply(instant, records, written)
 
+    def _note_repeated_keys(self) -> None:
+        if not self.still_mine():
+            raise CommitConflict(
+                f"the table lock was lost before {self.config.name!r} could note that it holds keys several times",
+                hint="Another process took it after it expired; try again.",
+            )
+        update_table_config(self.storage, {INDEX_REPEATED: "true"})
+
     def record_removal(self, instant: str, files: Mapping[str, Sequence[str]], gone: Collection[str]) -> None:
         """Write that a clean has deleted these files, by partition path, and that partition paths are `gone`."""
         writer = self.writer
@@ -115,15 +134,15 @@ class MetadataUpkeep:
                 records[partition] = found
         writer.apply(instant, records)
 
-    def _by_jobs(self, writer: MetadataWriter, action: TableAction) -> list[WrittenLog]:
+    def _by_jobs(self, writer: MetadataWriter, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
         """The log files of indexes of record keys where an action changed many keys; else none."""
-        if self.engine is None or not is_large(action.statuses, self.engine):
+        if self.engine is None or not is_large(action.statuses, self.engine, looks=repeats.looks):
             return []
         keys = action.shared(ActionKeys)
         if not keys.indexes:
             return []
         return KeyJobs(self.engine, action.snapshot.reader, action.instant, keys.indexes).run(
-            writer, action.statuses, keys.replaced
+            writer, action.statuses, keys.replaced, repeats
         )
 
     # what it consists of

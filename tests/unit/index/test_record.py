@@ -93,6 +93,7 @@ def test_only_the_file_groups_of_the_keys_are_opened() -> None:
     snapshot = open_snapshot(storage)
     assert snapshot.metadata is not None
     groups = len(snapshot.metadata.slices.file_slices("record_index"))
+    assert snapshot.schema.names  # from the newest commit, which is read once
     storage.reset()
     engine = LocalEngine()
     keys = ["k3", "k7", "new"]

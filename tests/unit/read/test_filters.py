@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed.errors import InvalidOption
+from lakebed.expressions import letter_case
 from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import And, Column, Compare, In, IsNull, Literal, Not, Opaque, Or, combine
 
@@ -105,6 +106,35 @@ def test_zone_of_times_without_one() -> None:
     assert ids("at = '2024-01-01 01:00:00'", zone="Europe/Oslo") == [1]
     assert ids("hour(at) = 1", zone="Europe/Oslo") == [1]
     assert ids("at = '2024-01-01 00:00:00Z'", zone="Europe/Oslo") == [1]
+
+
+@pytest.mark.parametrize("year", [2036, 2037, 2038, 2050])
+def test_summer_time_of_late_years(year: int) -> None:
+    """Both sides of 2037, after which Arrow has none."""
+    summer, night = datetime(year, 7, 1, 12, tzinfo=UTC), datetime(year, 7, 2, 4, tzinfo=UTC)
+    table = pa.table({"at": pa.array([summer, night], pa.timestamp("us", "UTC"))})
+    table = table.append_column("s", pa.array([int(summer.timestamp()), int(night.timestamp())]))
+    for condition in (
+        "hour(at) = 8",
+        f"to_date(at) = date'{year}-07-01'",
+        f"date_format(at, 'yyyy-MM-dd HH') = '{year}-07-01 08'",
+        f"from_unixtime(s) = '{year}-07-01 08:00:00'",
+        "day(at) = 1",
+    ):
+        found = table.filter(parse_filter(condition, table.schema, zone="America/New_York").to_arrow())
+        assert found["at"].to_pylist() == [summer], condition
+    second = parse_filter("day(at) = 2 and hour(at) = 0", table.schema, zone="America/New_York").to_arrow()
+    assert table.filter(second)["at"].to_pylist() == [night]
+
+
+@pytest.mark.parametrize("letter", ["ẞ", "ı", "\u212a", "ΑΣ"])
+def test_of_two_changes_of_case_the_outer_one_counts(letter: str) -> None:
+    """As Spark's optimizer has it."""
+    table = pa.table({"s": [letter]})
+    for outer, inner in (("upper", "lower"), ("lower", "upper"), ("upper", "upper")):
+        (expected,) = getattr(letter_case, outer)(pa.array([letter])).to_pylist()
+        condition = parse_filter(f"{outer}({inner}(s)) = '{expected}'", table.schema).to_arrow()
+        assert table.filter(condition).num_rows == 1, (outer, inner)
 
 
 def test_constants_get_the_columns_type() -> None:

@@ -91,6 +91,11 @@ def places_of(changes: pa.Table) -> tuple[pa.StringArray, pa.BooleanArray]:
     return plain_strings(rows[KEY]).cast(pa.string()), rows[AFTER].combine_chunks()
 
 
+def removed_keys(group: GroupChanges) -> pa.StringArray:
+    """The keys that the file group held and holds no longer."""
+    return _keys(group.changes, after=False)
+
+
 def added_keys(group: GroupChanges) -> pa.StringArray:
     """The keys that were added to the file group."""
     return _keys(group.changes, after=True)

@@ -23,10 +23,13 @@ from lakebed.slices.facts import table_features
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import FileInfo, Storage
+from lakebed.timeline.listed import completed_at
 from lakebed.timeline.locks.lock import Lock, default_lock
 from lakebed.timeline.locks.providers import table_lock
 from lakebed.timeline.properties_file import load_table_config, mend_properties, update_table_config
-from lakebed.timeline.table_config import INDEX_REPEATED
+from lakebed.timeline.table_config import INDEX_CHECKED, INDEX_REPEATED
+from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.unchecked_inserts import has_unchecked_inserts
 from lakebed.upkeep.comparison import DIFFERENCES
 from lakebed.wording import count_text
 
@@ -148,19 +151,35 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
         f"{key}: {count + 1} copies"
         for key, count in zip(counts[RECORD_KEY].to_pylist(), counts["count_all"].to_pylist(), strict=True)
     )
-    if not found or not mends:
+    if not mends:
         by_name = "name the part to delete all but the newest copy of each" if found else ""
         return RepairPart("duplicates", found, note=by_name)
+    if not found:
+        _note_unique(context, files.timeline)
+        return RepairPart("duplicates")
     done = delete_copies(context)
     # an index of keys took the deletes for the keys' ends
     _metadata(context.storage, mends=True)
-    if config.repeats_keys:
-        settings = context.settings
-        with table_lock(context.storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=config.name):
-            update_table_config(context.storage, {INDEX_REPEATED: None})
+    _note_unique(context, files.timeline, done.instant)
     return RepairPart(
         "duplicates", found, mended=True, note=f"{count_text(done.deleted, 'row')} deleted by {done.instant}"
     )
+
+
+def _note_unique(context: WriteContext, checked: Timeline, mended_by: str = "") -> None:
+    """Note that no key is in several file groups, as `checked` showed the table and one commit left it.
+
+    Nothing is noted where others have committed since.
+    """
+    storage, settings = context.storage, context.settings
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=context.config.name):
+        config, now = load_table_config(storage), load_timeline(storage, context.config)
+        seen = {mended_by, *(i.time for i in checked.commits)}
+        if not now.commits or any(i.time not in seen for i in now.commits):
+            return
+        if config.repeats_keys or has_unchecked_inserts(now, config.keys_checked_until):
+            last = completed_at(now.listed.commits_by_completion[-1])
+            update_table_config(storage, {INDEX_REPEATED: None, INDEX_CHECKED: last})
 
 
 def _metadata(storage: Storage, *, mends: bool) -> RepairPart:

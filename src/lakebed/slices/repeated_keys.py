@@ -1,0 +1,44 @@
+"""Whether a table holds record keys several times, so that a record index, with one place of each, misses rows.
+
+Lakebed notes it in the table's properties. Real Hudi does not: where it has inserted rows, the numbers of rows and of
+the index's entries are compared, unless that takes reading much. Without them keys count as repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lakebed.metadata.layout import RECORD_INDEX
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.model import FileSlice, WriteStat
+from lakebed.slices.reader import SliceReader
+from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.timeline import Timeline
+
+# So many bytes of a record index, and of file slices whose rows no commit tells, are read to count: about a second.
+COUNTED_BYTES = 32 << 20
+_READERS = 16
+
+
+def holds_one_row_a_key(
+    timeline: Timeline, slices: Sequence[FileSlice], metadata: MetadataTable, reader: SliceReader
+) -> bool:
+    """Whether the table has as many rows as its record index has entries; False where counting takes too long."""
+    index = metadata.slices.file_slices(RECORD_INDEX)
+    commits = timeline.commits_metadata(timeline.commits)
+    stats = {stat.path: stat for commit in commits for stats in commit.stats.values() for stat in stats}
+    rows = {id(one): _rows_of(one, stats) for one in slices}
+    unknown = [one for one in slices if rows[id(one)] is None]
+    if sum(one.size for one in (*index, *unknown)) > COUNTED_BYTES:
+        return False
+    counted = sum(n for n in rows.values() if n is not None) + sum(parallel_map(reader.count, unknown, _READERS))
+    return counted == sum(table.num_rows for table in metadata.entries(RECORD_INDEX))
+
+
+def _rows_of(file_slice: FileSlice, stats: Mapping[str, WriteStat]) -> int | None:
+    """How many rows a slice holds by the commits that wrote its files; None where log files may add or delete some."""
+    base = None if file_slice.base_file is None else stats.get(file_slice.base_file.path)
+    logs = [stats.get(log.path) for log in file_slice.log_files]
+    if base is None or any(log is None or log.num_inserts or log.num_deletes for log in logs):
+        return None
+    return base.num_writes
