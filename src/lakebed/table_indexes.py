@@ -257,8 +257,8 @@ class IndexesView(View):
         listed = super().__repr__()
         reason = self.reason
         chosen = f"chosen: {reason}\n" if reason else ""
-        told = self._again(lambda: self.index.explain_for(self._snapshot()))
-        return f"writes: {told}\n{chosen}{listed}"
+        places = self._again(lambda: self.index.explain_for(self._snapshot()))
+        return f"writes: {places}\n{chosen}{listed}"
 
     def _snapshot(self) -> Snapshot:
         return open_snapshot(self._storage)

@@ -180,9 +180,9 @@ class ChangeLog(Results):
 
     def explain(self) -> str:
         """The commits of the range, and what tells their changes."""
-        return read_again(self._storage(), self._told, self._renew)
+        return read_again(self._storage(), self._explained, self._renew)
 
-    def _told(self) -> str:
+    def _explained(self) -> str:
         commits, sources = self.range, self.sources
         span = f"({commits.start or 'beginning'}, {commits.end}]"
         lines = [

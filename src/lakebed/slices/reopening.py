@@ -73,8 +73,8 @@ class _Looks:
 
 
 def in_task(storage: Storage, rows: Iterator[T]) -> Iterator[T]:
-    """The rows that a task reads by a plan made before, with tasks beside it that read by the same plan. A file that is
-    missing is a `StorageError` that says to read again, where the table does not name it any more."""
+    """The rows that a task reads by a plan that the driver made before. A missing file is a `StorageError` that says to
+    read again, where the table does not name it any more."""
     try:
         yield from rows
     except MISSING as error:
