@@ -60,8 +60,8 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
         return
     known = {i.time for i in timeline.instants if i.action in _DELETING}
     found = next((i for i in now.instants if i.action in _DELETING and i.time not in known), None)
-    # where all of it is archived, cleans may be among it
-    if found is None and timeline.commits and (now.start or "") > timeline.greatest_known:
+    # where the commits of then are archived, all but those with a savepoint, cleans may be among it
+    if found is None and (now.start or "") > timeline.greatest_known and timeline.commits not in ((), now.commits):
         found = now.instants[0]
     found = found or next((i for i in timeline.commits if not now.is_committed(i.time)), None)
     if found is not None:

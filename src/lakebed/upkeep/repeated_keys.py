@@ -66,7 +66,9 @@ class RepeatedKeys:
         if looks_up:
             return cls(None)
         metadata = snapshot.metadata if snapshot.commits else None
-        return cls(KeyCheck(metadata))
+        # an index that is being built has no places yet that could be looked at
+        is_complete = metadata is not None and metadata.has(RECORD_INDEX)
+        return cls(KeyCheck(metadata if is_complete else None))
 
     @property
     def looks(self) -> bool:

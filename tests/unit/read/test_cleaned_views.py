@@ -182,3 +182,12 @@ def test_a_view_does_not_show_what_was_written_before_its_files_were_listed() ->
     with before_files_are_listed(lambda: lakebed.open(table.uri).upsert(rows((5, "c2", "other", 1)))):
         assert shown(table.scan()) == {(0, "a"), (1, "a")}
     assert shown(table.scan()) == {(0, "a"), (1, "a"), (5, "other")}
+
+
+@pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)
+def test_a_write_behind_a_commit_that_has_a_savepoint_begins_once(version: int, kind: str, metadata: bool) -> None:
+    table = create(version, kind, metadata=metadata)
+    table.savepoint()
+    table.upsert(rows((0, "c0", "mine", 9)))
+    assert table.timeline.to_arrow()["action"].to_pylist().count("rollback") == 0
+    assert state(table.uri) == {0: ("c0", "mine", 9), 1: ("c1", "a", 0)}

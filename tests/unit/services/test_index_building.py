@@ -215,11 +215,22 @@ def test_compactions_of_both_tables_meanwhile(make: Make) -> None:
     is_right(table, "record")
 
 
-def test_a_commit_that_is_taken_back_meanwhile(make: Make) -> None:
+def test_a_commit_that_is_taken_back_before_its_files_are_listed(make: Make) -> None:
+    """The table is looked at again."""
     table = created(make)
     last = [i.time for i in timeline_of(table).commits][-1]
     planned(table)
     with while_it_is_built(lambda: lakebed.open(table.uri).rollback(last)):
+        assert table.indexes.build().built == ("record_index",)
+    assert content(table) == sorted(OLD[:4])
+    is_right(table, "record")
+
+
+def test_a_commit_that_is_taken_back_meanwhile(make: Make) -> None:
+    table = created(make)
+    last = [i.time for i in timeline_of(table).commits][-1]
+    planned(table)
+    with while_it_is_built(lambda: None, lambda: lakebed.open(table.uri).rollback(last)):
         done = table.indexes.build()
     assert not done.runs
     assert "was taken back" in done.notes[0]
