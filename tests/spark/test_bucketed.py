@@ -144,6 +144,97 @@ def test_ctes_are_followed(tmp_path: Path, plain: Any) -> None:
         assert rows_of(changed) == rows_of(plain.sql(ordinary))
 
 
+def both(folder: Path, spark: Any, **counts: int) -> None:
+    """The views a and b, of as many buckets as is said, and the same rows as a_plain and b_plain."""
+    for name, rows in (("a", trips()), ("b", fares())):
+        table = made(folder, spark, name, rows, buckets=counts.get(name, 4))
+        views(spark, **{name: (table.scan().to_spark(bucketed=True), table.scan().to_spark())})
+
+
+def ordinary(query: str) -> str:
+    return query.replace("FROM a", "FROM a_plain a").replace("FROM b", "FROM b_plain b")
+
+
+def test_subqueries_in_conditions_are_followed(tmp_path: Path, plain: Any) -> None:
+    both(tmp_path, plain)
+    for query in (
+        "SELECT id, x FROM a WHERE id IN (SELECT id FROM b WHERE y > 5)",
+        "SELECT id, x FROM a WHERE x > 3 AND EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND b.y > a.x)",
+        "SELECT id, x FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.id = a.id)",
+        "SELECT id, x FROM a WHERE x < 5 OR id IN (SELECT id FROM b)",
+        "SELECT id, x FROM a WHERE x < (SELECT max(y) FROM b WHERE b.id = a.id)",
+        "SELECT id, (SELECT sum(y) FROM b WHERE b.id = a.id) AS s FROM a",
+        "SELECT id, count(*) FROM a WHERE id IN (SELECT id FROM b) GROUP BY id",
+        "SELECT id, x FROM a WHERE id IN (SELECT id FROM a WHERE x > 50)",
+    ):
+        changed, expected = lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
+        assert plan_of(expected).count("Exchange") == 2, query
+        assert "Exchange" not in plan_of(changed), plan_of(changed)
+        assert changed.columns == expected.columns
+        assert rows_of(changed) == rows_of(expected), query
+
+
+def test_the_plan_of_a_subquery_that_gives_one_value_is_followed(tmp_path: Path, plain: Any) -> None:
+    both(tmp_path, plain)
+    query = "SELECT id, x FROM a WHERE x > (SELECT max(n) FROM (SELECT id, count(*) n FROM b GROUP BY id))"
+    changed, expected = lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
+    assert plan_of(expected).count("Exchange") > 1
+    # one row a partition for the greatest of all
+    assert plan_of(changed).count("Exchange") == 1, plan_of(changed)
+    assert rows_of(changed) == rows_of(expected)
+
+
+def test_not_in_says_that_it_goes_by_no_buckets(tmp_path: Path, plain: Any) -> None:
+    both(tmp_path, plain)
+    query = "SELECT id, x FROM a WHERE id NOT IN (SELECT id FROM b)"
+    with pytest.warns(UserWarning, match="NOT IN compares with all buckets.*NOT EXISTS"):
+        changed = lakebed.by_buckets(plain.sql(query))
+    assert rows_of(changed) == rows_of(plain.sql(ordinary(query)))
+
+
+def test_a_subquery_over_other_buckets_says_that_it_shuffles(tmp_path: Path, plain: Any) -> None:
+    both(tmp_path, plain, a=8)
+    query = "SELECT id, x FROM a WHERE id IN (SELECT id FROM b)"
+    with pytest.warns(UserWarning, match=r"8 with 4 buckets shuffles both sides.*bucketed=4"):
+        changed = lakebed.by_buckets(plain.sql(query))
+    assert rows_of(changed) == rows_of(plain.sql(ordinary(query)))
+
+
+def test_a_group_by_over_a_union_needs_no_exchange(tmp_path: Path, plain: Any) -> None:
+    both(tmp_path, plain)
+    for query in (
+        "SELECT id, count(*) FROM (SELECT id FROM a UNION ALL SELECT id FROM b) GROUP BY id",
+        "SELECT id, sum(v) FROM (SELECT x AS v, id FROM a UNION ALL SELECT y AS v, id FROM b WHERE y > 9) GROUP BY id",
+        "SELECT id, sum(x) FROM (SELECT id, x FROM a UNION ALL SELECT id, x + 1 FROM a) GROUP BY id",
+        "SELECT DISTINCT id FROM (SELECT id FROM a UNION ALL SELECT id FROM b)",
+    ):
+        changed, expected = lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
+        assert "Exchange" in plan_of(expected)
+        assert "Exchange" not in plan_of(changed), plan_of(changed)
+        assert changed.columns == expected.columns
+        assert rows_of(changed) == rows_of(expected), query
+
+
+def test_a_union_that_nothing_groups_stays_as_it_was(tmp_path: Path, plain: Any) -> None:
+    both(tmp_path, plain)
+    query = "SELECT id FROM (SELECT id FROM a UNION ALL SELECT id FROM b) WHERE id = 'k31'"
+    changed = lakebed.by_buckets(plain.sql(query))
+    # the condition is pushed below the union
+    assert plan_of(changed).count("Filter") == 2, plan_of(changed)
+    assert rows_of(changed) == [("k31",), ("k31",)]
+
+
+def test_a_union_whose_sides_have_other_keys_or_buckets_is_grouped_right(tmp_path: Path, plain: Any) -> None:
+    both(tmp_path, plain, a=8)
+    # the key of one side stands where the other has another text
+    query = "SELECT id, count(*) FROM (SELECT id, city FROM a UNION ALL SELECT upper(id), id FROM b) GROUP BY id"
+    assert rows_of(lakebed.by_buckets(plain.sql(query))) == rows_of(plain.sql(ordinary(query)))
+    query = "SELECT id, count(*) FROM (SELECT id FROM a UNION ALL SELECT id FROM b) GROUP BY id"
+    with pytest.warns(UserWarning, match=r"a union of 4 with 8 buckets shuffles.*bucketed=4"):
+        changed = lakebed.by_buckets(plain.sql(query))
+    assert rows_of(changed) == rows_of(plain.sql(ordinary(query)))
+
+
 def test_a_join_of_other_numbers_of_buckets_says_that_it_shuffles(tmp_path: Path, plain: Any) -> None:
     a, b = made(tmp_path, plain, "a", trips(), buckets=8), made(tmp_path, plain, "b", fares())
     left, right = a.scan().to_spark(bucketed=True), b.scan().to_spark(bucketed=True)

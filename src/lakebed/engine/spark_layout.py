@@ -102,9 +102,14 @@ def laid_out(spark: SparkSession, rdd: Any, schema_json: str, layout: Layout | N
     from pyspark.sql import DataFrame
 
     scala = Scala(spark)
-    jvm = scala.jvm
     schema = scala.struct_of_json(_described(schema_json, layout))
-    attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(schema)
+    attributes = scala.jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(schema)
+    plan = logical_rows(scala, attributes, rdd, layout)
+    return DataFrame(scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, plan), spark)
+
+
+def logical_rows(scala: Scala, attributes: Any, rdd: Any, layout: Layout | None) -> Any:
+    """The logical plan of an RDD's rows with these attributes."""
     named = {attributes.apply(n).name(): attributes.apply(n) for n in range(attributes.size())}
     placed = scala.of_layout(layout, named) if layout else scala.unknown()
     order = scala.seq([scala.ascending(named[name]) for name in (layout.order if layout else ())])
@@ -112,8 +117,7 @@ def laid_out(spark: SparkSession, rdd: Any, schema_json: str, layout: Layout | N
     given = (attributes, rdd, placed, order, False, none, scala.session, none, none)
     # from 4.3 on Spark also asks whether the rows are a checkpoint's
     more = [False] * (scala.parameters("org.apache.spark.sql.execution.LogicalRDD") - len(given))
-    plan = jvm.org.apache.spark.sql.execution.LogicalRDD(*given, *more)
-    return DataFrame(scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, plan), spark)
+    return scala.jvm.org.apache.spark.sql.execution.LogicalRDD(*given, *more)
 
 
 def _described(schema_json: str, layout: Layout | None) -> str:

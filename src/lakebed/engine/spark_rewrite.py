@@ -14,11 +14,20 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from lakebed.config.arguments import refused
-from lakebed.engine.spark_layout import BUCKET, FAMILY, KEY, Scala, java_frame
+from lakebed.engine.spark_layout import (
+    BUCKET,
+    FAMILY,
+    KEY,
+    Layout,
+    Scala,
+    java_frame,
+    logical_rows,
+    side_by_side,
+)
 from lakebed.engine.spark_session import gateway, session_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 # What gives rows as they are, or makes one of some: a column still follows from those that it followed from.
@@ -27,6 +36,13 @@ _PLAIN = frozenset(
 ) | {"Distinct", "Deduplicate", "ResolvedHint", "Repartition", "RepartitionByExpression", "View"}
 # Expressions that have the metadata of what they take.
 _TAKEN = frozenset(("AttributeReference", "OuterReference", "GetStructField"))
+# Rules of Spark that make joins of subqueries, in its order.
+_SUBQUERIES_TO_JOINS = (
+    "analysis.EliminateSubqueryAliases",
+    "optimizer.PullupCorrelatedPredicates",
+    "optimizer.RewriteCorrelatedScalarSubquery",
+    "optimizer.RewritePredicateSubquery",
+)
 # Sides of a join whose rows may be missing: nulls stand for them, in the key as in the bucket.
 _NO_NULLS = {"LEFT OUTER": (True, False), "RIGHT OUTER": (False, True), "FULL OUTER": (False, False)}
 
@@ -52,7 +68,8 @@ class _Known:
 
 def by_buckets(frame: DataFrame) -> DataFrame:
     """The same rows by a plan that goes by the buckets: where a query over `t.scan().to_spark(bucketed=True)` joins on
-    the key, groups by it or has windows over it, Spark then needs no exchange. The DataFrame as it is on Spark Connect.
+    the key, groups by it or has windows over it, Spark then needs no exchange. That holds for subqueries in conditions
+    (IN, EXISTS, one value) and over unions, too. The DataFrame as it is on Spark Connect.
     """
     if session_of(frame) is None:
         raise refused("by_buckets", "frame", frame, "a Spark DataFrame")
@@ -65,16 +82,72 @@ def by_buckets(frame: DataFrame) -> DataFrame:
     plan = scala.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(
         java_frame(frame).queryExecution().analyzed()
     )
-    rewriting = _Rewriting(scala)
-    changed = rewriting.as_before(rewriting.of(plan)[0], plan)
+    rewriting = _Rewriting(scala, frame.sparkSession)
+    changed = rewriting.as_before(rewriting.of(rewriting.without_subqueries(plan))[0], plan)
+    if rewriting.has_needless_unions:
+        rewriting = _Rewriting(scala, frame.sparkSession, lays_out_unions=False)
+        changed = rewriting.as_before(rewriting.of(rewriting.without_subqueries(plan))[0], plan)
     made = scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, changed)
     return Frame(made, frame.sparkSession)
 
 
 class _Rewriting:
-    def __init__(self, scala: Scala) -> None:
-        self._scala = scala
-        self._logical = scala.jvm.org.apache.spark.sql.catalyst.plans.logical
+    def __init__(self, scala: Scala, spark: SparkSession, *, lays_out_unions: bool = True) -> None:
+        self._scala, self._spark = scala, spark
+        self._lays_out_unions = lays_out_unions
+        # the buckets of unions that were laid out, and whether one of them was put to use
+        self._of_unions: set[int] = set()
+        self._uses_union = False
+        self._catalyst = scala.jvm.org.apache.spark.sql.catalyst
+        self._logical = self._catalyst.plans.logical
+        # the key columns of unions whose sides have other numbers of buckets, and these
+        self._mixed: list[tuple[frozenset[int], tuple[str, ...]]] = []
+
+    @property
+    def has_needless_unions(self) -> bool:
+        """Whether unions were laid out and no group-by, window or join goes by their buckets: conditions above them no
+        longer reach their sides, so that they are better left alone."""
+        return bool(self._of_unions) and not self._uses_union
+
+    def without_subqueries(self, plan: Any) -> Any:
+        """The plan with joins for the subqueries in its conditions, as Spark's optimiser makes them later. A subquery
+        that gives one value for all rows stays, and its own plan is changed."""
+        if not self._has_subqueries(plan):
+            return plan
+        for rule in _SUBQUERIES_TO_JOINS:
+            plan = self._scala.object(f"org.apache.spark.sql.catalyst.{rule}").apply(plan)
+        return plan
+
+    def _has_subqueries(self, plan: Any) -> bool:
+        patterns = self._scala.object("org.apache.spark.sql.catalyst.trees.TreePattern")
+        return bool(plan.containsPattern(patterns.PLAN_EXPRESSION()))
+
+    def _of_values(self, expression: Any) -> Any:
+        """An expression with the plans of its subqueries changed."""
+        if _is(expression, "ScalarSubquery"):
+            old = expression.plan()
+            new = self.as_before(self.of(self.without_subqueries(old))[0], old)
+            return expression if new is old else expression.withNewPlan(new)
+        children = _items(expression.children())
+        made = [self._of_values(child) for child in children]
+        if all(new is old for new, old in zip(made, children, strict=True)):
+            return expression
+        return expression.withNewChildren(self._scala.seq(made))
+
+    def _with_values(self, plan: Any) -> Any:
+        """A filter or projection with the plans of subqueries that give one value changed."""
+        if not self._has_subqueries(plan):
+            return plan
+        if _is(plan, "Filter"):
+            condition = plan.condition()
+            made = self._of_values(condition)
+            return plan if made is condition else self._logical.Filter(made, plan.child())
+        if _is(plan, "Project"):
+            listed = _items(plan.projectList())
+            made = [self._of_values(one) for one in listed]
+            if any(new is not old for new, old in zip(made, listed, strict=True)):
+                return self._logical.Project(self._scala.seq(made), plan.child())
+        return plan
 
     def of(self, plan: Any) -> tuple[Any, list[_Known]]:
         """The changed plan, and what is known of its output."""
@@ -82,14 +155,17 @@ class _Rewriting:
         if not children:
             return plan, _told(plan)
         kind = plan.getClass().getSimpleName()
+        plan = self._with_values(plan)
         made = [self.of(child) for child in children]
+        if kind == "Union":
+            return self._union(plan, children, made)
         known = [k for _, some in made for k in some] if kind in _PLAIN else []
         # a changed child may tell nothing more of its output, such as a full join
         if all(new is old and not some for (new, some), old in zip(made, children, strict=True)):
             return plan, _numbered(plan) if kind == "Project" else []
         if kind not in _PLAIN or kind == "View" or not known:  # they count their columns, or need no more of them
             made = [(self.as_before(new, old), some) for (new, some), old in zip(made, children, strict=True)]
-        elif kind == "Join" and _outputs(made[0][0]) & _outputs(made[1][0]):
+        elif kind == "Join" and not self._are_apart(made):
             # two copies of one CTE: a bucket of the one is not to be taken for that of the other
             made = [(self.as_before(new, old), []) for (new, _), old in zip(made, children, strict=True)]
             known = []
@@ -98,14 +174,93 @@ class _Rewriting:
             plan, known = self._project(plan, known)
         elif kind == "Join":
             plan = self._join(plan, made[0][1], made[1][1])
-            sides = _NO_NULLS.get(str(plan.joinType().sql()), (True, True))
+            # a join that only says whether there is a row has no SQL
+            joined = plan.joinType()
+            sides = (True, True) if _is(joined, "ExistenceJoin") else _NO_NULLS.get(str(joined.sql()), (True, True))
             known = [k for (_, some), whole in zip(made, sides, strict=True) for k in some if whole]
         elif kind == "Aggregate":
             plan = self._aggregate(plan, known)
         elif kind == "Window":
             plan = self._window(plan, known)
+        elif kind == "Distinct":
+            self._note_use([k.bucket for k in known])
         there = _outputs(plan)
         return plan, [k for k in known if there.issuperset((*k.keys, _id(k.bucket)))]
+
+    def _are_apart(self, made: list[tuple[Any, list[_Known]]]) -> bool:
+        """Whether the sides of a join have no column in common. A bucket column that was put into both gets another
+        name on the right: a subquery over the same table has other keys, and this one bucket."""
+        (left, _), (right, known) = made
+        common = _outputs(left) & _outputs(right)
+        if not common:
+            return True
+        if not common <= {_id(k.bucket) for k in known}:
+            return False
+        expressions, empty = self._catalyst.expressions, self._scala.seq([])
+        renamed: dict[int, Any] = {}
+        listed: list[Any] = []
+        for one in _items(right.output()):
+            if _id(one) in common:
+                number = expressions.NamedExpression.newExprId()
+                alias = expressions.Alias(one, one.name(), number, empty, self._scala.none, empty)
+                renamed[_id(one)] = alias.toAttribute()
+                listed.append(alias)
+            else:
+                listed.append(one)
+        made[1] = (
+            self._logical.Project(self._scala.seq(listed), right),
+            [_Known(renamed.get(_id(k.bucket), k.bucket), k.keys, k.family) for k in known],
+        )
+        return True
+
+    def _union(
+        self, plan: Any, before: Sequence[Any], made: Sequence[tuple[Any, list[_Known]]]
+    ) -> tuple[Any, list[_Known]]:
+        """With the bucket behind the columns, where all sides have one that follows from columns at the same places:
+        one partition has the rows that all sides have of a bucket. Spark's own union puts the partitions of its sides
+        one behind the other, whatever lies in them."""
+        plain = [self.as_before(new, old) for (new, _), old in zip(made, before, strict=True)]
+        sides = [_by_places(old, known) for old, (_, known) in zip(before, made, strict=True)]
+        alike = [places for places in sides[0] if all(places in side for side in sides)]
+        for places in alike:
+            chosen = [side[places] for side in sides]
+            ids = tuple(_id(_items(plan.output())[at]) for at in places[0])
+            counts = tuple(sorted({k.count for k in chosen}, key=int))
+            if len(counts) > 1:
+                self._mixed.append((frozenset(ids), counts))
+                continue
+            if any(_id(k.bucket) in _outputs(old) for k, old in zip(chosen, before, strict=True)):
+                continue
+            wide = [
+                self._logical.Project(self._scala.seq([*_items(old.output()), k.bucket]), new)
+                for (new, _), old, k in zip(made, before, chosen, strict=True)
+            ]
+            laid = self._laid_out_union(plan.withNewChildren(self._scala.seq(wide)), wide, int(chosen[0].count))
+            if laid is not None:
+                bucket = _items(laid.output())[-1]
+                self._of_unions.add(_id(bucket))
+                return laid, [_Known(bucket, ids, chosen[0].family)]
+        if all(new is old for new, old in zip(plain, before, strict=True)):
+            return plan, []
+        return plan.withNewChildren(self._scala.seq(plain)), []
+
+    def _laid_out_union(self, union: Any, sides: Sequence[Any], count: int) -> Any | None:
+        """The rows of a union, a bucket a partition; None where a side does not lie so, or takes a job to plan."""
+        if not self._lays_out_unions:
+            return None
+        datasets = self._scala.object("org.apache.spark.sql.classic.Dataset")
+        executions = [datasets.ofRows(self._scala.session, side).queryExecution() for side in sides]
+        for execution in executions:
+            plan = execution.executedPlan()
+            lies = plan.outputPartitioning()
+            bucket = _id(_items(plan.output())[-1])
+            if not _is(lies, "ShufflePartitionIdPassThrough") or lies.numPartitions() != count:
+                return None
+            text = str(plan.toString())
+            if _id(lies.expr().child()) != bucket or "Exchange" in text or "Subquery" in text:
+                return None
+        rows = side_by_side(self._spark, [execution.toRdd() for execution in executions], count)
+        return logical_rows(self._scala, union.output(), rows, Layout(count, (), {}))
 
     def as_before(self, plan: Any, old: Any) -> Any:
         """The plan with the columns that it had before it was changed."""
@@ -139,6 +294,7 @@ class _Rewriting:
             return plan
         condition = plan.condition().get()
         equal = set(_equalities(condition))
+        self._tell_of_not_in(condition, left, right)
         counts: set[tuple[str, str]] = set()
         for one in left:
             for other in right:
@@ -150,6 +306,7 @@ class _Rewriting:
                 if compared and one.count != other.count:
                     counts.add((one.count, other.count))
                 elif compared:
+                    self._note_use([one.bucket, other.bucket])
                     expressions = self._scala.jvm.org.apache.spark.sql.catalyst.expressions
                     both = expressions.And(condition, expressions.EqualTo(one.bucket, other.bucket))
                     some = self._scala.jvm.scala.Some(both)
@@ -162,11 +319,39 @@ class _Rewriting:
             )
         return plan
 
+    def _note_use(self, buckets: Sequence[Any]) -> None:
+        self._uses_union |= any(_id(bucket) in self._of_unions for bucket in buckets)
+
+    def _tell_of_not_in(self, condition: Any, left: Sequence[_Known], right: Sequence[_Known]) -> None:
+        """A null among the values of NOT IN says that no row is outside: it counts for every bucket."""
+        either = set(_equalities(condition.left())) if _is(condition, "Or") else set[tuple[int, int]]()
+        keys = {pair for one in left for other in right for pair in zip(one.keys, other.keys, strict=False)}
+        if any(pair in keys or pair[::-1] in keys for pair in either):
+            warnings.warn(
+                "by_buckets: NOT IN compares with all buckets, since a null among its values counts for each; write NOT"
+                " EXISTS (SELECT ... WHERE key = key), which goes by the buckets",
+                stacklevel=2,
+            )
+
+    def _tell_of_mixed(self, groups: Sequence[Any]) -> None:
+        """Of a union by whose keys rows are grouped."""
+        there = {_id(one) for one in groups if _is(one, "AttributeReference")}
+        for keys, counts in self._mixed:
+            if keys <= there:
+                least = gcd(*map(int, counts))
+                warnings.warn(
+                    f"by_buckets: a union of {' with '.join(counts)} buckets shuffles to be grouped; put the buckets"
+                    f" together with to_spark(bucketed={least}) on all sides",
+                    stacklevel=2,
+                )
+
     def _aggregate(self, plan: Any, known: Sequence[_Known]) -> Any:
         groups, given = _items(plan.groupingExpressions()), _items(plan.aggregateExpressions())
         added = _missing(groups, known)
         if not added:
+            self._tell_of_mixed(groups)
             return plan
+        self._note_use(added)
         shown = [a for a in added if _id(a) not in {_id(one) for one in given}]
         seq = self._scala.seq
         return plan.copy(seq([*groups, *added]), seq([*given, *shown]), plan.child(), plan.hint())
@@ -175,7 +360,9 @@ class _Rewriting:
         parts = _items(plan.partitionSpec())
         added = _missing(parts, known)
         if not added:
+            self._tell_of_mixed(parts)
             return plan
+        self._note_use(added)
         spec = self._scala.seq([*parts, *added])
         return plan.copy(plan.windowExpressions(), spec, plan.orderSpec(), plan.child(), plan.hint())
 
@@ -228,6 +415,12 @@ def _equalities(condition: Any) -> list[tuple[int, int]]:
     if len(sides) == 2 and all(_is(side, "AttributeReference") for side in sides):
         return [(_id(sides[0]), _id(sides[1]))]
     return []
+
+
+def _by_places(plan: Any, known: Sequence[_Known]) -> dict[tuple[tuple[int, ...], str], _Known]:
+    """What is known of a plan by the places of the key columns in its output, and how the bucket follows from them."""
+    at = {_id(one): number for number, one in enumerate(_items(plan.output()))}
+    return {(tuple(at[key] for key in k.keys), k.made): k for k in known if all(key in at for key in k.keys)}
 
 
 def _outputs(plan: Any) -> set[int]:
