@@ -1,5 +1,5 @@
-"""Change data of writes while buckets of a consistent hashing index are about to split or merge: such a write goes to
-the buckets that there are and to those that come, and its changes are given once, also after the clustering."""
+"""Change data of writes beside a pending split or merge of the buckets of a consistent hashing index: such a write goes
+to the buckets that there are and to those that come, and is told once, also when the clustering is done."""
 
 from __future__ import annotations
 
