@@ -23,6 +23,8 @@ FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant"
 POSITION = f"{DERIVED}position"
 """The number (int64) of a stored row in the base file of its slice, null for one that stands in log files alone. Who
 reads stored rows may ask for it, and an index that did gives it on with the place of a key."""
+COMBINED = f"{DERIVED}combined"
+"""How many rows (int64) of the same key went into a row before an index looked for its key."""
 HOODIE = ".hoodie"
 # In the metadata of every commit that lakebed wrote.
 WRITER_ID = "lakebed.writer"

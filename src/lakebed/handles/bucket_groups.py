@@ -42,8 +42,8 @@ class BucketHandle:
             written.append(CreateHandle(replace(self._group, target=target)).write(_part(incoming, new)))
         first, *others = [status for statuses in written for status in statuses]
         # rows of one key that were made one count as received
-        more = incoming.received - incoming.rows
-        return [replace(first, rows_in=first.rows_in + more), *others]
+        more = incoming.combined
+        return [replace(first, rows_in=first.rows_in + more, num_combined=first.num_combined + more), *others]
 
     def _looked_up(self, incoming: Incoming) -> tuple[dict[int, Rows], Rows]:
         """The rows of each slice that has their keys, by its number, and those of new keys."""

@@ -16,7 +16,17 @@ from lakebed.index.locations import STORED_LOCATION, BooleanLiteral, Coalesce, D
 from lakebed.merge.combine import side_of
 from lakebed.merge.pairs import Side, merge_into
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakebed.model import (
+    COMBINED,
+    DELETE,
+    DERIVED,
+    FILE_ID,
+    FILE_NAME,
+    INSTANT,
+    META_COLUMNS,
+    PARTITION_PATH,
+    RECORD_KEY,
+)
 from lakebed.schema.arrow import normal_type
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.evolution import is_promotion
@@ -112,7 +122,7 @@ class _PairMoves:
     def _placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         old, new = (cast_column(batch.column(n), pa.string()) for n in (OLD_PARTITION, PARTITION_PATH))
         place = [cast_column(batch.column(n), self.schema.field(n).type) for n in self.place]
-        names = [f.name for f in self.schema if f.name not in (PARTITION_PATH, *self.place, DELETE)]
+        names = [f.name for f in self.schema if f.name not in (PARTITION_PATH, *self.place, DELETE, COMBINED)]
         own = pa.RecordBatch.from_arrays(
             [cast_column(batch.column(n), self.schema.field(n).type) for n in names], names=names
         )
@@ -123,12 +133,15 @@ class _PairMoves:
         stays = np.ones(batch.num_rows, dtype=bool)
         stays[at[goes]] = False
         left = np.flatnonzero(stays)
-        yield self._rows(own, left, pc.coalesce(old, new), place, forced)
+        zeros = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+        before = batch.column(COMBINED) if COMBINED in batch.schema.names else zeros
+        yield self._rows(own, left, pc.coalesce(old, new), place, forced, before)
         if goes.any():
-            yield self._rows(own, at[goes], old, place, pa.repeat(pa.scalar(True), batch.num_rows))
+            yield self._rows(own, at[goes], old, place, pa.repeat(pa.scalar(True), batch.num_rows), zeros)
             where = np.flatnonzero(goes)
             nowhere = [pa.nulls(len(at), values.type) for values in place]
-            yield self._rows(merged, where, path, nowhere, pa.repeat(pa.scalar(False), len(at)))
+            stay = pa.repeat(pa.scalar(False), len(at))
+            yield self._rows(merged, where, path, nowhere, stay, before.take(pa.array(at)))
 
     def _merged(
         self,
@@ -154,9 +167,16 @@ class _PairMoves:
         return goes, made.rows, path
 
     def _rows(
-        self, data: pa.RecordBatch, at: np.ndarray, path: pa.Array, place: Sequence[pa.Array], gone: pa.Array
+        self,
+        data: pa.RecordBatch,
+        at: np.ndarray,
+        path: pa.Array,
+        place: Sequence[pa.Array],
+        gone: pa.Array,
+        before: pa.Array,
     ) -> pa.RecordBatch:
         places = pa.array(at)
         columns = [column.take(places) for column in (path, *place, gone)]
-        columns += [data.column(f.name).take(places) for f in list(self.schema)[len(columns) :]]
+        others = [f.name for f in list(self.schema)[len(columns) :]]
+        columns += [(before if name == COMBINED else data.column(name)).take(places) for name in others]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -14,7 +14,7 @@ from lakebed.merge.ordering import one_array
 from lakebed.merge.pairs import Flags, Side, merge_pairs
 from lakebed.merge.partial_fold import folded
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE
+from lakebed.model import COMBINED, DELETE
 
 Positions = npt.NDArray[np.int64]
 
@@ -39,7 +39,9 @@ class Combined:
 
 def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     """One row per key, in the order of the rows: the one that wins (`winners`), or what they make together. A column
-    `DELETE` tells of those that a merger of the user's deletes."""
+    `DELETE` tells of those that a merger of the user's deletes, a column `COMBINED` how many went into each."""
+    if COMBINED in rows.column_names:
+        return _counted(rows, keys, rules)
     if rules.picks_winners:
         places = winners(rows, keys, rules)
         return rows if places is None else rows.take(pa.array(places))
@@ -50,6 +52,16 @@ def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     if rules.merger is not None and DELETE in result.column_names:
         result = result.set_column(result.column_names.index(DELETE), DELETE, pa.array(made.deletes))
     return result
+
+
+def _counted(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
+    result = combine(rows.drop_columns([COMBINED]), keys, rules)
+    if result.num_rows == rows.num_rows:
+        return rows
+    codes, distinct = key_codes(pa.concat_tables([rows.select(keys), result.select(keys)]), keys)
+    counts = np.bincount(codes[: rows.num_rows], minlength=distinct)[codes[rows.num_rows :]]
+    column = pa.array(counts.astype(np.int64) - 1)
+    return result.add_column(rows.column_names.index(COMBINED), rows.schema.field(COMBINED), column)
 
 
 def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions | None:

@@ -20,14 +20,14 @@ from lakebed.merge.meta_columns import sequence_numbers
 from lakebed.merge.ordering import one_array
 from lakebed.merge.pairs import Side
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, DERIVED, PARTITION_PATH, POSITION, RECORD_KEY
+from lakebed.model import COMBINED, DELETE, DERIVED, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.schema.conversion import can_cast, cast_column
 from lakebed.schema.kept_values import project_kept
 
 Positions = npt.NDArray[np.int64]
 
 # What rows have beside their data.
-_CARRIED = (RECORD_KEY, DELETE, POSITION)
+_CARRIED = (RECORD_KEY, DELETE, POSITION, COMBINED)
 # A key that stands in a base file several times is told apart by its rows: each is updated.
 _RECORD = (RECORD_KEY, POSITION)
 # Before the names of ordering columns that the caller gave with keys to delete.
@@ -44,7 +44,8 @@ class Incoming:
     `forced` marks deletes that win whatever the ordering value says (the delete operation, a move to another place).
     `absent` are columns of the table that the rows lack: known keys keep what is stored in them. `required` are columns
     that the rows may lack and that are not to be null. `positions` are the rows of the group's base file that these are
-    for, -1 where that is not known, as an index told.
+    for, -1 where that is not known, as an index told. `before` says of the rows that came how many more of their key
+    went into each; `received` counts those as well.
     """
 
     keys: pa.Array
@@ -56,6 +57,12 @@ class Incoming:
     absent: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     positions: Positions | None = None
+    before: Positions | None = None
+
+    @property
+    def combined(self) -> int:
+        """How many of the rows that came went into others of their key."""
+        return self.received - self.rows
 
     @property
     def rows(self) -> int:
@@ -73,7 +80,8 @@ class Incoming:
             keys=self.keys.slice(start, stop - start),
             deletes=self.deletes[start:stop],
             forced=self.forced[start:stop],
-            received=last - first,
+            received=last - first + (0 if self.before is None else int(self.before[first:last].sum())),
+            before=None if self.before is None else self.before[first:last],
             positions=None if self.positions is None else self.positions[start:stop],
             _data=self._data.slice(first, last - first),
             _places=None if self._places is None else self._places[start:stop] - first,
@@ -211,6 +219,7 @@ class Intake:
                 raise null_key(batch)
             carried = [RECORD_KEY, *([DELETE] if DELETE in batch.schema.names else [])]
             carried += [POSITION] if self.numbered and POSITION in batch.schema.names else []
+            carried += [COMBINED] if COMBINED in batch.schema.names else []
             data = self._of_delete(batch) if self.all_deletes else self._whole(batch)
             names = data.schema.names if self.all_deletes else self.schema.names
             if not self.all_deletes:
@@ -275,7 +284,12 @@ class Intake:
         positions: Positions | None = None
         if POSITION in table.column_names:
             positions = pc.fill_null(table.column(POSITION), -1).to_numpy(zero_copy_only=False)
-        incoming = Incoming(keys, deletes, forced, table.num_rows, data, None, absent, required, positions)
+        before: Positions | None = None
+        received = table.num_rows
+        if COMBINED in table.column_names:
+            counts: Positions = pc.fill_null(table.column(COMBINED), 0).to_numpy(zero_copy_only=False)
+            before, received = counts, received + int(counts.sum())
+        incoming = Incoming(keys, deletes, forced, received, data, None, absent, required, positions, before)
         return self._combined(table, incoming, edges) if self.combine else incoming
 
     def _combined(self, table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:
