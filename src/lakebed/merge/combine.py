@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.merge.ordering import one_array
+from lakebed.merge.ordering import nulls_first, one_array
 from lakebed.merge.pairs import Flags, Side, merge_pairs
 from lakebed.merge.partial_fold import folded
 from lakebed.merge.rules import MergeRules
@@ -68,7 +68,7 @@ def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions
     """Positions of the one row per key that stays: the greatest ordering value, of equals the later row; without
     ordering the later row. None when no key comes twice.
 
-    Ordering values are not null (`check_ordering`). Raises `InvalidRecord` where rows of one key text have other key
+    A null ordering value is smaller than every other. Raises `InvalidRecord` where rows of one key text have other key
     fields. Costs a hash of the keys when there are no duplicates.
     """
     codes, distinct = key_codes(rows, keys)
@@ -78,7 +78,7 @@ def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions
     several = np.nonzero(counts[codes] > 1)[0]
     _check_key_fields(rows, codes, several, rules)
     part = rows.select(rules.ordering_columns).take(pa.array(several))
-    values = rules.comparable(rules.ordering_of(part))
+    values = nulls_first(rules.comparable(rules.ordering_of(part)))
     order = pa.table({"key": codes[several], **{f"o{i}": v for i, v in enumerate(values)}, "at": several})
     ranked = pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names]).to_numpy()
     sorted_codes = codes[several][ranked]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -193,7 +194,8 @@ class Intake:
     """How rows are taken in: the columns to keep, the rules, the memory bound.
 
     `absent` are columns that the caller's rows lack, where that says that known keys keep what is stored in them. With
-    `numbered` the rows of the base file that an index told are kept.
+    `numbered` the rows of the base file that an index told are kept. With `null_ordering` "lowest" ordering values may
+    be null, but those of rows that are deletes.
     """
 
     schema: pa.Schema
@@ -204,6 +206,7 @@ class Intake:
     auto_keys: str | None = None
     absent: tuple[str, ...] = ()
     numbered: bool = False
+    null_ordering: Literal["refuse", "lowest"] = "refuse"
 
     def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """Batches reduced to key, delete flag and the table's columns in the table's types."""
@@ -223,14 +226,23 @@ class Intake:
             data = self._of_delete(batch) if self.all_deletes else self._whole(batch)
             names = data.schema.names if self.all_deletes else self.schema.names
             if not self.all_deletes:
-                self.rules.check_ordering(
-                    pa.RecordBatch.from_arrays([keys, *data.columns], names=[RECORD_KEY, *names])
-                    if self.rules.ordering
-                    else batch
-                )
+                self._check_ordering(keys, data)
             yield pa.RecordBatch.from_arrays(
                 [*(batch.column(c) for c in carried), *(data.column(n) for n in names)], names=[*carried, *names]
             )
+
+    def _check_ordering(self, keys: pa.Array, data: pa.RecordBatch) -> None:
+        if not self.rules.ordering:
+            return
+        rows = pa.RecordBatch.from_arrays([keys, *data.columns], names=[RECORD_KEY, *data.schema.names])
+        if self.null_ordering == "refuse":
+            self.rules.check_ordering(rows)
+            return
+        marked = self.rules.is_delete(
+            data
+        )  # for which log files have no form: null is that of a delete that always wins
+        if marked is not None and pc.any(marked).as_py():
+            self.rules.check_ordering(rows.filter(marked))
 
     def _of_delete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What rows of a delete have beside their keys: the fields of these, where two rows may share a key text, and
