@@ -26,6 +26,8 @@ leaves, and how many files of the index were opened for it (int64; the first of 
 POSITION = f"{DERIVED}position"
 """The number (int64) of a stored row in the base file of its slice, null for one that stands in log files alone. Who
 reads stored rows may ask for it, and an index that did gives it on with the place of a key."""
+COMBINED = f"{DERIVED}combined"
+"""How many rows (int64) of the same key went into a row before an index looked for its key."""
 HOODIE = ".hoodie"
 # In the metadata of every commit that lakebed wrote.
 WRITER_ID = "lakebed.writer"

@@ -15,6 +15,7 @@ ClusteringUpdates = Literal[
 DupPolicy = Literal["none", "drop", "fail"]
 MissingColumns = Literal["error", "null", "drop"]
 Evolution = Literal["add", "widen", "strict"]
+NullOrdering = Literal["refuse", "lowest"]
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
 
 
@@ -65,7 +66,8 @@ class WriteSettings:
     Under `concurrency` "non_blocking" writers of a merge-on-read bucket table all commit; otherwise of two that
     touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
     is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
-    rows of a `partial` upsert lack keep what is stored in them. The `metadata_` numbers are delta commits and log
+    rows of a `partial` upsert lack keep what is stored in them. With `null_ordering` "lowest" a null in an ordering
+    field is smaller than every value. The `metadata_` numbers are delta commits and log
     blocks after which its own services run.
     """
 
@@ -91,6 +93,7 @@ class WriteSettings:
     sort_mode: SortMode = "NONE"
     missing_columns: MissingColumns = "error"
     evolution: Evolution = "add"
+    null_ordering: NullOrdering = "refuse"
     partial: bool = False
     merge_candidates: int = 1
     log_file_bytes: int = 1024 * MIB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,16 +59,17 @@ class AppendHandle:
         return self._begun
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
-        group, received = self._group, incoming.received
+        group, received, combined = self._group, incoming.received, incoming.combined
         incoming, absent = appendable(group, without_known(group, incoming))
         incoming, stored = without_absent(group, incoming.by_position())
         # of a file group that a pending clustering is about to make a reader sees more than what is written here
         is_new = group.target.slice is None and group.target.log_instant is None
         # what a new file group could forget, it never held
         deletes = np.flatnonzero(incoming.deletes & ~incoming.forced if is_new else incoming.deletes)
-        unchanged = received - incoming.alive - len(deletes)
+        unchanged = received - combined - incoming.alive - len(deletes)
+        counts: dict[str, Any] = {"rows_in": received, "num_unchanged": unchanged, "num_combined": combined}
         if not incoming.alive and not len(deletes):
-            return [WriteStatus(group.partition, group.target.file_id, rows_in=received, num_unchanged=unchanged)]
+            return [WriteStatus(group.partition, group.target.file_id, **counts)]
         if group.new_partition and is_new:
             group.path_check.require(group.partition)
             write_partition_metadata(group.storage, group.partition, group.instant)
@@ -80,7 +82,7 @@ class AppendHandle:
         except BaseException:
             log.abort()
             raise
-        return self._statuses(incoming, received, unchanged, log.done)
+        return self._statuses(incoming, counts, log.done)
 
     def _log_writer(self, absent: Sequence[str]) -> LogWriter:
         group, file_slice = self._group, self._group.target.slice
@@ -197,9 +199,7 @@ class AppendHandle:
         told = self._position_headers(self._positions(incoming, incoming.deletes))
         log.append(replace(block, headers={**block.headers, **told}))
 
-    def _statuses(
-        self, incoming: Incoming, received: int, unchanged: int, files: list[WrittenLogFile]
-    ) -> list[WriteStatus]:
+    def _statuses(self, incoming: Incoming, counts: dict[str, Any], files: list[WrittenLogFile]) -> list[WriteStatus]:
         """One status a file; the first has what is known of the rows as a whole."""
         statuses = [self._status(file, files[: n + 1]) for n, file in enumerate(files)]
         changes = appended_changes(self._group, incoming, [self._log_file(file) for file in files])
@@ -207,7 +207,7 @@ class AppendHandle:
             reported = report_changes(self._group.storage, self._group.instant, statuses[0].path or "", changes)
             none = {} if len(statuses) == 1 else {"changes": b""}
             statuses = [replace(s, **(none if n else reported)) for n, s in enumerate(statuses)]
-        statuses[0] = replace(statuses[0], rows_in=received, num_unchanged=unchanged)
+        statuses[0] = replace(statuses[0], **counts)
         return statuses
 
     def _log_file(self, file: WrittenLogFile) -> LogFile:

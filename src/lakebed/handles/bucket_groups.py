@@ -45,8 +45,9 @@ class BucketHandle:
             written.append(CreateHandle(replace(self._group, target=target)).write(_part(incoming, new)))
         first, *others = [status for statuses in written for status in statuses]
         # rows of one key that were made one count as received
-        more = incoming.received - incoming.rows
-        return [replace(first, rows_in=first.rows_in + more, lookup=lookup), *others]
+        more = incoming.combined
+        counted = replace(first, rows_in=first.rows_in + more, num_combined=first.num_combined + more, lookup=lookup)
+        return [counted, *others]
 
     def _counts(self, incoming: Incoming, found: int) -> list[int]:
         """`LOOKUP_COUNTS` of the search."""

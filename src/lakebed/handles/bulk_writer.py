@@ -54,6 +54,7 @@ class _OpenFiles:
         self._open: dict[str, FileWriter] = {}
         self._numbers: dict[str, int] = {}
         self._done: list[WriteStatus] = []
+        self._combined = 0
 
     def write(self, partition: str, rows: pa.RecordBatch) -> None:
         if not self._keep_open:
@@ -61,6 +62,7 @@ class _OpenFiles:
                 self._finish(other)
         checked = self._to.intake.checked(iter([rows]), self._task)
         incoming = self._to.intake.split(pa.Table.from_batches(checked))
+        self._combined += incoming.combined
         fresh = self._to.format.fresh_meta(self._to.instant, partition, self._task)
         for keys, data in incoming.alive_batches():
             self._append(partition, fresh.with_meta(keys, data))
@@ -101,6 +103,10 @@ class _OpenFiles:
     def close(self) -> list[WriteStatus]:
         for partition in list(self._open):
             self._finish(partition)
+        if self._combined:
+            first = self._done[0] if self._done else WriteStatus("")
+            more = self._combined
+            self._done[:1] = [replace(first, rows_in=first.rows_in + more, num_combined=more)]
         return self._done
 
     def abort(self) -> None:

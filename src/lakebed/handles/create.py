@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.base_files import BaseFiles
@@ -17,14 +18,17 @@ class CreateHandle:
         self._group = group
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
-        group, unchanged = self._group, incoming.rows - incoming.alive
+        group = self._group
+        counts: dict[str, Any] = {
+            "rows_in": incoming.received,
+            "num_unchanged": incoming.rows - incoming.alive,
+            "num_combined": incoming.combined,
+        }
         if incoming.alive == 0:
-            return [
-                WriteStatus(group.partition, group.target.file_id, rows_in=incoming.received, num_unchanged=unchanged)
-            ]
+            return [WriteStatus(group.partition, group.target.file_id, **counts)]
         incoming.require_whole()
         files, fresh = BaseFiles(group), group.fresh_meta
         files.prepare_partition()
         files.add(fresh.with_meta(keys, data) for keys, data in incoming.alive_batches())
         first, *others = files.done
-        return [replace(first, rows_in=incoming.received, num_unchanged=unchanged), *others]
+        return [replace(first, **counts), *others]

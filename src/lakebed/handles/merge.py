@@ -48,7 +48,15 @@ class MergeHandle:
 
         writer = self._merged(rows, stored, incoming, files, log)
         if writer is None:
-            return [WriteStatus(group.partition, base.file_id, rows_in=incoming.received, num_unchanged=incoming.rows)]
+            return [
+                WriteStatus(
+                    group.partition,
+                    base.file_id,
+                    rows_in=incoming.received,
+                    num_unchanged=incoming.rows,
+                    num_combined=incoming.combined,
+                )
+            ]
         try:
             if isinstance(rows, SortedRowMerge) and writer.rows:
                 # what found no place in the order of this file goes to another
@@ -68,6 +76,7 @@ class MergeHandle:
             num_updates=rows.counts.updates,
             num_deletes=rows.counts.deletes,
             num_unchanged=rows.counts.unchanged,
+            num_combined=incoming.combined,
         )
         return [merged, *others]
 

@@ -128,6 +128,21 @@ class BooleanLiteral:
 
 
 @dataclass(frozen=True, slots=True)
+class Zero:
+    """The number 0 for every row."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
+    def sql(self, schema: pa.Schema) -> str:
+        return "0L"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
 class Coalesce:
     """The first of several columns that is not null."""
 

@@ -18,6 +18,7 @@ from lakebed.merge.combine import side_of
 from lakebed.merge.pairs import Side, merge_into
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (
+    COMBINED,
     DELETE,
     DERIVED,
     FILE_ID,
@@ -133,7 +134,8 @@ class _PairMoves:
     def _placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         old, new = (cast_column(batch.column(n), pa.string()) for n in (OLD_PARTITION, PARTITION_PATH))
         place = [cast_column(batch.column(n), self.schema.field(n).type) for n in self.place]
-        names = [f.name for f in self.schema if f.name not in (PARTITION_PATH, *self.place, DELETE, MOVED)]
+        own_columns = {PARTITION_PATH, *self.place, DELETE, MOVED, COMBINED}
+        names = [f.name for f in self.schema if f.name not in own_columns]
         own = pa.RecordBatch.from_arrays(
             [cast_column(batch.column(n), self.schema.field(n).type) for n in names], names=names
         )
@@ -144,12 +146,16 @@ class _PairMoves:
         stays = np.ones(batch.num_rows, dtype=bool)
         stays[at[goes]] = False
         left = np.flatnonzero(stays)
-        yield self._rows(own, left, pc.coalesce(old, new), place, forced, moved=False)
+        zeros = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+        before = batch.column(COMBINED) if COMBINED in batch.schema.names else zeros
+        yield self._rows(own, left, pc.coalesce(old, new), place, forced, before, moved=False)
         if goes.any():
-            yield self._rows(own, at[goes], old, place, pa.repeat(pa.scalar(True), batch.num_rows), moved=True)
+            gone = pa.repeat(pa.scalar(True), batch.num_rows)
+            yield self._rows(own, at[goes], old, place, gone, zeros, moved=True)
             where = np.flatnonzero(goes)
             nowhere = [pa.nulls(len(at), values.type) for values in place]
-            yield self._rows(merged, where, path, nowhere, pa.repeat(pa.scalar(False), len(at)), moved=False)
+            stay = pa.repeat(pa.scalar(False), len(at))
+            yield self._rows(merged, where, path, nowhere, stay, before.take(pa.array(at)), moved=False)
 
     def _merged(
         self,
@@ -181,11 +187,13 @@ class _PairMoves:
         path: pa.Array,
         place: Sequence[pa.Array],
         gone: pa.Array,
+        before: pa.Array,
         *,
         moved: bool,
     ) -> pa.RecordBatch:
         places = pa.array(at)
         columns = [column.take(places) for column in (path, *place, gone)]
         columns.append(pa.repeat(pa.scalar(moved), len(at)))
-        columns += [data.column(f.name).take(places) for f in list(self.schema)[len(columns) :]]
+        others = [f.name for f in list(self.schema)[len(columns) :]]
+        columns += [(before if name == COMBINED else data.column(name)).take(places) for name in others]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -22,11 +22,13 @@ from lakebed.index.locations import (
     Coalesce,
     Moves,
     Promoted,
+    Zero,
     delete_columns,
 )
 from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows, merges_in_pairs, moved_in_pairs
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (
+    COMBINED,
     DELETE,
     DERIVED,
     FILE_ID,
@@ -180,9 +182,11 @@ def moved(
         **columns_of_names(FILE_ID, INSTANT, *position),
         DELETE: BooleanLiteral(True),
         MOVED: BooleanLiteral(True),
+        **({COMBINED: Zero()} if COMBINED in own else {}),
     }
     leaving = engine.filter(marked, Column(_MOVES))
-    return engine.union([engine.derive(marked, place, keep=kept), engine.derive(leaving, old_place, keep=kept)])
+    left = engine.derive(leaving, old_place, keep=[n for n in kept if n != COMBINED])
+    return engine.union([engine.derive(marked, place, keep=kept), left])
 
 
 def positions_of(snapshot: Snapshot) -> list[str]:

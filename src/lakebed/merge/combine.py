@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.merge.ordering import one_array
+from lakebed.merge.ordering import nulls_first, one_array
 from lakebed.merge.pairs import Flags, Side, merge_pairs
 from lakebed.merge.partial_fold import folded
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE
+from lakebed.model import COMBINED, DELETE
 
 Positions = npt.NDArray[np.int64]
 
@@ -39,7 +39,9 @@ class Combined:
 
 def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     """One row per key, in the order of the rows: the one that wins (`winners`), or what they make together. A column
-    `DELETE` tells of those that a merger of the user's deletes."""
+    `DELETE` tells of those that a merger of the user's deletes, a column `COMBINED` how many went into each."""
+    if COMBINED in rows.column_names:
+        return _counted(rows, keys, rules)
     if rules.picks_winners:
         places = winners(rows, keys, rules)
         return rows if places is None else rows.take(pa.array(places))
@@ -52,11 +54,21 @@ def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     return result
 
 
+def _counted(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
+    result = combine(rows.drop_columns([COMBINED]), keys, rules)
+    if result.num_rows == rows.num_rows:
+        return rows
+    codes, distinct = key_codes(pa.concat_tables([rows.select(keys), result.select(keys)]), keys)
+    counts = np.bincount(codes[: rows.num_rows], minlength=distinct)[codes[rows.num_rows :]]
+    column = pa.array(counts.astype(np.int64) - 1)
+    return result.add_column(rows.column_names.index(COMBINED), rows.schema.field(COMBINED), column)
+
+
 def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions | None:
     """Positions of the one row per key that stays: the greatest ordering value, of equals the later row; without
     ordering the later row. None when no key comes twice.
 
-    Ordering values are not null (`check_ordering`). Raises `InvalidRecord` where rows of one key text have other key
+    A null ordering value is smaller than every other. Raises `InvalidRecord` where rows of one key text have other key
     fields. Costs a hash of the keys when there are no duplicates.
     """
     codes, distinct = key_codes(rows, keys)
@@ -66,7 +78,7 @@ def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions
     several = np.nonzero(counts[codes] > 1)[0]
     _check_key_fields(rows, codes, several, rules)
     part = rows.select(rules.ordering_columns).take(pa.array(several))
-    values = rules.comparable(rules.ordering_of(part))
+    values = nulls_first(rules.comparable(rules.ordering_of(part)))
     order = pa.table({"key": codes[several], **{f"o{i}": v for i, v in enumerate(values)}, "at": several})
     ranked = pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names]).to_numpy()
     sorted_codes = codes[several][ranked]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +21,14 @@ from lakebed.merge.meta_columns import sequence_numbers
 from lakebed.merge.ordering import one_array
 from lakebed.merge.pairs import Side
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, DERIVED, PARTITION_PATH, POSITION, RECORD_KEY
+from lakebed.model import COMBINED, DELETE, DERIVED, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.schema.conversion import can_cast, cast_column
 from lakebed.schema.kept_values import project_kept
 
 Positions = npt.NDArray[np.int64]
 
 # What rows have beside their data.
-_CARRIED = (RECORD_KEY, DELETE, POSITION)
+_CARRIED = (RECORD_KEY, DELETE, POSITION, COMBINED)
 # A key that stands in a base file several times is told apart by its rows: each is updated.
 _RECORD = (RECORD_KEY, POSITION)
 # Before the names of ordering columns that the caller gave with keys to delete.
@@ -44,7 +45,8 @@ class Incoming:
     `forced` marks deletes that win whatever the ordering value says (the delete operation, a move to another place).
     `absent` are columns of the table that the rows lack: known keys keep what is stored in them. `required` are columns
     that the rows may lack and that are not to be null. `positions` are the rows of the group's base file that these are
-    for, -1 where that is not known, as an index told.
+    for, -1 where that is not known, as an index told. `before` says of the rows that came how many more of their key
+    went into each; `received` counts those as well.
     """
 
     keys: pa.Array
@@ -56,6 +58,12 @@ class Incoming:
     absent: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     positions: Positions | None = None
+    before: Positions | None = None
+
+    @property
+    def combined(self) -> int:
+        """How many of the rows that came went into others of their key."""
+        return self.received - self.rows
 
     @property
     def rows(self) -> int:
@@ -73,7 +81,8 @@ class Incoming:
             keys=self.keys.slice(start, stop - start),
             deletes=self.deletes[start:stop],
             forced=self.forced[start:stop],
-            received=last - first,
+            received=last - first + (0 if self.before is None else int(self.before[first:last].sum())),
+            before=None if self.before is None else self.before[first:last],
             positions=None if self.positions is None else self.positions[start:stop],
             _data=self._data.slice(first, last - first),
             _places=None if self._places is None else self._places[start:stop] - first,
@@ -185,7 +194,8 @@ class Intake:
     """How rows are taken in: the columns to keep, the rules, the memory bound.
 
     `absent` are columns that the caller's rows lack, where that says that known keys keep what is stored in them. With
-    `numbered` the rows of the base file that an index told are kept.
+    `numbered` the rows of the base file that an index told are kept. With `null_ordering` "lowest" ordering values may
+    be null, but those of rows that are deletes.
     """
 
     schema: pa.Schema
@@ -196,6 +206,7 @@ class Intake:
     auto_keys: str | None = None
     absent: tuple[str, ...] = ()
     numbered: bool = False
+    null_ordering: Literal["refuse", "lowest"] = "refuse"
 
     def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """Batches reduced to key, delete flag and the table's columns in the table's types."""
@@ -211,17 +222,27 @@ class Intake:
                 raise null_key(batch)
             carried = [RECORD_KEY, *([DELETE] if DELETE in batch.schema.names else [])]
             carried += [POSITION] if self.numbered and POSITION in batch.schema.names else []
+            carried += [COMBINED] if COMBINED in batch.schema.names else []
             data = self._of_delete(batch) if self.all_deletes else self._whole(batch)
             names = data.schema.names if self.all_deletes else self.schema.names
             if not self.all_deletes:
-                self.rules.check_ordering(
-                    pa.RecordBatch.from_arrays([keys, *data.columns], names=[RECORD_KEY, *names])
-                    if self.rules.ordering
-                    else batch
-                )
+                self._check_ordering(keys, data)
             yield pa.RecordBatch.from_arrays(
                 [*(batch.column(c) for c in carried), *(data.column(n) for n in names)], names=[*carried, *names]
             )
+
+    def _check_ordering(self, keys: pa.Array, data: pa.RecordBatch) -> None:
+        if not self.rules.ordering:
+            return
+        rows = pa.RecordBatch.from_arrays([keys, *data.columns], names=[RECORD_KEY, *data.schema.names])
+        if self.null_ordering == "refuse":
+            self.rules.check_ordering(rows)
+            return
+        marked = self.rules.is_delete(
+            data
+        )  # for which log files have no form: null is that of a delete that always wins
+        if marked is not None and pc.any(marked).as_py():
+            self.rules.check_ordering(rows.filter(marked))
 
     def _of_delete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What rows of a delete have beside their keys: the fields of these, where two rows may share a key text, and
@@ -275,7 +296,12 @@ class Intake:
         positions: Positions | None = None
         if POSITION in table.column_names:
             positions = pc.fill_null(table.column(POSITION), -1).to_numpy(zero_copy_only=False)
-        incoming = Incoming(keys, deletes, forced, table.num_rows, data, None, absent, required, positions)
+        before: Positions | None = None
+        received = table.num_rows
+        if COMBINED in table.column_names:
+            counts: Positions = pc.fill_null(table.column(COMBINED), 0).to_numpy(zero_copy_only=False)
+            before, received = counts, received + int(counts.sum())
+        incoming = Incoming(keys, deletes, forced, received, data, None, absent, required, positions, before)
         return self._combined(table, incoming, edges) if self.combine else incoming
 
     def _combined(self, table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:

@@ -43,6 +43,12 @@ def comparable(values: pa.Array) -> pa.Array:
     return pa.array(ordered, mask=pc.is_null(values).to_numpy(zero_copy_only=False))
 
 
+def nulls_first(columns: Sequence[pa.Array]) -> list[pa.Array]:
+    """Columns that sort as these do, nulls before all values."""
+    parts = [[c.is_valid().cast(pa.int8()), c] if c.null_count else [c] for c in columns]
+    return [part for both in parts for part in both]
+
+
 def file_and_position(values: pa.Array) -> list[pa.Array]:
     """Texts `<file number>.<position>`, of a MySQL binary log, as two columns of numbers.
 

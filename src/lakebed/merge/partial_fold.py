@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.merge.ordering import nulls_first
 from lakebed.merge.pairs import CHANGING_META, Flags, Side, empty_values, is_data, ordering_of
 from lakebed.merge.rules import MergeRules
 from lakebed.storage.once import once
@@ -127,9 +128,7 @@ class _Runs:
         n = self.side.length
         if not self.rules.ordering:
             return np.zeros(n, dtype=np.int64)
-        columns: list[pa.Array] = []
-        for values in self.rules.comparable(ordering_of(self.rules, self.side)):
-            columns += [values.is_valid().cast(pa.int8()), values] if values.null_count else [values]
+        columns = nulls_first(self.rules.comparable(ordering_of(self.rules, self.side)))
         table = pa.table(columns, names=[str(i) for i in range(len(columns))])
         order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()
         differs = np.zeros(n, dtype=bool)

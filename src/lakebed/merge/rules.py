@@ -165,7 +165,8 @@ class MergeRules:
                 key = rows.column(RECORD_KEY)[at].as_py()
                 raise InvalidRecord(
                     f"ordering field {name!r} is null in {column.null_count} row(s), first at record key {key!r}",
-                    hint="fill the ordering field, or create the table with merge='commit_time'",
+                    hint="fill the ordering field, or create the table with merge='commit_time'; with"
+                    " lakebed.write.null.ordering=lowest a null loses against every value (not in a delete)",
                     context={"column": name, "record_key": key, "rows": column.null_count},
                 )
 

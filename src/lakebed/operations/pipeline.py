@@ -131,7 +131,7 @@ def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> Write
     """Rows that go to two file groups count in one."""
     if (status.partition, status.file_id) not in copies:
         return status
-    return replace(status, rows_in=0, num_inserts=0, num_updates=0, num_deletes=0, num_unchanged=0)
+    return replace(status, rows_in=0, num_inserts=0, num_updates=0, num_deletes=0, num_unchanged=0, num_combined=0)
 
 
 def explain(context: WriteContext, verb: Verb) -> WritePlan:

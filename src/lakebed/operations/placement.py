@@ -24,11 +24,12 @@ from lakebed.expressions.base import Column, RowExpression
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.handles.targets import HashedTargets, NamedTargets, PlannedTargets, Target
 from lakebed.index.base import Hashed, KeyLookup, Numbered, Tagged
-from lakebed.index.locations import NO_LOCATION, BooleanLiteral, Either, IsNull
+from lakebed.index.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Zero
 from lakebed.index.returning import back_in_place, may_come_back
 from lakebed.merge.combine_stage import combine_by_key
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (
+    COMBINED,
     DELETE,
     DERIVED,
     FILE_ID,
@@ -162,6 +163,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
         rules = write.context.rules.of_deletes if match.deletes else write.context.rules
         if rules.merger is not None:  # which may make a delete of several rows
             prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
+        prepared = engine.derive(prepared, {COMBINED: Zero()})
     # a key that lives in another partition path is known all the same
     index = index.without_moves() if match.on_match in ("skip", "fail") else index
     index = index.anew(write.instant) if write.anew else index
@@ -434,7 +436,7 @@ class TaskRows(Layout):
         if mode == "NONE" and context.config.sorts_by_key:
             mode = "PARTITION_SORT"
         if write.match.combine:
-            rows = combine_by_key(engine, rows, context.rules)
+            rows = combine_by_key(engine, engine.derive(rows, {COMBINED: Zero()}), context.rules)
         if mode != "NONE":
             rows = engine.sort(rows, [PARTITION_PATH, RECORD_KEY], "table" if mode == "GLOBAL_SORT" else "task")
         single = replace(write, match=replace(write.match, combine=False))

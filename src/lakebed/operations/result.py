@@ -17,10 +17,11 @@ class WriteResult:
     """The outcome of one committed write.
 
     `instant` is its requested time, `checkpoint` what `changes(start=...)` goes on from. Counts are rows; `unchanged`
-    are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there). What goes to
-    the log files of buckets that are there counts as `updated`, new keys too: no key is looked for then. `bytes` is
-    the size of the files written. `seconds` has the time of each stage: "begin", "metadata" (the metadata table is made
-    ready: missing indexes built, compaction), "tag" (rows are placed, file groups assigned), "write", "commit".
+    are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there), `combined`
+    those that went into another incoming row of their key, before the table was looked at. What goes to the log files
+    of buckets that are there counts as `updated`, new keys too: no key is looked for then. `bytes` is the size of the
+    files written. `seconds` has the time of each stage: "begin", "metadata" (the metadata table is made ready: missing
+    indexes built, compaction), "tag" (rows are placed, file groups assigned), "write", "commit".
     `replaced_rows` are those of the file groups that overwrites and dropped partitions took away, None where a file of
     them cannot be read.
     `services` has a line about each table service that the write made due, `schema_changes` one about each column
@@ -38,6 +39,7 @@ class WriteResult:
     updated: int = 0
     deleted: int = 0
     unchanged: int = 0
+    combined: int = 0
     files: tuple[str, ...] = ()
     bytes: int = 0
     replaced_file_groups: int = 0
@@ -73,6 +75,7 @@ class WriteResult:
             updated=sum(s.num_updates for s in statuses) + updated,
             deleted=deleted - updated,
             unchanged=sum(s.num_unchanged for s in statuses),
+            combined=sum(s.num_combined for s in statuses),
             files=tuple(s.path or "" for s in written),
             bytes=sum(s.file_size for s in written),
             **more,
@@ -89,6 +92,7 @@ class WriteResult:
             "updated": self.updated,
             "deleted": self.deleted,
             "unchanged": self.unchanged,
+            "combined": self.combined,
             "files": list(self.files),
             "bytes": self.bytes,
             "replaced_file_groups": self.replaced_file_groups,
@@ -109,6 +113,7 @@ class WriteResult:
                 (self.updated, "updated"),
                 (self.deleted, "deleted"),
                 (self.unchanged, "unchanged"),
+                (self.combined, "combined with others of their key"),
             )
             if n
         )

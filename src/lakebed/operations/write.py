@@ -84,6 +84,7 @@ class Write:
             memory=settings.memory,
             auto_keys=self.instant if generated else None,
             absent=self.absent,
+            null_ordering=settings.null_ordering,
         )
         return GroupWriter(
             reader=self.snapshot.reader,

@@ -41,9 +41,10 @@ class NamedFiles:
             return False
         return True
 
-    def check(self, listed: Collection[BaseFile], latest: Iterable[FileSlice]) -> None:
+    def check(self, listed: Collection[BaseFile], latest: Iterable[FileSlice], *, every_group: bool) -> None:
         """Raise `CorruptFile` where a file that no write stat names is not that of a lost task attempt: the commit says
-        that it wrote to the file group, and the file that it names is not there."""
+        that it wrote to the file group, and the file that it names is not there. Where `every_group` of the partition
+        paths was listed, also where it says so of a file group that is not there."""
         if not self._unnamed:
             return
         paths = {base.path for base in listed}
@@ -54,13 +55,28 @@ class NamedFiles:
                 continue
             own = [stat.path for stat in self._stats_of(file)]
             if own and not paths.intersection(own):
-                name = f"{self.timeline.config.timeline_path}/{self._commit(file).file_name}"
-                raise CorruptFile(
-                    f"no write stat of {name} names base file {file.path}; the one of its file group names {own[0]},"
-                    " which is not there",
-                    hint="Restore the instant's file from a copy.",
-                    context={"path": name, "instant": file.instant, "file": file.path},
-                )
+                raise self._misnamed(file, f"the one of its file group names {own[0]}")
+            missing = self._missing(file, paths, newest.keys()) if every_group and not own else None
+            if missing is not None:
+                raise self._misnamed(file, f"another one names {missing}")
+
+    def _misnamed(self, file: BaseFile, instead: str) -> CorruptFile:
+        name = f"{self.timeline.config.timeline_path}/{self._commit(file).file_name}"
+        return CorruptFile(
+            f"no write stat of {name} names base file {file.path}; {instead}, which is not there",
+            hint="Restore the instant's file from a copy.",
+            context={"path": name, "instant": file.instant, "file": file.path},
+        )
+
+    def _missing(self, file: BaseFile, listed: Collection[str], groups: Collection[FileGroupId]) -> str | None:
+        """A base file that the commit names in the partition path of this one, of a file group that has no file at all
+        and that nothing replaced: cleaning leaves the newest of each."""
+        replaced = self.timeline.replaced_files()
+        for stat, base in self._base_stats(file):
+            ids = {(file.partition, name) for name in (stat.file_id, base.file_id if base is not None else "")}
+            if stat.path not in listed and not any(group in groups or group in replaced for group in ids):
+                return stat.path
+        return None
 
     def _sizes(self, instant: Instant) -> dict[str, int]:
         if instant.time not in self.sizes:
@@ -82,10 +98,14 @@ class NamedFiles:
 
     def _stats_of(self, file: BaseFile) -> Iterator[WriteStat]:
         """The write stats of base files of the file's group, by their file id or their path."""
+        for stat, base in self._base_stats(file):
+            if file.file_id in (stat.file_id, base.file_id if base is not None else None):
+                yield stat
+
+    def _base_stats(self, file: BaseFile) -> Iterator[tuple[WriteStat, BaseFile | None]]:
+        """The write stats of base files in the file's partition path, with the file that the path names."""
         for stat in self.timeline.commit_metadata(self._commit(file)).stats.get(file.partition, ()):
             folder, _, name = stat.path.rpartition("/")
             # an empty path is a delete that emptied the group's file
             if stat.path and parse_log_file(folder, name, 0) is None:
-                base = parse_base_file(folder, name, 0)
-                if stat.file_id == file.file_id or (base is not None and base.file_id == file.file_id):
-                    yield stat
+                yield stat, parse_base_file(folder, name, 0)

@@ -208,7 +208,7 @@ class Snapshot:
                 pending_compactions=self.timeline.pending_compaction(),
             )
         )
-        named.check(listing.base_files, found)
+        named.check(listing.base_files, found, every_group=groups is None)
         if self.base_below_logs:
             return tuple(s.without_logs() for s in found if s.log_files and s.base_file is not None)
         return found

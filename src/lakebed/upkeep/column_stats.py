@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
-from lakebed.metadata.keys import column_stats_keys
+from lakebed.metadata.keys import column_stats_keys, file_keys
 from lakebed.metadata.kinds import column_stats
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.kinds.index_names import IndexName
@@ -43,7 +44,15 @@ class ColumnStatsUpkeep(KindUpkeep):
 
     def of_action(self, partition: str, action: TableAction) -> Records:
         written = action.shared(ActionStatistics)
-        return column_stats_records(written.stats, action.form, written.index_version)
+        records = column_stats_records(written.stats, action.form, written.index_version)
+        metadata = action.snapshot.metadata
+        if not written.dropped or metadata is None:
+            return records
+        # cleaning knows the columns of today: those of files that it is yet to delete go with their column
+        listed = metadata.files()
+        files = file_keys(listed["partition"].to_pylist(), listed["name"].to_pylist())
+        gone = [column_stats_keys(column, files) for column in written.dropped]
+        return replace(records, deleted=pa.concat_arrays([records.deleted, *gone]))
 
     def of_removal(self, partition: str, removal: Removal) -> Records:
         snapshot, files = removal.snapshot, removal.keys

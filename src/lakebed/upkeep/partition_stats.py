@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
+from lakebed.metadata.keys import partition_stats_keys
 from lakebed.metadata.kinds import partition_stats, stats_records
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.updates import partition_stats_records
@@ -38,6 +40,14 @@ class PartitionStatsUpkeep(KindUpkeep):
     def of_action(self, partition: str, action: TableAction) -> Records | None:
         if COLUMN_STATS not in action.partitions:
             return None
+        records, metadata = self._of_files(action), action.snapshot.metadata
+        dropped = action.shared(ActionStatistics).dropped
+        if not dropped or metadata is None:
+            return records
+        gone = [partition_stats_keys(column, metadata.partitions()) for column in dropped]
+        return replace(records, deleted=pa.concat_arrays([records.deleted, *gone]))
+
+    def _of_files(self, action: TableAction) -> Records:
         written, snapshot = action.shared(ActionStatistics), action.snapshot
         kinds, new = written.kinds, written.stats
         files = live_around(snapshot, action.commit)

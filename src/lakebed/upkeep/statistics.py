@@ -4,7 +4,7 @@ partition statistics."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -47,6 +47,15 @@ class ActionStatistics:
         action = self._action
         schema = without_meta(avro_to_arrow(action.commit.schema))
         return columns_with_stats(action.snapshot.storage, action.snapshot.config, schema, action.settings)
+
+    @cached_property
+    def dropped(self) -> Sequence[str]:
+        """The columns that leave the table's schema with this action."""
+        before, after = self._action.snapshot.avro_schema, self._action.commit.table_schema
+        if not before or not after or before == after:
+            return ()
+        stay = {path for path, _ in leaf_paths(without_meta(avro_to_arrow(after)))}
+        return [path for path, _ in leaf_paths(without_meta(avro_to_arrow(before))) if path not in stay]
 
     @cached_property
     def files(self) -> list[NewFile]:

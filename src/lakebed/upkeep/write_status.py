@@ -28,6 +28,7 @@ STATUS_SCHEMA = pa.schema(
         ("num_updates", pa.int64()),
         ("num_deletes", pa.int64()),
         ("num_unchanged", pa.int64()),
+        ("num_combined", pa.int64()),
         ("file_size", pa.int64()),
         ("millis", pa.int64()),
         ("ranges", pa.binary()),
@@ -74,6 +75,7 @@ class WriteStatus:
     num_updates: int = 0
     num_deletes: int = 0
     num_unchanged: int = 0
+    num_combined: int = 0
     file_size: int = 0
     millis: int = 0
     ranges: bytes | None = None

@@ -86,3 +86,48 @@ def test_what_a_lost_attempt_left_is_not_read_when_the_committed_file_was_cleane
     file.unlink()
     without = lakebed.open(table.uri, options={"hoodie.metadata.enable": False})
     assert without.scan().to_arrow()["v"].to_pylist() == [9] * 6
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+@pytest.mark.parametrize(("kind", "version"), [("cow", 6), ("mor", 6), ("cow", 8), ("mor", 9)])
+def test_a_write_stat_of_another_file_group_is_an_error(
+    kind: str, version: int, metadata: bool, tmp_path: Path
+) -> None:
+    """Its path and its file id were changed alike, so that nothing names the file group that is there."""
+    table = written(tmp_path, kind, version)
+    commit = only_commit(table)
+    body = commit.read_bytes()
+    file_id = next(re.finditer(PATH, body))["file_id"]
+    commit.write_bytes(body.replace(file_id, b"0" * 8 + file_id[8:]))
+    found = "which is not there" if version == 6 else "cannot be decoded"  # later bodies tell by themselves
+    with pytest.raises(CorruptFile, match=found) as caught:
+        lakebed.open(table.uri, options={"hoodie.metadata.enable": metadata}).scan().to_arrow()
+    assert commit.name in str(caught.value)
+    commit.write_bytes(body)
+    assert ids(table) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_new_file_group_of_a_lost_attempt_is_not_read_when_the_committed_file_was_cleaned(tmp_path: Path) -> None:
+    table = written(tmp_path, "cow", 9)
+    for file in base_files(table):
+        file_id, _, instant = file.stem.split("_")
+        shutil.copy(file, file.with_name(f"ffffffff-{file_id[9:]}_7-7-7_{instant}.parquet"))
+    old = [file for file in base_files(table) if not file.name.startswith("ffffffff")]
+    lakebed.open(table.uri).upsert([row | {"v": 9} for row in ROWS])
+    for file in old:
+        file.unlink()
+    without = lakebed.open(table.uri, options={"hoodie.metadata.enable": False})
+    assert without.scan().to_arrow()["v"].to_pylist() == [9] * 6
+
+
+def test_a_new_file_group_of_a_lost_attempt_is_not_read_when_the_committed_one_was_replaced(tmp_path: Path) -> None:
+    table = written(tmp_path, "cow", 9)
+    old = base_files(table)
+    for file in old:
+        file_id, _, instant = file.stem.split("_")
+        shutil.copy(file, file.with_name(f"ffffffff-{file_id[9:]}_7-7-7_{instant}.parquet"))
+    lakebed.open(table.uri).insert_overwrite([row | {"v": 9} for row in ROWS])
+    for file in old:
+        file.unlink()
+    without = lakebed.open(table.uri, options={"hoodie.metadata.enable": False})
+    assert without.scan().to_arrow()["v"].to_pylist() == [9] * 6

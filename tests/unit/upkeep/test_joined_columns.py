@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -50,3 +51,36 @@ def test_cleaning_takes_the_statistics_of_a_joined_column_off(kind: str, version
     assert files_with_statistics(table, "w") == {path.name for path in Path(table.uri, "a").glob("*.parquet")}
     assert table.indexes.verify().ok
     assert table.scan(filter="w = 4").to_arrow()["id"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_statistics_of_a_column_go_when_it_is_dropped(kind: str, version: int, tmp_path: Path) -> None:
+    table = lakebed.create(
+        str(tmp_path / "t"),
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        type=kind,  # type: ignore[arg-type]
+        index="simple",
+        indexes=["column_stats"],
+        table_version=version,
+        properties={"hoodie.clean.automatic": False},
+    )
+    table.upsert([{"id": n, "city": "a", "v": n} for n in range(3)])
+    for n in range(2):
+        table.upsert(pa.table({"id": [0, 1], "city": ["a", "b"], "v": [n] * 2, "w": [n, n + 1]}))
+    assert files_with_statistics(table, "w")
+    drop = {"hoodie.datasource.write.schema.allow.auto.evolution.column.drop": True}
+    table.upsert(pa.table({"id": [3], "city": ["a"], "v": [7]}), options=drop)
+    table = lakebed.open(table.uri)
+    assert table.schema.names == ["id", "city", "v"]
+    metadata = open_snapshot(open_storage(table.uri)).metadata
+    assert metadata is not None
+    stored = [metadata.column_stats(["w"], None, {"w": pa.int64()})]
+    if metadata.has("partition_stats"):
+        stored.append(metadata.partition_stats(["w"], {"w": pa.int64()}))
+    assert [len(one["w"].filter(pc.invert(one["w"]["is_deleted"]))) for one in stored if "w" in one] == []
+    assert files_with_statistics(table, "v")
+    assert table.indexes.verify().ok
+    assert table.scan(filter="v = 7").to_arrow()["id"].to_pylist() == [3]

@@ -142,7 +142,7 @@ def as_if_by_another_writer(table: Table) -> None:
     commit = load_timeline(storage, config).commit_metadata(last)
     path = f"{config.timeline_path}/{last.file_name}"
     without = replace(commit, extra={k: v for k, v in commit.extra.items() if not k.startswith("lakebed.")})
-    timeline._BODIES.clear()  # bodies of completed instants do not change
+    timeline._BODIES.clear()  # pyright: ignore[reportPrivateUsage] (bodies of completed instants do not change)
     storage.write(path, encode_commit(without, config.version, last.action))
 
 
