@@ -38,7 +38,7 @@ def test_a_wider_type_is_refused_with_the_cast_and_the_option_that_takes_it(make
         table.upsert(WIDER)
     done = table.upsert(WIDER, options={OPTION: "widen"})
     assert done.schema_changes == ("column n is BIGINT now, it was INT",)
-    assert str(done).splitlines()[1] == done.schema_changes[0]
+    assert done.schema_changes[0] in str(done).splitlines()
     assert values(table) == {1: 1, 2: 2**40}
 
 
