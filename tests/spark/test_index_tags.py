@@ -20,7 +20,7 @@ from lakebed.index.bloom.options import SearchOptions
 from lakebed.index.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY
+from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from tagged_rows import tagged_rows
@@ -124,8 +124,8 @@ def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: Any, rules: M
     for engine in (LocalEngine(), SparkEngine(spark)):
         tagged = engine.collect(tagged_rows(index, incoming, snapshot, engine, rules))
         names = [RECORD_KEY, PARTITION_PATH, "ts", FILE_ID, INSTANT]
-        names += [DELETE] if DELETE in tagged.column_names else []
-        assert sorted(tagged.column_names) == sorted(names)
+        names += [name for name in (DELETE, MOVED) if name in tagged.column_names]
+        assert {*tagged.column_names} - {OPENED} == {*names}
         found.append(sorted(zip(*(tagged.column(n).to_pylist() for n in names), strict=True), key=repr))
     assert found[0] == found[1]
     assert any(row[3] is None for row in found[0])
