@@ -29,11 +29,14 @@ class Protected:
     """What stays under every policy.
 
     - `savepointed`: paths of files that a savepoint names; their slices stay whole.
+    - `saved`: the instants of savepoints; the slice that each shows of a file group stays. A savepoint does not name
+      the files of a commit that was requested before it and completed after it was made.
     - `planned`: by file group the instant of the slice that a pending compaction or log compaction works on; that one
       and newer ones stay. With "" the whole file group does.
     """
 
     savepointed: Collection[str] = frozenset()
+    saved: Collection[str] = frozenset()
     planned: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
 
 
@@ -145,8 +148,10 @@ def _expired(
         expired = _beyond_versions(group.slices, retention.versions, planned)
     else:
         expired = _unseen(group.slices, retention)
+    saved = [time for time in protected.saved if replacement is None or replacement.time > time]
+    shown = {max((part.instant for part in group.slices if part.instant <= time), default="") for time in saved}
     for part in expired:
-        if planned is not None and part.instant >= planned:
+        if (planned is not None and part.instant >= planned) or part.instant in shown:
             continue
         if not any(file.path in protected.savepointed for file in part.files):
             yield part

@@ -89,7 +89,7 @@ def plan_clean(snapshot: Snapshot, found: Cleanable, settings: CleaningSettings)
         completion_time=timeline.completion_time,
     )
     kept = frozenset(path for files in savepoints.values() for path in files)
-    protected = Protected(kept, planned_slices(timeline))
+    protected = Protected(kept, savepoints.keys(), planned_slices(timeline))
     plan = plan_cleaning(groups, timeline.commits, found.retention, timeline.replaced_files(), protected)
     emptied = tuple(_emptied(snapshot, plan, listing))
     return CleanPlan(plan.files, plan.earliest, plan.last_completed, plan.policy, emptied, tuple(sorted(savepoints)))

@@ -74,6 +74,7 @@ def deleted(
     replaced_at: str = "",
     planned: str | None = None,
     savepointed: str = "",
+    saved: str = "",
 ) -> list[str]:
     """The instants of the slices of one file group that are deleted."""
     group = group_of("f", slices)
@@ -81,7 +82,7 @@ def deleted(
     if replaced_at:
         replaced[group.id] = Instant(replaced_at, Action.REPLACECOMMIT, State.COMPLETED)
     kept = {part.files[-1].path for part in group.slices if part.instant in savepointed.split()}
-    protected = Protected(kept, {} if planned is None else {group.id: planned})
+    protected = Protected(kept, saved.split(), {} if planned is None else {group.id: planned})
     plan = plan_cleaning([group], COMMITS, retention, replaced, protected)
     names = set(plan.files.get("p", ()))
     gone = [part for part in group.slices if names & {file.name for file in part.files}]
@@ -160,6 +161,25 @@ def test_savepoints_keep_slices_whole(retention: Retention, replaced_at: str) ->
     kept = deleted("01 02+2 03 04", retention, replaced_at=replaced_at, savepointed="02")
     assert kept == [time for time in without if time != "02"]
     assert "02" in without
+
+
+@pytest.mark.parametrize("retention", [from_commit("06"), Retention(CleaningPolicy.KEEP_LATEST_FILE_VERSIONS, None, 1)])
+@pytest.mark.parametrize(
+    ("saved", "replaced_at", "gone"),
+    [
+        ("", "", ["01", "03"]),
+        ("02", "", ["03"]),  # the slice that the savepoint shows, though its files do not say so
+        ("03", "", ["01"]),
+        ("00", "", ["01", "03"]),
+        ("01 03", "", []),
+        ("03", "04", ["01", "05"]),
+        ("04", "03", ["01", "03", "05"]),  # it shows what replaced the file group
+    ],
+)
+def test_the_slice_that_a_savepoint_shows_stays(
+    retention: Retention, saved: str, replaced_at: str, gone: list[str]
+) -> None:
+    assert deleted("01 03 05", retention, saved=saved, replaced_at=replaced_at) == gone
 
 
 def test_plans_name_files_by_partition_and_print() -> None:
