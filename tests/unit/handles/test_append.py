@@ -156,7 +156,7 @@ def test_a_delete_of_keys_alone_wins_whatever_is_stored(storage: MemoryStorage) 
     (head,) = blocks(storage, status.path)
     found = decode_deletes(head.read())
     assert (found.keys.to_pylist(), wrapped(found)) == (["b", "a"], [(INT, 0), (INT, 0)])
-    assert (status.rows_in, status.num_deletes, status.num_unchanged) == (3, 2, 1)
+    assert (status.rows_in, status.num_deletes, status.num_combined, status.num_unchanged) == (3, 2, 1, 0)
 
 
 def test_before_version_8_a_log_file_is_named_after_its_slice(storage: MemoryStorage) -> None:

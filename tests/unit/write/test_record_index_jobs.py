@@ -25,9 +25,9 @@ FIRST = [(n, f"c{n % 3}", f"v{n % 4}", 10) for n in range(60)]
 def by_jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every write's keys and every index go through jobs, on the in-process engine."""
     ran: list[int] = []
-    monkeypatch.setattr(table_metadata, "is_large", lambda *_: True)
-    monkeypatch.setattr(index_building, "is_large", lambda *_: True)
-    monkeypatch.setattr(beside_writers, "is_large", lambda *_: True)
+    monkeypatch.setattr(table_metadata, "is_large", lambda *_, **__: True)
+    monkeypatch.setattr(index_building, "is_large", lambda *_, **__: True)
+    monkeypatch.setattr(beside_writers, "is_large", lambda *_, **__: True)
     run = table_metadata.KeyJobs.run
 
     def counted(self: Any, *given: Any) -> Any:
