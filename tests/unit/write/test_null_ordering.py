@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.config.options import resolve_options
 from lakebed.table import Table
 from write_tables import SCHEMA, content, rows
 
@@ -80,3 +81,9 @@ def test_several_ordering_fields_compare_one_after_the_other(make: Make, kind: s
     table.upsert(rows((1, "a", None, 3), (2, "a", "x", None), (3, "a", "b", 3)), options=LOWEST)
     table.upsert(rows((1, "a", "a", 3), (2, "a", "w", None), (3, "a", None, 3)), options=LOWEST)
     assert content(table) == [(1, "a", "a", 3), (2, "a", "x", None), (3, "a", "b", 3)]
+
+
+def test_the_option_goes_by_a_name_like_those_of_hudi_as_well() -> None:
+    assert resolve_options({"hoodie.write.null.ordering": "lowest"}).write.null_ordering == "lowest"
+    assert resolve_options(LOWEST).write.null_ordering == "lowest"
+    assert resolve_options({}).write.null_ordering == "refuse"
