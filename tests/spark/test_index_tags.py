@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,8 +190,11 @@ def test_bloom_search_in_tasks_finds_what_this_process_finds(
             _placed(index, incoming, snapshot, engine) for engine in (LocalEngine(), SparkEngine(spark))
         )
         assert in_tasks == here
-        assert told_too == told
         assert told is not None
+        assert told_too is not None
+        # a file whose keys are many is opened by several tasks
+        assert told_too.opened >= told.opened > 0
+        assert replace(told_too, opened=told.opened, bytes=told.bytes) == told
         assert told.tagged > 30
 
 

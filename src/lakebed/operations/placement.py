@@ -359,7 +359,7 @@ class TaggedRows:
             instant=write.instant,
             record_size=self._record_size(inserts=inserts),
             settings=context.settings,
-            avoid=file_groups_in_clustering(write.snapshot),
+            avoid=file_groups_in_clustering(write.snapshot) | write.snapshot.timeline.pending_log_compaction().keys(),
             fill_small_files=not write.anew,
             appends=write.snapshot.config.table_type == "mor",
             renewed=self.renewed,

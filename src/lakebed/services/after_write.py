@@ -15,6 +15,7 @@ from typing import Any
 from lakebed.config.options import service_settings
 from lakebed.config.settings import CompactionSettings
 from lakebed.engine.base import Engine
+from lakebed.errors import CommitConflict
 from lakebed.model import Action, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.job import IN_PROCESS_BYTES, session_engine
@@ -66,6 +67,8 @@ def run_due_services(context: WriteContext, result: WriteResult, spark: Any | No
     for service, run in services:
         try:
             lines += read_again(context.storage, lambda: [*run()], renew)  # noqa: B023
+        except CommitConflict as conflict:
+            _log.info("the write %s leaves its %s to another process: %s", result.instant, service, conflict)
         except Exception as error:
             _log.warning("the write %s stands; %s after it failed: %s", result.instant, service, error)
     return replace(result, services=tuple(lines)) if lines else result

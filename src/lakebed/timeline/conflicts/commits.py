@@ -10,6 +10,7 @@ from lakebed.errors import CommitConflict
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant
 from lakebed.timeline.actions import rollback_target
+from lakebed.timeline.commit_metadata import NEW_FILE
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.timeline import Timeline
@@ -41,21 +42,27 @@ class TouchedFiles:
     ids of one bucket mean the same group.
 
     `appended` are those that got log files alone, where the write is non-blocking: others may append to them as well.
+    `rewritten` are those that were there and whose base file is written again.
     """
 
     groups: frozenset[FileGroupId]
     by_bucket: bool = False
     appended: frozenset[FileGroupId] = frozenset()
+    rewritten: frozenset[FileGroupId] = frozenset()
 
     @staticmethod
     def of(metadata: CommitMetadata, *, by_bucket: bool = False, non_blocking: bool = False) -> TouchedFiles:
         groups = frozenset(_groups(metadata))
         appended = groups - frozenset(_groups(metadata, appended=False)) if non_blocking else frozenset[FileGroupId]()
-        return TouchedFiles(groups, by_bucket, appended)
+        return TouchedFiles(groups, by_bucket, appended, frozenset(_rewritten(metadata)))
 
     def overlap(self, others: frozenset[FileGroupId]) -> list[FileGroupId]:
         """The groups of `others` that are touched here as well, sorted."""
         return self._common(self.groups, others)
+
+    def overlap_of_rewritten(self, others: frozenset[FileGroupId]) -> list[FileGroupId]:
+        """The groups of `others` whose base file is written again here, sorted."""
+        return self._common(self.rewritten, others)
 
     def conflicts(self, other: CommitMetadata) -> list[FileGroupId]:
         """The groups that another commit touched in a way that this write does not allow, sorted."""
@@ -103,6 +110,8 @@ def check_conflicts(
             _refuse(group, other, f"another writer ({meta.operation})")
     _check_pending(ours, timeline_now, started, instant, giving_way=giving_way, beside=beside or {})
     _check_compacted(ours, timeline_now, started, named_after)
+    if instant:
+        _check_rewritten(ours, timeline_now, started, instant)
     return resolve_schema(schema, started.timeline, timeline_now, instant)
 
 
@@ -208,6 +217,21 @@ def _check_compacted(
             _refuse(group, other, f"another writer ({meta.operation})")
 
 
+def _check_rewritten(ours: TouchedFiles, timeline: Timeline, started: StartedAt, instant: str) -> None:
+    """A compaction that was planned since this write took its `instant` merges the slices of before: its base files are
+    newer by their names, and would hide those of this write. The log file of a log compaction would come on top."""
+    if not ours.rewritten:
+        return
+    plans = {g: i for g, i in timeline.pending_compaction().items() if i.time > instant}
+    plans |= timeline.pending_log_compaction()
+    for group in ours.overlap_of_rewritten(frozenset(plans)):
+        _refuse(group, plans[group], f"a pending {plans[group].action.value}")
+    for other in timeline.commits_after(started.last_completed):
+        if other.action is Action.COMMIT and other.time > instant:
+            for group in ours.overlap_of_rewritten(frozenset(_groups(timeline.commit_metadata(other)))):
+                _refuse(group, other, f"another writer ({COMPACT_OPERATION})")
+
+
 def _service(plan: Instant) -> str:
     """What a pending service is called: on version 6 a clustering is a replacecommit."""
     return Action.CLUSTERING.value if plan.action is Action.REPLACECOMMIT else plan.action.value
@@ -220,6 +244,13 @@ def _refuse(group: FileGroupId, other: Instant, who: str) -> None:
         hint="Nothing of this write is visible; run it again.",
         context={"partition": partition, "file_id": file_id, "instant": other.time},
     )
+
+
+def _rewritten(metadata: CommitMetadata) -> Iterator[FileGroupId]:
+    for partition, stats in metadata.stats.items():
+        for stat in stats:
+            if stat.log_version is None and stat.prev_commit not in ("", NEW_FILE):
+                yield partition, stat.file_id
 
 
 def _groups(metadata: CommitMetadata, *, appended: bool = True) -> Iterator[FileGroupId]:
