@@ -1,7 +1,8 @@
 """Crowds of processes on one table: no error but those that are to be expected, no row that was not written, none lost,
 and a table that is whole at the end.
 
-Two of 4 s by default, three in a day's run; with `LAKEBED_CRASH=all` 60 of 20 s. `LAKEBED_CROWD=<seed>` runs one again.
+What processes do at the same time is another thing each time, so `make test`, which is the same each time, has none of
+them. Three of 4 s are in a day's run; with `LAKEBED_CRASH=all` 60 of 20 s. `LAKEBED_CROWD=<seed>` runs one again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def seeds() -> list[int]:
         return [int(ONLY)]
     if whole(CRASH):
         return list(range(_MANY))
-    return [today() * 3 + n for n in range(3 if is_of_a_day() else 2)]
+    return [today() * 3 + n for n in range(3)] if is_of_a_day() else []
 
 
 @pytest.mark.parametrize("seed", seeds())
