@@ -36,7 +36,7 @@ def test_frozen_before_any_change_of_storage(index: str, version: int, monkeypat
         write(lakebed.open(uri))
     last = len(counted.mutations)
     assert last > 19
-    # before the first one it has published nothing, before the last three it has; a heartbeat may make it one more or less
+    # before the first one it has published nothing, before the last three it has: a heartbeat may be one more or less
     for at in sorted({1, *todays_points(last - 1, 3, CRASH, index, version), last - 1}):
         with copied("memory", files) as uri, monkeypatch.context() as patch:
             frozen = FrozenWriter(uri, write, at, patch)
