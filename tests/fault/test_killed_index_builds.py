@@ -60,7 +60,7 @@ def test_the_next_write_undoes_a_killed_index_build(
     files, old = prepared(index, version)
     with copied("memory", files) as uri, crash_at(0) as counted:
         operation(lakebed.open(uri))
-    for at in todays_points(len(counted.mutations), _PARTS, CRASH, operation.__name__, index, version):
+    for at in todays_points(len(counted.mutations) - 1, _PARTS, CRASH, operation.__name__, index, version):
         with copied("memory", files) as uri:
             with crash_at(at, "kill") as crash, pytest.raises(Killed):
                 operation(lakebed.open(uri))
