@@ -83,10 +83,9 @@ def by_buckets(frame: DataFrame) -> DataFrame:
         java_frame(frame).queryExecution().analyzed()
     )
     rewriting = _Rewriting(scala, frame.sparkSession)
-    changed = rewriting.as_before(rewriting.of(rewriting.without_subqueries(plan))[0], plan)
+    changed = rewriting.whole(plan)
     if rewriting.has_needless_unions:
-        rewriting = _Rewriting(scala, frame.sparkSession, lays_out_unions=False)
-        changed = rewriting.as_before(rewriting.of(rewriting.without_subqueries(plan))[0], plan)
+        changed = _Rewriting(scala, frame.sparkSession, lays_out_unions=False).whole(plan)
     made = scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, changed)
     return Frame(made, frame.sparkSession)
 
@@ -109,6 +108,10 @@ class _Rewriting:
         longer reach their sides, so that they are better left alone."""
         return bool(self._of_unions) and not self._uses_union
 
+    def whole(self, plan: Any) -> Any:
+        """The changed plan of a query, with the columns that it had."""
+        return self.as_before(self.of(self.without_subqueries(plan))[0], plan)
+
     def without_subqueries(self, plan: Any) -> Any:
         """The plan with joins for the subqueries in its conditions, as Spark's optimiser makes them later. A subquery
         that gives one value for all rows stays, and its own plan is changed."""
@@ -126,7 +129,7 @@ class _Rewriting:
         """An expression with the plans of its subqueries changed."""
         if _is(expression, "ScalarSubquery"):
             old = expression.plan()
-            new = self.as_before(self.of(self.without_subqueries(old))[0], old)
+            new = self.whole(old)
             return expression if new is old else expression.withNewPlan(new)
         children = _items(expression.children())
         made = [self._of_values(child) for child in children]

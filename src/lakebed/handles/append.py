@@ -181,7 +181,7 @@ class AppendHandle:
             self._append_data(log, block, encoded.rows)
 
     def _append_data(self, log: LogWriter, block: LogBlock, rows: int) -> None:
-        if self._group.target.slice is None or self._group.on_match in ("skip", "fail"):  # no known key is left
+        if self._group.target.slice is None or self._group.takes_new_keys_only:
             log.file.inserts += rows
         else:
             log.file.updates += rows

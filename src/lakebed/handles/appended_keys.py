@@ -22,7 +22,7 @@ from lakebed.upkeep.stored_rows import stored_rows
 def without_known(group: GroupWrite, incoming: Incoming) -> Incoming:
     """The rows whose keys the slice does not hold, for an insert that leaves known keys out; `InvalidRecord` for one
     that refuses them. Other writes do not look."""
-    if group.on_match not in ("skip", "fail"):
+    if not group.takes_new_keys_only:
         return incoming
     known = np.zeros(incoming.rows, bool)
     for one in group.target.stored_in:

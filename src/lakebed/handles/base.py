@@ -63,6 +63,11 @@ class GroupWrite:
         return self.reader.storage
 
     @property
+    def takes_new_keys_only(self) -> bool:
+        """Whether rows of stored keys are left out or refused."""
+        return self.on_match in ("skip", "fail")
+
+    @property
     def base_of_positions(self) -> str | None:
         """The instant of the base file whose rows log blocks name by their numbers; None where they do not."""
         file_slice = self.target.slice

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Protocol
 
 from lakebed.format.file_names import fixed_file_id, new_file_id
+from lakebed.index.base import GroupNames
 from lakebed.model import FileGroupId, FileSlice
 
 
@@ -52,10 +53,6 @@ class PlannedTargets:
 
     def of(self, partition: str, group: int) -> Target:
         return self.targets[group]
-
-
-class GroupNames(Protocol):
-    def file_id(self, partition: str, number: int) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

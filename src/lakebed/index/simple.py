@@ -225,7 +225,7 @@ class CountedSource:
 
 def files_of(slices: Sequence[FileSlice]) -> int:
     """How many base and log files some file slices have."""
-    return sum((one.base_file is not None) + len(one.log_files) for one in slices)
+    return sum(len(one.files) for one in slices)
 
 
 def with_slices(lookup: KeyLookup, read: Sequence[FileSlice]) -> KeyLookup:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -276,12 +275,14 @@ class NumberedRows(Layout):
 
 @dataclass(frozen=True)
 class TaggedRows:
-    """Rows that the index tagged, or whose place was known beforehand. File groups in `renewed` are written anew."""
+    """Rows that the index tagged, or whose place was known beforehand. File groups in `renewed` are written anew.
+    `counted` has the counts of these rows by place, where they were made before."""
 
     write: Write
     tagged: Rows
     lookup: KeyLookup | None = None
     renewed: frozenset[FileGroupId] = frozenset()
+    counted: pa.Table | None = None
 
     @cached_property
     def _names(self) -> Sequence[str]:
@@ -290,6 +291,8 @@ class TaggedRows:
     @cached_property
     def _counted(self) -> pa.Table:
         """Counts of rows by place, and what the rows have to be summed."""
+        if self.counted is not None:
+            return self.counted
         sums = [name for name in _SUMMED if name in self._names]
         return self.write.context.engine.aggregate(self.tagged, [PARTITION_PATH, FILE_ID], sums)
 
@@ -321,9 +324,9 @@ class TaggedRows:
 
     def reading(self, more: KeyLookup) -> TaggedRows:
         """The same rows, for which so many files were read besides; what was counted of them is not counted again."""
-        made = copy(self)
-        vars(made)["lookup"] = self.lookup and self.lookup.with_reads(more.opened, more.bytes)
-        return made
+        return replace(
+            self, lookup=self.lookup and self.lookup.with_reads(more.opened, more.bytes), counted=self._counted
+        )
 
     @property
     def told(self) -> KeyLookup | None:
@@ -469,18 +472,8 @@ class NoRows(Layout):
 def looked_up_in_tasks(statuses: Sequence[WriteStatus]) -> KeyLookup:
     """What the tasks that wrote did to find keys."""
     counts = [status.lookup for status in statuses if status.lookup is not None]
-    summed = [sum(each[at] for each in counts) for at in range(len(LOOKUP_COUNTS))]
-    keys, tagged, files, out_of_range, filtered, searched, opened, size = summed
-    return KeyLookup(
-        keys=keys,
-        tagged=tagged,
-        files=files,
-        out_of_range=out_of_range,
-        filtered=filtered,
-        searched=searched,
-        opened=opened,
-        bytes=size,
-    )
+    summed = (sum(each[at] for each in counts) for at in range(len(LOOKUP_COUNTS)))
+    return replace(KeyLookup(), **dict(zip(LOOKUP_COUNTS, summed, strict=True)))
 
 
 def _workload_profile(write: Write, plan: Assignment) -> bytes:

@@ -109,7 +109,7 @@ class Transaction:
         """Roll back what dead writers left. The lock is held during the block, where the metadata table is prepared and
         the write is requested."""
         with self._lock() as lock:
-            self.config = self._of_same_version(load_table_config(self.storage))
+            self._read_config_again()
             self.timeline = without_refused_rollbacks(self.storage, self.config, self._load())
             self.rolled_back = roll_back_dead_writers(
                 self.storage, self.config, self.timeline, self._clock, lock.still_mine, self._forget
@@ -228,7 +228,7 @@ class Transaction:
             self._check_others(timeline, others)
             check_unique(self.snapshot.reader, statuses, others, self.unique)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
-            self.config = self._of_same_version(load_table_config(self.storage))
+            self._read_config_again()
             self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)
             self._metadata_upkeep(timeline, lock).record_action(
@@ -364,8 +364,10 @@ class Transaction:
                 found.append(replace(status, log_offset=0, file_size=info.size))
         return found
 
-    def _of_same_version(self, config: TableConfig) -> TableConfig:
-        """The settings read anew: files and instants of another version are laid out in another way."""
+    def _read_config_again(self) -> None:
+        """Take the table's settings as they are now: indexes may have come or gone since. Files and instants of another
+        version are laid out in another way."""
+        config = load_table_config(self.storage)
         if config.version != self.config.version:
             raise CommitConflict(
                 f"table {config.name!r} was of version {self.config.version} when this began, and is of version"
@@ -373,7 +375,7 @@ class Transaction:
                 hint="Run it again.",
                 context={"version": config.version},
             )
-        return config
+        self.config = config
 
     def _metadata_upkeep(self, timeline: Timeline, lock: Lock) -> MetadataUpkeep:
         return MetadataUpkeep(self.storage, self.config, timeline, self.settings, self.engine, lock.still_mine)

@@ -46,7 +46,7 @@ class ChangeSource:
         """The files that are read."""
         for one in (self.before, self.after):
             if one is not None:
-                yield from (f.path for f in (one.base_file, *one.log_files) if f is not None)
+                yield from (f.path for f in one.files)
         yield from (f.path for f in self.files)
 
     @property

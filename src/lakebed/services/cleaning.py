@@ -32,7 +32,6 @@ from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.service_plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -193,8 +192,7 @@ class CleanTransaction(ServiceTransaction):
         with self._lock() as lock:
             timeline = self._load()
             self._check_still_mine(timeline)
-            # indexes may have come or gone since the plan was taken up
-            self.config = self._of_same_version(load_table_config(self.storage))
+            self._read_config_again()
             upkeep = self._metadata_upkeep(timeline, lock)
             gone = self._gone(timeline)
             upkeep.record_removal(self.instant, files, gone)

@@ -26,7 +26,6 @@ from lakebed.timeline.commit_metadata import encode_commit
 from lakebed.timeline.conflicts.publication import is_requested, is_rolled_back
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.service_plans import compaction_operations
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -150,8 +149,7 @@ class ServiceTransaction(Transaction):
             timeline = self._load()
             self._check_still_mine(timeline)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
-            # indexes may have come or gone since the plan was taken up
-            self.config = self._of_same_version(load_table_config(self.storage))
+            self._read_config_again()
             self._before_completion(timeline, metadata, statuses)
             watched = self.context.watched_keys(self.snapshot.schema)
             note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline) if watched else ())

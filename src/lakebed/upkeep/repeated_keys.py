@@ -55,8 +55,7 @@ class RepeatedKeys:
 
     @classmethod
     def of(cls, action: TableAction, *, looks_up: bool) -> RepeatedKeys:
-        """Of an action that looks its keys up, or not. Inserts of real Hudi before it count as
-        repeated keys."""
+        """Of an action that looks its keys up, or not. Inserts of real Hudi before it count as repeated keys."""
         snapshot = action.snapshot
         config = snapshot.config
         if RECORD_INDEX not in action.partitions or config.repeats_keys:

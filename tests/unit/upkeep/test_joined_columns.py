@@ -17,6 +17,23 @@ SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())
 NOW = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
 
 
+def written(folder: Path, kind: str, version: int) -> Table:
+    """A table with three rows and statistics, that is not cleaned by itself."""
+    table = lakebed.create(
+        str(folder / "t"),
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        type=kind,  # type: ignore[arg-type]
+        index="simple",
+        indexes=["column_stats"],
+        table_version=version,
+        properties={"hoodie.clean.automatic": False},
+    )
+    table.upsert([{"id": n, "city": "a", "v": n} for n in range(3)])
+    return table
+
+
 def files_with_statistics(table: Table, column: str) -> set[str]:
     metadata = open_snapshot(open_storage(table.uri)).metadata
     assert metadata is not None
@@ -29,18 +46,7 @@ def files_with_statistics(table: Table, column: str) -> set[str]:
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_cleaning_takes_the_statistics_of_a_joined_column_off(kind: str, version: int, tmp_path: Path) -> None:
-    table = lakebed.create(
-        str(tmp_path / "t"),
-        SCHEMA,
-        key="id",
-        partition_by="city",
-        type=kind,  # type: ignore[arg-type]
-        index="simple",
-        indexes=["column_stats"],
-        table_version=version,
-        properties={"hoodie.clean.automatic": False},
-    )
-    table.upsert([{"id": n, "city": "a", "v": n} for n in range(3)])
+    table = written(tmp_path, kind, version)
     for n in range(3):
         table.upsert(pa.table({"id": [0, 1, 2], "city": ["a"] * 3, "v": [n] * 3, "w": [n, n + 1, n + 2]}))
     if kind == "mor":
@@ -56,18 +62,7 @@ def test_cleaning_takes_the_statistics_of_a_joined_column_off(kind: str, version
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_statistics_of_a_column_go_when_it_is_dropped(kind: str, version: int, tmp_path: Path) -> None:
-    table = lakebed.create(
-        str(tmp_path / "t"),
-        SCHEMA,
-        key="id",
-        partition_by="city",
-        type=kind,  # type: ignore[arg-type]
-        index="simple",
-        indexes=["column_stats"],
-        table_version=version,
-        properties={"hoodie.clean.automatic": False},
-    )
-    table.upsert([{"id": n, "city": "a", "v": n} for n in range(3)])
+    table = written(tmp_path, kind, version)
     for n in range(2):
         table.upsert(pa.table({"id": [0, 1], "city": ["a", "b"], "v": [n] * 2, "w": [n, n + 1]}))
     assert files_with_statistics(table, "w")

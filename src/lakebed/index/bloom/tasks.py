@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -97,16 +97,10 @@ def search_in_tasks(
         out_of_range=len(slices) - len(by_slice),
         filtered=len(by_slice) - len(read),
         searched=len(read),
-        tagged=sums["tagged"],
-        asked=sums["asked"],
-        absent=sums["absent"],
-        false_positives=sums["false_positives"],
-        opened=sums["opened"],
-        bytes=sums["bytes"],
     )
     return FoundPlaces(
         engine.derive(engine.filter(held, IsNotNull(RECORD_KEY)), {}, keep=PLACES.names),
-        lookup,
+        replace(lookup, **sums),
         small=sums["tagged"] <= _FEW_PLACES,
         held=held,
     )

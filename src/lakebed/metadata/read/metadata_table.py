@@ -137,7 +137,7 @@ class MetadataTable:
         """As `record_locations`, and how many base and log files of the record index were asked."""
         requested = self._requested(RECORD_INDEX, keys, partition)
         found = self._merged(requested, slice_by_keys, self._decoder(RECORD_INDEX))
-        files = sum((one.base_file is not None) + len(one.log_files) for one, _ in requested)
+        files = sum(len(one.files) for one, _ in requested)
         return found if found is not None else record_index_records.SCHEMA.empty_table(), files
 
     def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:

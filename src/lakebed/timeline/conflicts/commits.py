@@ -58,20 +58,17 @@ class TouchedFiles:
 
     def overlap(self, others: frozenset[FileGroupId]) -> list[FileGroupId]:
         """The groups of `others` that are touched here as well, sorted."""
-        return self._common(self.groups, others)
-
-    def overlap_of_rewritten(self, others: frozenset[FileGroupId]) -> list[FileGroupId]:
-        """The groups of `others` whose base file is written again here, sorted."""
-        return self._common(self.rewritten, others)
+        return self.common(self.groups, others)
 
     def conflicts(self, other: CommitMetadata) -> list[FileGroupId]:
         """The groups that another commit touched in a way that this write does not allow, sorted."""
-        met = set(self._common(self.groups - self.appended, frozenset(_groups(other))))
+        met = set(self.common(self.groups - self.appended, frozenset(_groups(other))))
         if self.appended:
-            met.update(self._common(self.appended, frozenset(_groups(other, appended=False))))
+            met.update(self.common(self.appended, frozenset(_groups(other, appended=False))))
         return sorted(met)
 
-    def _common(self, mine: frozenset[FileGroupId], others: frozenset[FileGroupId]) -> list[FileGroupId]:
+    def common(self, mine: frozenset[FileGroupId], others: frozenset[FileGroupId]) -> list[FileGroupId]:
+        """The groups of `others` that are among `mine`, which are touched here, sorted."""
         if not self.by_bucket:
             return sorted(mine & others)
         ours = {_bucket(group) for group in mine}
@@ -109,9 +106,9 @@ def check_conflicts(
                 continue
             _refuse(group, other, f"another writer ({meta.operation})")
     _check_pending(ours, timeline_now, started, instant, giving_way=giving_way, beside=beside or {})
-    _check_compacted(ours, timeline_now, started, named_after)
-    if instant:
-        _check_rewritten(ours, timeline_now, started, instant)
+    # log files named after a clustering are older by their names than any compaction of the new file group
+    _check_compacted(ours, ours.groups & frozenset(named_after), timeline_now, started)
+    _check_compacted(ours, ours.rewritten, timeline_now, started, instant)
     return resolve_schema(schema, started.timeline, timeline_now, instant)
 
 
@@ -201,35 +198,22 @@ def _check_pending(
 
 
 def _check_compacted(
-    ours: TouchedFiles, timeline: Timeline, started: StartedAt, named_after: Collection[FileGroupId]
+    ours: TouchedFiles, own: frozenset[FileGroupId], timeline: Timeline, started: StartedAt, after: str = ""
 ) -> None:
-    """A compaction of a new file group merges what is committed by then; what comes after it goes by its name, which is
-    older."""
-    own = ours.groups & frozenset(named_after)
+    """Raise `CommitConflict` where a compaction that was planned `after` an instant merges what was committed by then
+    of the groups `own`, and would leave behind what this write adds to them: the names of its files are newer. The log
+    file of a log compaction would come on top."""
     if not own:
         return
-    planned = {**timeline.pending_log_compaction(), **timeline.pending_compaction()}
-    for group in sorted(own & planned.keys()):
-        _refuse(group, planned[group], f"a pending {planned[group].action.value}")
-    for other in timeline.commits_after(started.last_completed):
-        meta = timeline.commit_metadata(other)
-        for group in sorted(own & frozenset(_groups(meta))) if meta.operation in _COMPACTS else ():
-            _refuse(group, other, f"another writer ({meta.operation})")
-
-
-def _check_rewritten(ours: TouchedFiles, timeline: Timeline, started: StartedAt, instant: str) -> None:
-    """A compaction that was planned since this write took its `instant` merges the slices of before: its base files are
-    newer by their names, and would hide those of this write. The log file of a log compaction would come on top."""
-    if not ours.rewritten:
-        return
-    plans = {g: i for g, i in timeline.pending_compaction().items() if i.time > instant}
-    plans |= timeline.pending_log_compaction()
-    for group in ours.overlap_of_rewritten(frozenset(plans)):
+    plans = {group: plan for group, plan in timeline.pending_compaction().items() if plan.time > after}
+    plans = {**timeline.pending_log_compaction(), **plans}
+    for group in ours.common(own, frozenset(plans)):
         _refuse(group, plans[group], f"a pending {plans[group].action.value}")
     for other in timeline.commits_after(started.last_completed):
-        if other.action is Action.COMMIT and other.time > instant:
-            for group in ours.overlap_of_rewritten(frozenset(_groups(timeline.commit_metadata(other)))):
-                _refuse(group, other, f"another writer ({COMPACT_OPERATION})")
+        meta = timeline.commit_metadata(other)
+        if meta.operation in _COMPACTS and other.time > after:
+            for group in ours.common(own, frozenset(_groups(meta))):
+                _refuse(group, other, f"another writer ({meta.operation})")
 
 
 def _service(plan: Instant) -> str:
