@@ -21,9 +21,8 @@ import pyarrow as pa
 from bars import Bar
 
 from lakebed.format.data_block import encode_data_block, open_data_block
-from lakebed.format.hfile.source import BytesSource
-from lakebed.format.log_file import block_bytes
-from lakebed.format.log_scan import scan_blocks
+from lakebed.format.log_file import block_bytes, scan_blocks
+from lakebed.format.sources import BytesSource
 from lakebed.schema.avro import arrow_to_avro
 
 _INSTANT = "20261121015401717"

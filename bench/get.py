@@ -24,9 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 import lakebed
-from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.hfile.cache import BLOCKS
-from lakebed.format.key_positions import POSITIONS
+from lakebed.format.footer_cache import FOOTERS, POSITIONS
+from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.table import Table
 

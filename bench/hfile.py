@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from bars import Bar
 
-from lakebed.format.hfile.cache import BLOCKS
+from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.hfile.reader import open_hfile
-from lakebed.format.hfile.source import FileSource
 from lakebed.format.hfile.writer import write_hfile
+from lakebed.format.sources import FileSource
 from lakebed.metadata.kinds import record_index_records
 from lakebed.metadata.schemas import form_of_version, record_schema
 from lakebed.storage.counting import CountingStorage

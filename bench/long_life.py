@@ -27,9 +27,8 @@ from commit import KEYS, ROWS, rows_of
 from svg import Axis, Points, chart
 
 import lakebed
-from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.hfile.cache import BLOCKS
-from lakebed.format.key_positions import POSITIONS
+from lakebed.format.footer_cache import FOOTERS, POSITIONS
+from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.kinds import files_records
 from lakebed.metadata.store import small_files
 from lakebed.storage import open_storage

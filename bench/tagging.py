@@ -21,13 +21,11 @@ from bars import Bar
 
 import lakebed
 from lakebed.config.options import resolve_options
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP
 from lakebed.engine.local import LocalEngine
-from lakebed.format.bloom import BloomFilter
-from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.hfile.cache import BLOCKS
-from lakebed.format.key_positions import POSITIONS
-from lakebed.format.murmur2 import ChainedHashes
+from lakebed.format.bloom import BloomFilter, ChainedHashes
+from lakebed.format.footer_cache import FOOTERS, POSITIONS
+from lakebed.format.hfile.entries import BLOCKS
 from lakebed.index.base import KeyLookup, Tagged
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.record import RecordIndex

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakebed.format.avro.schema_bounds import bounded_schema
+from lakebed.format.avro.types import bounded_schema
 from lakebed.schema.avro import avro_to_arrow
 
 _avro: Any = fastavro  # its stubs leave streams and schemas half typed

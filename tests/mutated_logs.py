@@ -24,8 +24,15 @@ from lakebed.format.avro.encoder import encode_long
 from lakebed.format.data_block import encode_data_block
 from lakebed.format.delete_block import encode_deletes, encode_ordered_deletes
 from lakebed.format.hfile.writer import write_hfile
-from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, block_bytes, read_blocks, rollback_block
-from lakebed.format.record_positions import encode_positions
+from lakebed.format.log_file import (
+    BlockType,
+    HeaderKey,
+    LogBlock,
+    block_bytes,
+    encode_positions,
+    read_blocks,
+    rollback_block,
+)
 
 LARGEST = 48 << 10
 _EVIL_INTS = (0, 1, -1, 7, 255, 65_536, 1 << 20, (1 << 31) - 1, -(1 << 31))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from lakebed.storage import steady
+from lakebed.storage import clocks as steady
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import pytest
 import lakebed
 from crash_tables import NEXT, OPERATIONS, Model, copied, create, leftovers, prepared, put, rows, state
 from lakebed.errors import LakebedError, StorageError
-from lakebed.storage.failure import refused
+from lakebed.storage.base import refused
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Mutation
 from lakebed.storage.opening import wrapping
 from sampling import CRASH, is_todays

@@ -17,10 +17,8 @@ from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.wrappers import Wrapped
 from lakebed.format.data_block import open_data_block
 from lakebed.format.delete_block import decode_deletes
-from lakebed.format.hfile.source import BytesSource
-from lakebed.format.log_file import BlockType, HeaderKey
-from lakebed.format.log_scan import BlockHead, scan_blocks
-from lakebed.format.record_positions import decode_positions
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, decode_positions, scan_blocks
+from lakebed.format.sources import BytesSource
 from mutated_logs import Damaged, damaged, logs
 from sampling import FUZZ, todays
 from time_limit import Hangs, limited

@@ -16,7 +16,7 @@ from lakebed.format.base_file import (
     read_footer,
 )
 from lakebed.format.bloom import BloomFilter, all_ones
-from lakebed.format.key_range import KeyRange
+from lakebed.format.key_order import KeyRange
 from lakebed.model import RECORD_KEY
 from lakebed.schema.arrow import normalise
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow

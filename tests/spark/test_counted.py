@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import lakebed
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP
 from lakebed.engine.spark import SparkEngine
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.opening import wrapping

@@ -315,7 +315,7 @@ def test_days_around_every_change_of_clocks_print_alike(spark: Any) -> None:
 def test_where_java_methods_are_forbidden_the_key_alone_goes_to_python(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakebed.engine import spark_hash
+    from lakebed.engine import spark_columns as spark_hash
 
     table = confusing_rows(200)
     table = table.filter(pc.greater(pc.fill_null(pc.utf8_length(table["id"]), 0), 0))

@@ -14,8 +14,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
-from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Predicate
+from lakebed.filters.sql import parse_filter
 from lakebed.schema.spark import arrow_to_spark_ddl
 
 ROWS = pa.table(

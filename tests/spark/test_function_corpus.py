@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from lakebed.expressions import letter_case
-from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Compare, node_to_arrow
+from lakebed.filters.sql import parse_filter
 from lakebed.schema.spark import arrow_to_spark_ddl
 
 SECOND, DAY = 1_000_000, 86_400_000_000

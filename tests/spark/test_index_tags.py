@@ -18,8 +18,8 @@ from lakebed.index.base import Tagged
 from lakebed.index.bloom import places
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bloom.options import SearchOptions
-from lakebed.index.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
+from lakebed.merge.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot

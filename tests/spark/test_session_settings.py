@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakebed
-from lakebed.engine.spark_files import read_parquet, shifts_times, with_row_numbers
+from lakebed.engine.spark import read_parquet, shifts_times, with_row_numbers
 from lakebed.schema.spark import arrow_to_spark_ddl
 from lakebed.table import Table
 from same_rows import assert_same_rows

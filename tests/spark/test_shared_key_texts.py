@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidRecord
-from lakebed.expressions.record_keys import SharedText
+from lakebed.expressions.key_text import SharedText
 
 ON_SPARK = {"lakebed.local.rows": 0}
 ONE, OTHER = ("x", "y,b:z"), ("x,b:y", "z")

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import lakebed
-from lakebed.engine import spark_hash
+from lakebed.engine import spark_columns as spark_hash
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.expressions.bucket import JavaHash

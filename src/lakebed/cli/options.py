@@ -10,9 +10,9 @@ import typer
 
 from lakebed.cli.files import read_options
 from lakebed.cli.output import Form, Output, show_facts, show_records
-from lakebed.config.checking import check_options
 from lakebed.config.option_table import Option, canonical, nearest
 from lakebed.config.option_table import options as known_options
+from lakebed.config.options import check_options
 from lakebed.errors import InvalidOption
 
 _VERDICTS = ("implemented", "refused", "ignored")

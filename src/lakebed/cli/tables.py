@@ -11,7 +11,7 @@ import typer
 import lakebed
 from lakebed.cli.files import Delimiter, read_rows
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts
-from lakebed.config.conflicts import stored_merge_mode
+from lakebed.config.options import stored_merge_mode
 
 app = typer.Typer(help="Create and describe tables.", no_args_is_help=True)
 

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakebed.config.option_table import Option
+from lakebed.config.option_table import (
+    CONCURRENCY_MODES,
+    MERGE_MODES,
+    PAYLOAD_STRATEGY,
+    PAYLOADS,
+    STRATEGIES,
+    TABLE_TYPES,
+    Option,
+    simple_name,
+)
 from lakebed.config.settings import (
     ArchivalSettings,
     CleaningSettings,
@@ -22,15 +31,6 @@ from lakebed.config.settings import (
     SparkSettings,
     TableSettings,
     WriteSettings,
-)
-from lakebed.config.values import (
-    CONCURRENCY_MODES,
-    MERGE_MODES,
-    PAYLOAD_STRATEGY,
-    PAYLOADS,
-    STRATEGIES,
-    TABLE_TYPES,
-    simple_name,
 )
 from lakebed.errors import InvalidOption
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from lakebed.config.conflicts import stored_merge_mode
-from lakebed.config.values import PAYLOAD_STRATEGY, PAYLOADS, STRATEGIES, key_generator, simple_name
+from lakebed.config.option_table import PAYLOAD_STRATEGY, PAYLOADS, STRATEGIES, key_generator, simple_name
+from lakebed.config.options import stored_merge_mode
 from lakebed.errors import UnsupportedFeature
 
 Properties = Mapping[str, str]

@@ -1,12 +1,20 @@
-"""The one table of options: every key, its default, older names, and what lakebed does with it."""
+"""Option values: from the text a job gives to the value a setting takes, or a clear refusal.
+
+The one table of options: every key, its default, older names, and what lakebed does with it.
+"""
 
 from __future__ import annotations
 
+import re
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from typing import Literal, cast
+from typing import Any, Literal, cast
+
+from lakebed.errors import InvalidOption, UnsupportedFeature
 
 # Read with the module: later the process may have no descriptor left for it.
 _TABLE = files("lakebed.config").joinpath("options.tsv").read_text(encoding="utf-8")
@@ -89,3 +97,214 @@ def nearest(name: str) -> str | None:
         return min(ends, key=lambda known: (len(known), known))
     found = get_close_matches(name, _names(), n=1, cutoff=0.7)
     return found[0] if found else None
+
+
+EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
+
+# How keys of the caller's own making end whose values are secrets, and those of options.
+_CREDENTIAL = re.compile(
+    r"(password|passwd|secret|(secret|access|account|private)[._-]?key|(session|sas|access)[._-]?token|credentials?)$",
+    re.IGNORECASE,
+)
+_SECRETS = ("access.key", "secret.key", "session.token", ".token", ".password")
+# Values that name a way to delete, for which there is another one.
+_INSTEAD = {
+    "EmptyHoodieRecordPayload": "It deletes the rows of the job: give hoodie.datasource.write.operation=delete.",
+    "GlobalDeleteKeyGenerator": (
+        "It deletes keys wherever they are: give the key generator of the table and a global index"
+        " (hoodie.index.type=GLOBAL_BLOOM), or call t.delete(keys), which looks in every partition path."
+    ),
+}
+MERGE_MODES = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time", "CUSTOM": "custom"}
+PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
+STRATEGIES = {EVENT_TIME_STRATEGY: "event_time", COMMIT_TIME_STRATEGY: "commit_time"}
+CONCURRENCY_MODES = {
+    "SINGLE_WRITER": "single",
+    "OPTIMISTIC_CONCURRENCY_CONTROL": "optimistic",
+    "NON_BLOCKING_CONCURRENCY_CONTROL": "non_blocking",
+}
+TABLE_TYPES = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}
+PAYLOADS = {
+    "DefaultHoodieRecordPayload": "event_time",
+    "EventTimeAvroPayload": "event_time",
+    "OverwriteWithLatestAvroPayload": "commit_time",
+    "OverwriteNonDefaultsWithLatestAvroPayload": "commit_time",
+    "PartialUpdateAvroPayload": "event_time",
+    "AWSDmsAvroPayload": "commit_time",
+    "MySqlDebeziumAvroPayload": "event_time",
+    "PostgresDebeziumAvroPayload": "event_time",
+}
+# Below version 9 all others stand for a merge of their own.
+PLAIN_PAYLOADS = ("DefaultHoodieRecordPayload", "EventTimeAvroPayload", "OverwriteWithLatestAvroPayload")
+KEY_GENERATORS = {
+    "SimpleKeyGenerator": "SIMPLE",
+    "ComplexKeyGenerator": "COMPLEX",
+    "NonpartitionedKeyGenerator": "NON_PARTITION",
+    "TimestampBasedKeyGenerator": "TIMESTAMP",
+    "CustomKeyGenerator": "CUSTOM",
+}
+VERSIONS = {"6": 6, "8": 8, "9": 9, "SIX": 6, "EIGHT": 8, "NINE": 9}
+
+
+def _int(text: str) -> int:
+    return int(text.replace("_", ""))
+
+
+def _positive(text: str) -> int:
+    number = _int(text)
+    if number <= 0:
+        raise ValueError
+    return number
+
+
+def _bool(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _millis(text: str) -> float:
+    return _positive(text) / 1000
+
+
+_KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "bool": (_bool, "true or false"),
+    "int": (_int, "a whole number"),
+    "size": (_int, "a number of bytes"),
+    "positive": (_positive, "a whole number above 0"),
+    "float": (float, "a number"),
+    "millis": (_millis, "a number of milliseconds above 0"),
+    "list": (_list, "names separated by commas"),
+    "text": (str, "text"),
+}
+
+
+def simple_name(text: str) -> str:
+    """A Java class name without its package: other text as it is."""
+    return text.rpartition(".")[2] if text.startswith(("org.", "com.", "io.")) else text
+
+
+def key_generator(text: str) -> str | None:
+    """The enum text of a key generator given by type or by class; the Avro variants make the same keys.
+
+    >>> key_generator("org.apache.hudi.keygen.ComplexAvroKeyGenerator"), key_generator("complex")
+    ('COMPLEX', 'COMPLEX')
+    """
+    name = simple_name(text)
+    kind = KEY_GENERATORS.get(name.replace("AvroKeyGenerator", "KeyGenerator"))
+    plain = name.upper().removesuffix("_AVRO")
+    return kind or (plain if plain in KEY_GENERATORS.values() else None)
+
+
+def _payload(text: str) -> str | None:
+    return text if simple_name(text) in PAYLOADS else None
+
+
+def _strategy(text: str) -> str | None:
+    """The id of a merge strategy: a built-in one's, or that of a merger of the user's."""
+    try:
+        return str(uuid.UUID(text.strip()))
+    except ValueError:
+        return None
+
+
+_MAPPED: dict[str, Callable[[str], Any]] = {
+    "keygen": key_generator,
+    "payload": _payload,
+    "strategy": _strategy,
+    "version": lambda text: VERSIONS.get(text.upper()),
+}
+
+
+PROPOSED = {"hoodie.index.type": {"bucket_hash_index": "BUCKET"}}
+"""Values as the proposal of an option names them (RFC-29), each with the one that Hudi has."""
+
+
+def parse_value(option: Option, text: str) -> Any:
+    """The setting's value for `text`. Raises InvalidOption for nonsense and UnsupportedFeature for what real
+    Hudi would do and lakebed does not."""
+    if option.values in _MAPPED:
+        value = _MAPPED[option.values](text)
+        if value is None:
+            raise refusal(option, text)
+        return value
+    if option.words:
+        return _word(option, text)
+    kind, expected = _KINDS[option.values]
+    try:
+        return kind(text.strip() if option.values != "text" else text)
+    except (ValueError, KeyError):
+        raise InvalidOption(
+            f"{option.key}={text!r} is not {expected}",
+            hint=f"real Hudi's default is {option.default}" if option.default else "",
+            context={"option": option.key, "value": text, "expected": expected},
+        ) from None
+
+
+def _word(option: Option, text: str) -> str:
+    requested = simple_name(text).lower()
+    proposed = PROPOSED.get(option.key, {}).get(requested, "").lower()
+    for word in option.words:
+        if word.lower() in (requested, proposed):
+            return word
+    if "*" in option.refuses or requested in (word.lower() for word in option.refuses):
+        raise refusal(option, text)
+    raise InvalidOption(
+        f"{option.key}={text!r} is not one of {', '.join(option.words)}",
+        context={"option": option.key, "value": text, "expected": list(option.words)},
+    )
+
+
+def asks_for_nothing(option: Option, text: str) -> bool:
+    """Whether a refused option's value asks for what lakebed does anyway: empty, off, or the accepted word.
+
+    >>> from lakebed.config.option_table import options
+    >>> asks_for_nothing(options()["hoodie.clean.multiple.enabled"], "false")
+    True
+    """
+    value = simple_name(text.strip())
+    if not value:
+        return True
+    if option.values == "off":
+        return value.lower() == "false" or value == simple_name(option.default)
+    return value.lower() in (word.lower() for word in option.values.split("|"))
+
+
+def is_credential(key: str) -> bool:
+    """Whether a key of commit metadata, which is of the caller's making, is that of a secret.
+
+    >>> is_credential("_db_password"), is_credential("fs.s3a.secret.key"), is_credential("_checkpoint_key")
+    (True, True, False)
+    """
+    return _CREDENTIAL.search(key) is not None
+
+
+def shown(key: str, text: str) -> str:
+    """An option's value as messages have it: a secret is not said again.
+
+    >>> shown("hoodie.aws.secret.key", "abc"), shown("hoodie.index.type", "BLOOM")
+    ('***', 'BLOOM')
+    """
+    return "***" if text and (key.endswith(_SECRETS) or is_credential(key)) else text
+
+
+def refusal(option: Option, text: str) -> UnsupportedFeature:
+    """The error for a value lakebed does not do; says what it does take."""
+    text = shown(option.key, text)
+    words = () if option.values == "off" else tuple(w for w in option.values.split("|") if w)
+    accepted = {
+        "keygen": ", ".join(KEY_GENERATORS),
+        "payload": ", ".join(PAYLOADS),
+        "strategy": "a UUID",
+        "version": "6, 8, 9",
+    }.get(option.values, ", ".join(words))
+    way_out = f"take {accepted}" if accepted else "leave the option out"
+    note = option.note and f"{option.note}{';' if ':' in option.note else ':'} "
+    return UnsupportedFeature(
+        f"{option.key}={text} is not supported",
+        hint=_INSTEAD.get(simple_name(text), f"{note}{way_out}"),
+        context={"option": option.key, "value": text, "accepted": accepted},
+    )

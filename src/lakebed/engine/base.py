@@ -2,19 +2,30 @@
 
 Two engines: `local` (Arrow in one process) and `spark`. Pipelines are written once against this protocol; the functions
 they hand over take Arrow and give Arrow.
+
+From a stream of batches sorted by group to one call a group: what both engines do inside a task.
+
+Work on single things, each in a task of an engine: files to read, of which little comes back.
+
+Which file group takes an inserted row: by a share in [0, 1) made from its key, equal in both engines.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakebed.errors import LakebedError, from_json
 from lakebed.expressions.base import RowExpression
-from lakebed.model import FileSlice
+from lakebed.format.hashes import java_hash
+from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.storage.base import Storage
 
 
@@ -202,3 +213,140 @@ def persisted(engine: Engine, rows: Rows) -> Generator[Rows]:
         yield held
     finally:
         engine.release(held)
+
+
+GROUP = f"{DERIVED}group"
+
+
+def distinct_values(profile: pa.Table, *columns: str) -> list[list[Any]]:
+    """The values of each of these columns, once and without null.
+
+    >>> distinct_values(pa.table({"a": [1, 1, None]}), "a")
+    [[1]]
+    """
+    return [pc.unique(profile.column(name)).drop_null().to_pylist() for name in columns]
+
+
+class _Cursor:
+    """A stream of batches that can be left in the middle of one."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._current: pa.RecordBatch | None = None
+
+    def head(self) -> pa.RecordBatch | None:
+        while self._current is None or self._current.num_rows == 0:
+            self._current = next(self._batches, None)
+            if self._current is None:
+                return None
+        return self._current
+
+    def group(self, partition: str, number: int) -> Iterator[pa.RecordBatch]:
+        while (batch := self.head()) is not None:
+            end = _run_length(batch, partition, number)
+            if end == 0:
+                return
+            self._current = batch.slice(end) if end < batch.num_rows else None
+            yield batch.slice(0, end) if end < batch.num_rows else batch
+            if self._current is not None:
+                return
+
+
+def _run_length(batch: pa.RecordBatch, partition: str, number: int) -> int:
+    same = pc.and_(pc.equal(batch.column(PARTITION_PATH), partition), pc.equal(batch.column(GROUP), number)).to_numpy(
+        zero_copy_only=False
+    )
+    return batch.num_rows if same.all() else int(np.argmin(same))
+
+
+def map_groups(batches: Iterator[pa.RecordBatch], fn: GroupFunction, task: Task) -> Iterator[pa.RecordBatch]:
+    """Call `fn` once per group, in the order of the stream; what it does not read of its group is skipped."""
+    cursor = _Cursor(iter(batches))
+    while (head := cursor.head()) is not None:
+        partition, number = head.column(PARTITION_PATH)[0].as_py(), head.column(GROUP)[0].as_py()
+        rows = cursor.group(partition, number)
+        yield from fn(partition, number, rows, task)
+        for _ in rows:
+            pass
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+_ITEMS = pa.schema([(PARTITION_PATH, pa.string()), (GROUP, pa.int32()), ("item", pa.binary())])
+_RESULTS = pa.schema([("at", pa.int32()), ("result", pa.binary()), ("error", pa.string())])
+
+
+def each(engine: Engine, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The work's result for each item, in their order. Items and results are sent pickled, the work as the engine sends
+    its functions. Of lakebed's errors the first item's comes back as it was raised.
+
+    >>> from lakebed.engine.local import LocalEngine
+    >>> each(LocalEngine(), len, ["a", "bc"])
+    [1, 2]
+    """
+    if not items:
+        return []
+    sent = pa.Table.from_arrays(
+        [
+            pa.repeat(pa.scalar(""), len(items)),
+            pa.array(range(len(items)), pa.int32()),
+            pa.array([pickle.dumps(item) for item in items], pa.binary()),
+        ],
+        schema=_ITEMS,
+    )
+    rows = engine.group_map(engine.from_arrow(sent), _Each(work), _RESULTS, groups=len(items), one_group_per_task=False)
+    done = engine.collect(rows).sort_by("at")
+    errors = done["error"].drop_null()
+    if len(errors):
+        raise from_json(errors[0].as_py())
+    return [pickle.loads(result) for result in done["result"].to_pylist()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Each:
+    """Sent to the tasks."""
+
+    work: Callable[[Any], Any]
+
+    def __call__(
+        self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        (item,) = (value for batch in batches for value in batch.column("item").to_pylist())
+        result, error = None, None
+        try:
+            result = pickle.dumps(self.work(pickle.loads(item)))
+        except LakebedError as failure:
+            error = failure.to_json()
+        yield pa.RecordBatch.from_pylist([{"at": number, "result": result, "error": error}], _RESULTS)
+
+
+# Java's hash of similar keys is close together: multiply (Knuth) and keep the low 32 bits to spread it.
+_SPREAD = 2654435761
+_RANGE = 1 << 32
+
+KEY_HASH = f"{DERIVED}key_hash"
+SHARE_SQL = f"pmod(cast(`{KEY_HASH}` as bigint) * {_SPREAD}L, {_RANGE}L) / {_RANGE}D"
+"""A row's share from the Java hash of its record key."""
+
+
+def insert_share(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Each row's share, from its record key."""
+    hashes = java_hash(rows.column(RECORD_KEY).combine_chunks()).astype(np.int64)
+    return np.mod(hashes * _SPREAD, _RANGE) / _RANGE
+
+
+def choose_group(partitions: pa.Array, share: np.ndarray[Any, Any], inserts: pa.Table) -> pa.Array:
+    """The group number for each row as if it were an insert; null where its partition takes no inserts."""
+    result = np.full(len(share), -1, dtype=np.int32)
+    encoded = partitions.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    names = {name: code for code, name in enumerate(encoded.dictionary.to_pylist())}
+    for row in inserts.to_pylist():  # one a partition
+        code = names.get(row[PARTITION_PATH])
+        if code is None:
+            continue
+        mine = np.flatnonzero(codes == code)
+        chosen = np.searchsorted(np.asarray(row["bounds"]), share[mine], side="right")
+        groups = np.asarray(row["groups"], dtype=np.int32)
+        result[mine] = groups[np.minimum(chosen, len(groups) - 1)]
+    return pa.array(result, mask=result < 0)

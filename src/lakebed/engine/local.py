@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import (
+    GROUP,
     GroupFunction,
     GroupOfRows,
     ItemFunction,
@@ -22,9 +23,9 @@ from lakebed.engine.base import (
     MapFunction,
     SliceSource,
     Task,
+    choose_group,
+    insert_share,
 )
-from lakebed.engine.groups import GROUP
-from lakebed.engine.routing import choose_group, insert_share
 from lakebed.expressions.base import RowExpression
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, POSITION, FileSlice
 from lakebed.schema.arrow import normalise_batch

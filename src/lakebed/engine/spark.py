@@ -1,32 +1,51 @@
-"""The Spark engine: rows are DataFrames, functions run in `mapInArrow`; works on classic sessions and Spark Connect."""
+"""The Spark engine: rows are DataFrames, functions run in `mapInArrow`; works on classic sessions and Spark Connect.
+
+Parquet files by name through Spark's own vectorised reader, and whether the session can open them at all.
+
+The rows of a DataFrame in this process, within a bound of bytes.
+
+Spark's statistics take every text for 20 bytes, so they choose what is tried and bound nothing. Here the number of rows
+is bounded by a limit, where it is a guess, and the job gives up at the first row that is wider than its share.
+"""
 
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import pyarrow as pa
+from pyarrow.types import is_timestamp
 
-from lakebed.engine.base import GroupFunction, ItemFunction, MapFunction, SliceReader, SliceSource, Task
-from lakebed.engine.groups import GROUP, map_groups
-from lakebed.engine.routing import KEY_HASH, SHARE_SQL
-from lakebed.engine.spark_arrow import arrow_column
-from lakebed.engine.spark_errors import carrying, job_errors
-from lakebed.engine.spark_hash import hash_column
-from lakebed.engine.spark_session import estimated_bytes, parallelism, require_spark
-from lakebed.engine.spark_worker import for_workers, tune_worker, use_own_python
+from lakebed.engine.base import (
+    GROUP,
+    KEY_HASH,
+    SHARE_SQL,
+    GroupFunction,
+    ItemFunction,
+    MapFunction,
+    SliceReader,
+    SliceSource,
+    Task,
+    map_groups,
+)
+from lakebed.engine.spark_columns import arrow_column, hash_column
+from lakebed.engine.spark_session import estimated_bytes, gateway, has_exact_leaves, parallelism, require_spark
+from lakebed.engine.spark_worker import carrying, for_workers, job_errors, tune_worker, use_own_python
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
-from lakebed.schema.arrow import normalise, normalise_batch
-from lakebed.schema.inner_lists import table_with_offsets, with_offsets
-from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
+from lakebed.schema.arrow import leaf_paths, normalise, normalise_batch
+from lakebed.schema.layouts import table_with_offsets, with_offsets
+from lakebed.schema.spark import arrow_to_spark_ddl, quoted, spark_json_to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _KNOWN_GROUP, _SHARE, _BOUNDS, _GROUPS = (f"{DERIVED}{n}" for n in ("known_group", "share", "bounds", "groups"))
 # Rows in a batch that goes to Python. Spark's other bound, bytes, is switched off: Spark asks for the batch's size
@@ -158,7 +177,6 @@ class SparkEngine:
         ddl = arrow_to_spark_ddl(fields)
         if not slices:
             return self.spark.createDataFrame([], schema=ddl)
-        from lakebed.engine.spark_files import can_open, read_parquet, shifts_times, with_row_numbers
 
         native = can_open(self.spark, snapshot.storage.url()) and not shifts_times(self.spark, fields)
         files = [s.base_file for s in slices if native and s.base_file is not None and not s.log_files]
@@ -273,11 +291,6 @@ class SparkEngine:
                     self.spark.conf.set(key, old)
 
 
-def quoted(name: str) -> str:
-    """A column name as Spark SQL writes it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _loosely_typed(rows: DataFrame) -> DataFrame:
     """The rows with nothing inside their columns declared not null: where a struct is null Spark gives its fields as
     null, too, and then `toArrow` finds that they must not be."""
@@ -357,3 +370,142 @@ def _stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Se
     newest = source.schema_of(max(slices, key=lambda s: (bool(s.log_files), s.instant))) if slices else pa.schema([])
     types = {f.name: f.type for f in newest} | {POSITION: pa.int64()}
     return pa.schema([(c, types.get(c, pa.string())) for c in columns])
+
+
+# Characters that Hadoop's glob takes for patterns in a path.
+_GLOB = re.compile(r"([\\*?\[\]{}])")
+
+
+def can_open(spark: SparkSession, url: str) -> bool:
+    """Whether the session's Hadoop has a file system for the URL's scheme; pip's PySpark has none for s3a, gs, abfs."""
+    scheme = urlsplit(url).scheme
+    if scheme in ("", "file"):
+        return True
+    jvm: Any = gateway(spark)
+    if jvm is None:
+        return spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", None) is not None
+    try:
+        session: Any = spark
+        configuration = session._jsc.hadoopConfiguration()
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
+    except Exception:
+        return False
+    return True
+
+
+_OPTIONS = {
+    "recursiveFileLookup": "true",
+    "mergeSchema": "false",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    # dates and times of files that do not name the Spark that wrote them are in the proleptic calendar
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+# By this name Spark takes the reader that numbers rows, whatever `spark.sql.sources.useV1SourceList` says.
+_V1_READER = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+# Shifts times that are stored as INT96 by the session's zone, in files that parquet-mr did not write. It is no option.
+_INT96_CONVERSION = "spark.sql.parquet.int96TimestampConversion"
+
+
+def shifts_times(spark: SparkSession, schema: pa.Schema) -> bool:
+    """Whether the session's Parquet reader may shift times that these columns hold."""
+    if not any(is_timestamp(kind) for _, kind in leaf_paths(schema)):
+        return False
+    return str(spark.conf.get(_INT96_CONVERSION, "false")).lower() == "true"
+
+
+# Row groups and pages are not ruled out by their min and max, whatever condition comes.
+_WITHOUT_STATISTICS = {"parquet.filter.stats.enabled": "false", "parquet.filter.columnindex.enabled": "false"}
+
+
+def parquet_options(*, page_checksums: bool, statistics: bool = True) -> dict[str, str]:
+    """The options of `read_parquet`."""
+    options = _OPTIONS | {"parquet.page.verify-checksum.enabled": str(page_checksums).lower()}
+    return options if statistics else options | _WITHOUT_STATISTICS
+
+
+def read_parquet(
+    spark: SparkSession,
+    urls: Sequence[str],
+    ddl: str,
+    *,
+    page_checksums: bool = True,
+    statistics: bool = True,
+    numbered: bool = False,
+) -> DataFrame:
+    """These files, as they are: no partition columns from folder names, no globbing, the given schema. One that is
+    missing or damaged is an error, and old dates are what they are, whatever the session says; checksums of pages are
+    checked where there are some, but for callers that do without. `statistics`: conditions on the rows, also later
+    ones, may rule out row groups. `numbered` is for callers of `with_row_numbers`."""
+    reader = spark.read.schema(ddl).options(**parquet_options(page_checksums=page_checksums, statistics=statistics))
+    paths = [_GLOB.sub(r"\\\1", url) for url in urls]
+    with job_errors(spark):  # a classic session looks at once whether they are there
+        return reader.load(paths, format=_V1_READER) if numbered else reader.parquet(*paths)
+
+
+def with_row_numbers(rows: DataFrame, name: str) -> DataFrame:
+    """Rows of files with a column more: the number of each in its file."""
+    from pyspark.sql import functions as F
+
+    return rows.select("*", F.col("_metadata.row_index").alias(name))
+
+
+_GUARD = f"{DERIVED}width"
+_TOO_WIDE = "lakebed: a row is wider than its share of what is collected"
+# The JVM holds collected rows twice, as results of tasks and as what it sends: this part of its heap is for them.
+_PART_OF_HEAP = 4
+_MOST_BYTES = 1 << 30
+# Types whose values take as many bytes as Spark's statistics say.
+_FIXED = frozenset(("boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp"))
+
+
+def most_collected_bytes(spark: SparkSession) -> int:
+    """How many bytes of rows are collected at most, by the memory of the driver."""
+    jvm: Any = gateway(spark)
+    return min(_MOST_BYTES, int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // _PART_OF_HEAP)
+
+
+def collect_within(data: DataFrame, rows: int, most_bytes: int) -> pa.Table | None:
+    """All rows, in the types that a table has for them; None where there are more than `rows` of them, or one takes
+    more than its share of `most_bytes`. The DataFrame is evaluated once, at most so far."""
+
+    names = data.columns
+    if len({name.lower() for name in names}) < len(names):
+        return None
+    some = data if has_exact_leaves(data) else data.limit(rows + 1)
+    width = _width(data)
+    if width:
+        share = max(1, most_bytes // max(1, rows))
+        some = some.selectExpr(
+            "*", f"CASE WHEN {width} > {share}L THEN raise_error('{_TOO_WIDE}') ELSE TRUE END AS {_GUARD}"
+        )
+    try:
+        found = SparkEngine(data.sparkSession).collect_normalised(some)
+    except Exception as error:
+        if _TOO_WIDE in str(error):
+            return None
+        raise
+    return found.select(names) if found.num_rows <= rows else None
+
+
+def _width(data: DataFrame) -> str:
+    """The bytes of a row's values as Spark SQL, "" where every row has as many."""
+    fixed = 0
+    parts: list[str] = []
+    for field in data.schema.fields:
+        if _is_fixed(field.dataType):
+            fixed += 8
+        else:
+            parts.append(f"coalesce(CAST({_bytes_of(field.name, field.dataType)} AS BIGINT), 0L)")
+    return " + ".join([*parts, f"{fixed}L"]) if parts else ""
+
+
+def _is_fixed(kind: DataType) -> bool:
+    return kind.typeName() in _FIXED or kind.typeName().startswith(("decimal", "timestamp", "time"))
+
+
+def _bytes_of(name: str, kind: DataType) -> str:
+    column = quoted(name)
+    is_text = kind.typeName() in ("string", "char", "varchar", "binary")
+    return f"octet_length({column if is_text else f'CAST({column} AS STRING)'})"

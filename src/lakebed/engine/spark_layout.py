@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebed.engine.spark_files import parquet_options, read_parquet
+from lakebed.engine.spark import parquet_options, read_parquet
 from lakebed.engine.spark_session import gateway
 
 if TYPE_CHECKING:

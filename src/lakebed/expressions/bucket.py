@@ -3,11 +3,19 @@
 The bucket is defined on the key's text as Hudi's index parses it. In SQL most rows need no parsing: the hash is taken
 of the field values. Rows whose text that parser could read differently (a comma and a colon inside a value) are
 parsed in SQL as well, by a branch that costs the other rows nothing but a search for the two characters.
+
+The bucket of stored rows, by the texts of their record key and partition path: counts may differ by partition path.
+
+Where SQL may not call Java both texts go to Python as one.
+
+Which buckets a partition path has: a count, and where single buckets were split, how often (extendible hashing).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,11 +24,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
-from lakebed.expressions.base import Constant, RowExpression, bind_sql, sql_literal
+from lakebed.expressions.base import Constant, RowExpression, bind_sql, quote_name, sql_literal
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.expressions.key_text import KeyText
-from lakebed.expressions.record_keys import EMPTY_VALUE, NULL_VALUE, CompositeKey, SingleKey
-from lakebed.format.hashes import bucket_ids, bucket_of_hash, java_hash, java_list_hash
+from lakebed.expressions.key_text import EMPTY_VALUE, NULL_VALUE, CompositeKey, KeyText, SingleKey
+from lakebed.format.hashes import (
+    Int32s,
+    bucket_ids,
+    bucket_of_hash,
+    java_hash,
+    java_list_hash,
+    key_list_hash,
+    plain_strings,
+)
+from lakebed.model import PARTITION_PATH, RECORD_KEY
 
 _LOW_32_BITS = "4294967295L"
 _NO_SIGN = "2147483647L"
@@ -235,3 +251,191 @@ def _value_hash_sql(text: KeyText, schema: pa.Schema) -> str:
         return hashed
     # these two texts stand for null and for the empty string, which hash to 0 by themselves
     return f"CASE WHEN {value} IN ('{NULL_VALUE}', '{EMPTY_VALUE}') THEN 0L ELSE {hashed} END"
+
+
+# A bucket's number is less than a hash, which has 31 bits.
+_HASH_BITS = 31
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The buckets of a partition path: hash modulo `count`, but for buckets that were split.
+
+    `depths` has (number, depth) of every bucket that came of a split: its keys are those whose hash modulo
+    `count << depth` is its number. A bucket b that splits becomes b and b + (count << depth), each one deeper.
+
+    >>> Buckets(2, ((1, 1), (3, 1))).numbers(np.array([0, 1, 2, 3, 5], np.int32)).tolist()
+    [0, 1, 0, 3, 1]
+    """
+
+    count: int
+    depths: tuple[tuple[int, int], ...] = ()
+
+    @cached_property
+    def moduli(self) -> dict[int, int]:
+        """What the hash of a key is taken modulo of, by the number of each bucket."""
+        split = {number % self.count for number, _ in self.depths}
+        whole = {number: self.count for number in range(self.count) if number not in split}
+        return {**whole, **{number: self.count << depth for number, depth in self.depths}}
+
+    @property
+    def numbers_end(self) -> int:
+        """One more than the greatest number."""
+        return max((self.count, *(number + 1 for number, _ in self.depths)))
+
+    def has(self, number: int) -> bool:
+        """Whether there is a bucket of this number."""
+        return number < self.count if not self.depths else number in self.moduli
+
+    def numbers(self, hashes: Int32s) -> Int32s:
+        """The bucket of each hash (sign bit off)."""
+        found = (hashes % np.int32(self.count)).astype(np.int32)
+        for modulus, leaves in self.by_modulus():
+            places = (hashes.astype(np.int64) % modulus).astype(np.int32)
+            mine = np.isin(places, np.array(leaves, np.int32))
+            found[mine] = places[mine]
+        return found
+
+    def by_modulus(self) -> list[tuple[int, list[int]]]:
+        """The numbers of the buckets that came of splits, by what the hash is taken modulo of."""
+        found: dict[int, list[int]] = {}
+        for number, depth in sorted(self.depths):
+            found.setdefault(self.count << depth, []).append(number)
+        return sorted(found.items())
+
+    def spread(self, number: int, other: Buckets) -> tuple[int, ...]:
+        """The buckets of `other` that keys of the bucket `number` may be in."""
+        if not self.depths and not other.depths:
+            step = np.gcd(self.count, other.count)
+            return tuple(range(number % int(step), other.count, int(step)))
+        mine = self.moduli[number]
+        return tuple(n for n, m in sorted(other.moduli.items()) if (n - number) % int(np.gcd(mine, m)) == 0)
+
+    def split(self, number: int, times: int = 1) -> Buckets:
+        """With a bucket that is split so many times, into twice as many each time."""
+        depth = dict(self.depths).get(number, 0)
+        if (self.count << (depth + times)) >> _HASH_BITS:
+            raise ValueError(f"bucket {number} cannot be split {times} times")
+        step = self.count << depth
+        leaves = [(number + at * step, depth + times) for at in range(1 << times)]
+        return Buckets(self.count, tuple(sorted([*(d for d in self.depths if d[0] != number), *leaves])))
+
+
+def hash_of(list_hash: Int32s) -> npt.NDArray[np.int32]:
+    """A list hash with its sign bit off."""
+    return list_hash & np.int32(0x7FFFFFFF)
+
+
+_LENGTH = "^(?P<length>[0-9]+):"
+
+
+class BucketsByPath(Protocol):
+    """The buckets of each partition path. It pickles."""
+
+    @property
+    def named(self) -> tuple[tuple[str, Buckets], ...]:
+        """Partition paths with buckets of their own."""
+        ...
+
+    @property
+    def rules(self) -> tuple[tuple[str, int], ...]:
+        """(regular expression, count) of others, the first that is found in the path counts."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """That of all others."""
+        ...
+
+    def buckets_in(self, path: str) -> Buckets: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBucket:
+    """The bucket (int32) of rows with the columns `_hoodie_record_key` and `_hoodie_partition_path`."""
+
+    fields: tuple[str, ...]
+    by_path: BucketsByPath
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (RECORD_KEY, PARTITION_PATH)
+
+    def sql(self, schema: pa.Schema) -> str:
+        key, path = quote_name(RECORD_KEY), quote_name(PARTITION_PATH)
+        hashed = bind_sql("lb_key", key, exact_hash_sql("lb_key", self.fields))
+        choice = self._choice(path, "lb_hash")
+        return f"CAST({bind_sql('lb_hash', f'({hashed} & {_NO_SIGN})', choice)} AS INT)"
+
+    def _choice(self, path: str, hashed: str) -> str:
+        by_path = self.by_path
+        cases = [f"WHEN {path} = {sql_literal(p)} THEN {_number_sql(b, hashed)}" for p, b in by_path.named]
+        cases += [f"WHEN {path} RLIKE {sql_literal(r)} THEN {hashed} % {n}L" for r, n in by_path.rules]
+        other = f"{hashed} % {by_path.count}L"
+        return f"CASE {' '.join(cases)} ELSE {other} END" if cases else other
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        keys, paths = (batch.column(batch.schema.get_field_index(name)) for name in self.columns)
+        return self._of(keys, paths)
+
+    @property
+    def hashed(self) -> RowExpression:
+        return _BothTexts()
+
+    def of_texts(self, texts: pa.Array) -> pa.Array:
+        lengths = pc.struct_field(pc.extract_regex(texts, _LENGTH), "length").cast(pa.int64())
+        rest = pc.replace_substring_regex(texts, _LENGTH, "")
+        keys = _by_value(lengths, rest, lambda length, some: pc.utf8_slice_codeunits(some, length))
+        paths = _by_value(lengths, rest, lambda length, some: pc.utf8_slice_codeunits(some, 0, length))
+        return self._of(keys, paths)
+
+    def _of(self, keys: pa.Array, paths: pa.Array) -> pa.Array:
+        hashes = hash_of(key_list_hash(plain_strings(keys), self.fields))
+        encoded = paths.dictionary_encode() if not pa.types.is_dictionary(paths.type) else paths
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        found = np.zeros(len(hashes), np.int32)
+        for code in np.unique(codes):
+            mine = codes == code
+            found[mine] = self.by_path.buckets_in(encoded.dictionary[int(code)].as_py()).numbers(hashes[mine])
+        return pa.array(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _BothTexts:
+    """Path and key as one text that no other pair gives."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (RECORD_KEY, PARTITION_PATH)
+
+    def sql(self, schema: pa.Schema) -> str:
+        key, path = quote_name(RECORD_KEY), quote_name(PARTITION_PATH)
+        return f"concat(CAST(length({path}) AS STRING), ':', {path}, {key})"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        key, path = (batch.column(batch.schema.get_field_index(name)) for name in self.columns)
+        size = pc.utf8_length(path).cast(pa.string())
+        return pc.binary_join_element_wise(size, ":", path, key, "")
+
+
+def _number_sql(buckets: Buckets, hashed: str) -> str:
+    cases = [
+        f"WHEN {hashed} % {modulus}L IN ({', '.join(f'{n}L' for n in numbers)}) THEN {hashed} % {modulus}L"
+        for modulus, numbers in buckets.by_modulus()
+    ]
+    other = f"{hashed} % {buckets.count}L"
+    return f"CASE {' '.join(cases)} ELSE {other} END" if cases else other
+
+
+def _by_value(values: pa.Array, texts: pa.Array, part: Callable[[int, pa.Array], pa.Array]) -> pa.Array:
+    """A part of each text by a number that goes with it; few numbers occur."""
+    codes = values.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0)) if len(order) else []
+    parts: list[pa.Array] = []
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        parts.append(part(int(codes[order[start]]), texts.take(pa.array(order[start:end]))))
+    sorted_texts = pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return sorted_texts.take(pa.array(back))

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import bind_sql, sql_literal
-from lakebed.expressions.civil import DAY_MILLIS, Int64s, day_of_week, days_of_civil
 from lakebed.expressions.joda import MONTHS, WEEKDAYS, Token, tokens
+from lakebed.expressions.zones import DAY_MILLIS, Int64s, day_of_week, days_of_civil
 
 _READABLE = frozenset("yYMdDeEaKhHkmsSZ")
 _ONCE = ("yY", "M", "d", "D", "eE", "a", "KhHk", "m", "s", "S", "Z")

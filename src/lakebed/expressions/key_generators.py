@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.expressions.key_text import KeyText
+from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
 from lakebed.expressions.partition_paths import PartitionPath, PathPart, ValuePart
-from lakebed.expressions.record_keys import CompositeKey, SingleKey
 from lakebed.expressions.timestamp import TimestampPart, TimestampSettings
 from lakebed.expressions.zones import java_zone
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.expressions.record_keys import CompositeKey
+from lakebed.expressions.key_text import CompositeKey
 
 PLAIN_KEYS = "lakebed.plain.keys"
 """Footer key of a base file: the key fields of which no text holds both a comma and a colon, with commas between."""

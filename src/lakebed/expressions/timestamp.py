@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.expressions.base import Column, bind_sql, sql_literal
-from lakebed.expressions.escape import unescape
-from lakebed.expressions.joda_print import PrintPattern, print_pattern
+from lakebed.expressions.base import Column, bind_sql, sql_literal, unescape
+from lakebed.expressions.joda import PrintPattern, print_pattern
 from lakebed.expressions.joda_read import ReadPattern, read_pattern
 from lakebed.expressions.key_text import ntz_micros_sql, timestamp_micros
 from lakebed.expressions.zones import UTC_ZONE, Zone, java_zone

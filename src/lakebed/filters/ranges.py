@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.filters.like_prefix import like_prefix, text_after
 from lakebed.filters.predicates import (
     And,
     Call,
@@ -32,6 +31,7 @@ from lakebed.filters.predicates import (
     Or,
     Value,
 )
+from lakebed.filters.text import like_prefix, text_after
 
 Bools = npt.NDArray[np.bool_]
 Path = tuple[str, ...]

@@ -1,24 +1,30 @@
-"""SQL conditions, parsed as Spark SQL and read into lakebed's own tree."""
+"""SQL conditions, parsed as Spark SQL and read into lakebed's own tree.
+
+A SQL condition as text that means the same in every Spark session.
+
+`parse_filter`: a SQL condition or a pyarrow expression to a `Predicate`, with Spark's rules for types and nulls.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.coercion import compare, membership
-from lakebed.filters.columns import resolve_column
-from lakebed.filters.literals import SparkOnly, parse_zone
+from lakebed.filters.coercion import SparkOnly, compare, membership, parse_zone
 from lakebed.filters.predicates import (
     And,
     Call,
+    Column,
     Compare,
     Constant,
     IsNull,
@@ -33,11 +39,59 @@ from lakebed.filters.predicates import (
     Predicate,
     node_to_spark,
 )
-from lakebed.filters.session_text import session_text
+from lakebed.filters.text import quote_name, resolve_column
 from lakebed.filters.values import ValueReader
 
 if TYPE_CHECKING:
+    from sqlglot.dialects.dialect import Dialect
     from sqlglot.expressions.core import Expression
+
+Edit = tuple[int, int, str]
+_TIMESTAMP = "TIMESTAMP"
+
+
+def session_text(text: str, tree: Any, dialect: type[Dialect], column: Callable[[Expression], Column]) -> str:
+    """The condition with columns in the table's spelling and `TIMESTAMP_LTZ` for `TIMESTAMP`.
+
+    A session may tell names apart by case (`spark.sql.caseSensitive`), and `spark.sql.timestampType` decides what
+    `TIMESTAMP` is. `column` finds the column that a node names.
+    """
+    edits = [*_names(tree, column)]
+    if _TIMESTAMP in text.upper():
+        edits += _types(dialect().tokenize(text))
+    for start, stop, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[stop:]
+    return text
+
+
+def _names(tree: Any, column: Callable[[Expression], Column]) -> Iterator[Edit]:
+    for node in tree.find_all(exp.Column):
+        steps = list(node.parts)
+        whole = node
+        while isinstance(whole.parent, exp.Dot) and whole.parent.this is whole:
+            whole = whole.parent
+            steps.append(whole.expression)
+        try:
+            path = column(whole).path
+        except SparkOnly:  # a path into an array or a map: the column itself is found all the same
+            steps = steps[:1]
+            path = column(exp.column(steps[0].copy())).path
+        for step, name in zip(steps, path, strict=True):
+            start, end = step.meta.get("start"), step.meta.get("end")
+            if start is not None and end is not None and step.name != name:
+                yield start, end + 1, quote_name(name)
+
+
+def _types(tokens: Sequence[Any]) -> Iterator[Edit]:
+    """The type name in casts and before constants. A column may have that name, too."""
+    kinds = ["", *(token.token_type.name for token in tokens), ""]
+    for at, token in enumerate(tokens):
+        before, kind, after = kinds[at : at + 3]
+        if token.text.upper() != _TIMESTAMP or kind in ("IDENTIFIER", "STRING"):
+            continue
+        if before in ("ALIAS", "DCOLON") or after == "STRING":
+            yield token.start, token.end + 1, "TIMESTAMP_LTZ"
+
 
 _OPERATORS: dict[type[Expression], Operator] = {
     exp.EQ: "=",
@@ -255,3 +309,27 @@ def only(e: Expression, *known: str) -> None:
     odd = [name for name, value in e.args.items() if name not in known and value not in (None, False, [], "")]
     if odd:
         raise SparkOnly(f"{type(e).__name__.lower()} with {', '.join(odd)}")
+
+
+def parse_filter(text_or_expression: str | pc.Expression, schema: pa.Schema, *, zone: str = "UTC") -> Predicate:
+    """The filter as a tree over the columns of `schema`.
+
+    SQL is Spark's: names in any case, three-valued logic, constants cast to the column's type. `zone` is the time zone
+    of times that name none. What only Spark can evaluate becomes `Opaque` inside the tree and does not stop the rest
+    from pruning. Raises `InvalidOption` for SQL that does not parse and for unknown columns, naming the nearest.
+
+    >>> parse_filter("a >= 2.5 and b in ('x', null)", pa.schema({"a": pa.int64(), "b": pa.string()})).root.parts[0]
+    Compare(left=Column(path=('a',), type=DataType(int64)), op='>', right=Literal(value=2, type=DataType(int64)))
+    """
+    if isinstance(text_or_expression, pc.Expression):
+        from lakebed.filters.arrow import predicate_of_expression
+
+        return predicate_of_expression(text_or_expression, schema)
+    if not isinstance(text_or_expression, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOption(
+            f"a filter is SQL text or a pyarrow.compute.Expression, not {type(text_or_expression).__name__}",
+            hint="for example filter=\"city = 'Oslo' and ts >= '2024-01-01'\"",
+        )
+    # the SQL parser takes long to import, and most reads have no filter
+
+    return parse_condition(text_or_expression, schema, zone)

@@ -12,8 +12,7 @@ from sqlglot import exp
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.time_patterns import pattern_parts
-from lakebed.filters.coercion import cast_literal, common_type
-from lakebed.filters.literals import INSTANT, LOCAL_TIME, SparkOnly, number_literal
+from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, cast_literal, common_type, number_literal
 from lakebed.filters.predicates import Call, Column, Literal, Value
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
-from lakebed.format.json_text import parse_json_object
 from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_footer import parse_footer, read_encoded, read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.format.read_tally import ReadTally, column_bytes
-from lakebed.storage.failure import from_os_error
+from lakebed.format.text import parse_json_object
+from lakebed.storage.base import from_os_error
 
 if TYPE_CHECKING:
     from lakebed.format.bloom import BloomFilter

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, SchemaConflict, UnsupportedFeature
 from lakebed.format.avro.cursors import Damage
-from lakebed.format.log_scan import BlockHead
+from lakebed.format.log_file import BlockHead
 from lakebed.model import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 
 Int64s = npt.NDArray[np.int64]

@@ -1,12 +1,16 @@
-"""Names of base files, log files and file groups: what Hudi's readers take apart, and how ours are made."""
+"""Names of base files, log files and file groups: what Hudi's readers take apart, and how ours are made.
+
+Which files a table may be asked to delete: paths that markers and plans name are checked before they are used.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import uuid
+from collections.abc import Collection
 
-from lakebed.model import BaseFile, LogFile
+from lakebed.model import HOODIE, BaseFile, LogFile
 
 _BASE_FILE = re.compile(r"([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.([a-zA-Z0-9]+)")
 CHANGE_LOG_SUFFIX = ".cdc"
@@ -134,3 +138,26 @@ def bucket_of_file_id(file_id: str) -> int | None:
     12
     """
     return int(file_id[:8]) if _BUCKET.match(file_id) else None
+
+
+def is_data_path(path: str) -> bool:
+    """Whether a path that was found in a file of the table is that of a file in a partition folder.
+
+    >>> is_data_path("city=oslo/f_0-1-0_1.parquet"), is_data_path("../f"), is_data_path(".hoodie/hoodie.properties")
+    (True, False, False)
+    """
+    parts = path.split("/")
+    return parts[0] != HOODIE and not any(part in ("", ".", "..") or "\0" in part for part in parts)
+
+
+def is_written_by(path: str, instants: Collection[str]) -> bool:
+    """Whether the path is that of a base or log file whose name carries one of these instants.
+
+    >>> is_written_by("p/f_0-1-0_20240101000000000.parquet", ["20240101000000000"])
+    True
+    """
+    if not is_data_path(path):
+        return False
+    partition, _, name = path.rpartition("/")
+    file = parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)
+    return file is not None and file.instant in instants

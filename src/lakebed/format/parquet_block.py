@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 
 from lakebed.format.base_file import AVRO_SCHEMA_KEY
 from lakebed.format.block_rows import DICTIONARY_COLUMNS, batch_of, corrupt, naming_block
-from lakebed.format.hfile.source import ReadRange
-from lakebed.format.log_scan import BlockHead
+from lakebed.format.log_file import BlockHead
 from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_footer import page_sizes, read_metadata
 from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
+from lakebed.format.sources import ReadRange
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.conversion import cast_column
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 
 Int64s = npt.NDArray[np.int64]
 # As Hudi writes them.

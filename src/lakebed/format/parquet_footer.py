@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.format.row_groups.thrift_compact import (
+from lakebed.format.row_groups.chunks import (
     BINARY,
     I32,
     LIST,

@@ -13,8 +13,7 @@ import pyarrow as pa
 from lakebed.format.data_block import avro_block, encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.file_names import parse_log_file
-from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block
-from lakebed.format.record_positions import encode_positions
+from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block, encode_positions
 from lakebed.handles.appended_keys import appended_changes, without_known
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.delete_ordering import DeletedRows, delete_ordering, without_absent

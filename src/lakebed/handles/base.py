@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakebed.engine.base import Task
-from lakebed.expressions.partition_checks import PathCheck
+from lakebed.expressions.partition_paths import PathCheck
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.targets import Target
 from lakebed.merge.incoming import Incoming

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
-from lakebed.format.key_range import KeyRange
+from lakebed.format.key_order import KeyRange
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.handles.file_writer import FileWriter, write_partition_metadata

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
-from lakebed.format.change_log import (
+from lakebed.format.data_block import (
     AFTER,
     BEFORE,
     COLUMNS,

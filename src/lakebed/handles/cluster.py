@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Task
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.format.base_file import read_footer

@@ -11,14 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.engine.base import Task
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.base_file import read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import parse_base_file, parse_log_file
-from lakebed.format.key_range import KeyRange
+from lakebed.format.key_order import KeyRange
 from lakebed.format.parquet_encodings import encodings_of
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.key_ordered import sorted_as_a_whole

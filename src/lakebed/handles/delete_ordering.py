@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidRecord, UnsupportedFeature
-from lakebed.format.avro.ordering import encode_ordering
+from lakebed.format.avro.wrappers import encode_ordering
 from lakebed.handles.base import GroupWrite
 from lakebed.merge.combine import winners
 from lakebed.merge.incoming import GIVEN_ORDERING, Incoming

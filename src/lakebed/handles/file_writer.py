@@ -16,16 +16,15 @@ from lakebed.errors import CommitConflict
 from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
 from lakebed.format.bloom import BloomFilter, all_ones
-from lakebed.format.change_log import LogMode
 from lakebed.format.column_ranges import ColumnRanges, as_stream
+from lakebed.format.data_block import LogMode
 from lakebed.format.file_names import base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
-from lakebed.format.key_order import SORTED_BY, Ascending
-from lakebed.format.key_range import KeyRange
+from lakebed.format.key_order import SORTED_BY, Ascending, KeyRange
 from lakebed.format.parquet_writer import ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
-from lakebed.format.properties import dump_properties
 from lakebed.format.row_groups.assembled import AssembledFile, Traffic
 from lakebed.format.row_groups.stored import StoredGroups
+from lakebed.format.text import dump_properties
 from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.merge.meta_columns import FreshMeta, constant
 from lakebed.merge.row_merge import Merged

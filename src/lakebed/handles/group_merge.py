@@ -17,9 +17,8 @@ from lakebed.format.key_order import key_order
 from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.handles.file_writer import FileWriter
 from lakebed.handles.row_group_copies import to_be_joined
-from lakebed.merge.put import Positions
-from lakebed.merge.row_merge import Merged, RowMerge, Touch
-from lakebed.merge.sorted_merge import SortedRowMerge
+from lakebed.merge.pairs import Positions
+from lakebed.merge.row_merge import Merged, RowMerge, SortedRowMerge, Touch
 from lakebed.model import RECORD_KEY
 from lakebed.schema.arrow import leaf_paths
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
-from lakebed.expressions.partition_checks import PathCheck
+from lakebed.expressions.partition_paths import PathCheck
 from lakebed.handles.append import AppendHandle, most_block_bytes
 from lakebed.handles.base import GroupWrite, HandleType
 from lakebed.handles.bucket_groups import BucketHandle

@@ -11,14 +11,13 @@ import pyarrow as pa
 from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
 from lakebed.expressions.plain_keys import PlainKeys
-from lakebed.format.column_ranges import as_stream
+from lakebed.format.column_ranges import RowRanges, as_stream
 from lakebed.format.file_names import log_file_name
 from lakebed.format.log_file import LogBlock, block_bytes
-from lakebed.format.row_ranges import RowRanges
 from lakebed.handles.file_writer import FileFormat
 from lakebed.model import path_in
 from lakebed.storage.base import Storage, Upload
-from lakebed.timeline.creation import put_once
+from lakebed.storage.exactly_once import put_once
 from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.markers import MarkerKind, marker_path, write_marker, write_markers
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from lakebed.engine.base import GroupOfRows, Task
 from lakebed.expressions.plain_keys import PlainKeys
-from lakebed.format.avro.record_writer import encode_records
+from lakebed.format.avro.writer import encode_records
+from lakebed.format.column_ranges import ranges_by_group
 from lakebed.format.hashes import value_buffer
-from lakebed.format.row_ranges import ranges_by_group
 from lakebed.handles.file_writer import FileFormat
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.meta_columns import MetaOfGroups

@@ -20,8 +20,7 @@ from lakebed.handles.group_merge import GroupMerge
 from lakebed.handles.key_ordered import Step, in_key_order, sorted_as_a_whole
 from lakebed.handles.stored_rows import StoredRows
 from lakebed.merge.incoming import Incoming
-from lakebed.merge.row_merge import RowMerge
-from lakebed.merge.sorted_merge import SortedRowMerge
+from lakebed.merge.row_merge import RowMerge, SortedRowMerge
 from lakebed.slices.row_size import SAMPLE_ROWS, from_sample
 from lakebed.upkeep.write_status import WriteStatus
 

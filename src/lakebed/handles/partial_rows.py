@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from lakebed.handles.base import GroupWrite
 from lakebed.merge.incoming import Incoming
-from lakebed.merge.pairs import Side, merge_into
-from lakebed.merge.put import stacked
+from lakebed.merge.pairs import Side, merge_into, stacked
 from lakebed.merge.rules import MergeRules
 from lakebed.model import IS_DELETED_COLUMN, META_COLUMNS, RECORD_KEY
 from lakebed.schema.conversion import project

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Task
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import IndexInconsistent, LakebedError
 from lakebed.format.file_names import new_file_id

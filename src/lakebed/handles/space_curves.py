@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.merge.ordering import comparable, field_values
+from lakebed.merge.rules import comparable, field_values
 from lakebed.timeline.clustering_plans import Layout
 
 Positions = npt.NDArray[np.int64]

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from lakebed.format.base_file import Footer, ParquetSettings, read_footer
 from lakebed.format.bloom import BloomFilter
-from lakebed.format.key_range import KeyRange
+from lakebed.format.key_order import KeyRange
 from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
 from lakebed.format.row_groups.stored import StoredGroups, has_columns, open_groups
 from lakebed.handles.file_writer import FileFormat
 from lakebed.model import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
 from lakebed.schema.evolution import project
 from lakebed.slices.reader import SliceReader
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 
 # Meta columns with few different values: read and written as dictionaries, as are those the old file stores so.
 _DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)

@@ -10,14 +10,11 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Engine, Rows
-from lakebed.engine.groups import GROUP, distinct_values
+from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.expressions.base import Column, RowExpression
-from lakebed.expressions.bucket import Bucket
-from lakebed.expressions.bucket_numbers import Buckets
+from lakebed.expressions.bucket import Bucket, Buckets, StoredBucket
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.expressions.stored_bucket import StoredBucket
 from lakebed.format.file_names import BUCKET_ID, bucket_of_file_id
 from lakebed.index.base import Hashed, Index, IndexOptions, KeyHash, Resizing
 from lakebed.index.bucket_counts import (

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.base import RowExpression
-from lakebed.expressions.bucket_numbers import Buckets, hash_of
+from lakebed.expressions.bucket import Buckets, StoredBucket, hash_of
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.expressions.stored_bucket import StoredBucket
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash, plain_strings
 from lakebed.index.base import KeyHash, Resizing

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lakebed.engine.base import Engine, Rows
-from lakebed.engine.groups import GROUP, distinct_values
+from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.base import Hashed, IndexOptions, Resizing

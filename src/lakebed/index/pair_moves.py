@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.expressions.base import Column, RowExpression
-from lakebed.index.locations import STORED_LOCATION, BooleanLiteral, Coalesce, Differ, Promoted
 from lakebed.merge.combine import side_of
+from lakebed.merge.locations import STORED_LOCATION, BooleanLiteral, Coalesce, Differ, Promoted
 from lakebed.merge.pairs import Side, merge_into
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (

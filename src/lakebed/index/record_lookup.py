@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Engine, Rows, Task
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Engine, Rows, Task
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.locations import IsNotNull, ShardOf
 from lakebed.index.simple import OLD_PARTITION
 from lakebed.merge.combine import combine
+from lakebed.merge.locations import IsNotNull, ShardOf
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.layout import RECORD_INDEX

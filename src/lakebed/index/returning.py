@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Engine, Rows, Task, persisted
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index
-from lakebed.index.locations import Coalesce, IsNotNull, IsNull
 from lakebed.index.placement import KeyLookup, Tagged
+from lakebed.merge.locations import Coalesce, IsNotNull, IsNull
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.slices.snapshot import Snapshot
 

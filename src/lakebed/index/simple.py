@@ -14,7 +14,8 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.format.read_tally import ReadTally
 from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
-from lakebed.index.locations import (
+from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows, merges_in_pairs, moved_in_pairs
+from lakebed.merge.locations import (
     NO_LOCATION,
     STORED_LOCATION,
     BooleanLiteral,
@@ -25,7 +26,6 @@ from lakebed.index.locations import (
     Zero,
     delete_columns,
 )
-from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows, merges_in_pairs, moved_in_pairs
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (
     COMBINED,

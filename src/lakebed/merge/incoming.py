@@ -11,19 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Task
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import InvalidRecord, LakebedError, SchemaConflict
 from lakebed.format.key_order import key_order
 from lakebed.merge.combine import merged_duplicates, winners
 from lakebed.merge.meta_columns import sequence_numbers
-from lakebed.merge.ordering import one_array
 from lakebed.merge.pairs import Side
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMBINED, DELETE, DERIVED, PARTITION_PATH, POSITION, RECORD_KEY
-from lakebed.schema.conversion import can_cast, cast_column
-from lakebed.schema.kept_values import project_kept
+from lakebed.schema.conversion import can_cast, cast_column, one_array, project_kept
 
 Positions = npt.NDArray[np.int64]
 

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from lakebed.errors import InvalidRecord, SchemaConflict, UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.expressions.key_generators import kind_of
-from lakebed.expressions.record_keys import SharedText
-from lakebed.merge.ordering import one_array
+from lakebed.expressions.key_text import SharedText
 from lakebed.model import RECORD_KEY
+from lakebed.schema.conversion import one_array
 from lakebed.timeline.table_config import TableConfig
 
 Positions = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP
 from lakebed.format.file_names import new_file_id
 from lakebed.handles.targets import PlannedTargets, Target
 from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileGroupId, FileSlice

@@ -12,7 +12,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.expressions.partition_checks import PathCheck
+from lakebed.expressions.partition_paths import PathCheck
 from lakebed.expressions.plain_keys import texts_beside
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
@@ -22,13 +22,13 @@ from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import normal_type, normalise, refuse_untyped
 from lakebed.schema.avro import arrow_to_avro
+from lakebed.schema.conversion import may_lose
 from lakebed.schema.evolution import is_promotion, reconcile
-from lakebed.schema.kept_values import may_lose
 from lakebed.schema.spark import spark_type
 from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.table_config import TableConfig
 

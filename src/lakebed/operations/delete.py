@@ -9,13 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.engine.base import Rows, persisted
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Rows, persisted
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import Column
-from lakebed.index.locations import STORED_LOCATION, BooleanLiteral
 from lakebed.index.simple import positions_of
 from lakebed.merge.incoming import GIVEN_ORDERING
+from lakebed.merge.locations import STORED_LOCATION, BooleanLiteral
 from lakebed.model import DELETE, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.operations.admission import admit
 from lakebed.operations.context import (

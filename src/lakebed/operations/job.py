@@ -19,7 +19,7 @@ from lakebed.config.options import (
 from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
-from lakebed.engine.spark_collect import collect_within, most_collected_bytes
+from lakebed.engine.spark import collect_within, most_collected_bytes
 from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, told_index

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from lakebed.format.file_names import is_written_by
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.storage.atomic_file import remove_asides
 from lakebed.storage.base import Storage
 from lakebed.timeline.locks.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
 from lakebed.timeline.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
 from lakebed.timeline.timeline import Timeline
-from lakebed.timeline.written_files import is_written_by
 
 # A small file that was not finished, on a file system where it has a name before it is: `.<name>.tmp`.
 _UNFINISHED = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")

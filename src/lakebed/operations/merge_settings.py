@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from lakebed.config.values import PAYLOADS, simple_name
+from lakebed.config.option_table import PAYLOADS, simple_name
 from lakebed.errors import InvalidOption
 from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 

@@ -16,16 +16,15 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Rows, persisted
-from lakebed.engine.groups import distinct_values
+from lakebed.engine.base import Rows, distinct_values, persisted
 from lakebed.errors import LakebedError
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.handles.targets import HashedTargets, NamedTargets, PlannedTargets, Target
 from lakebed.index.base import Hashed, KeyLookup, Numbered, Tagged
-from lakebed.index.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Zero
 from lakebed.index.returning import back_in_place, may_come_back
-from lakebed.merge.combine_stage import combine_by_key
+from lakebed.merge.combine import combine_by_key
+from lakebed.merge.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Zero
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (
     COMBINED,

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakebed.engine.base import Rows
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Rows
 from lakebed.handles.partial_rows import has_partial_blocks
 from lakebed.index.base import Hashed, KeyLookup, Numbered
 from lakebed.index.costs import TaggingCosts

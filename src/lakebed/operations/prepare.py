@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lakebed.engine.base import Rows
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Rows
 from lakebed.expressions.base import RowExpression
-from lakebed.expressions.record_keys import SingleKey
+from lakebed.expressions.key_text import SingleKey
 from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext
 

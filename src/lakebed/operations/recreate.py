@@ -13,9 +13,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 from lakebed.errors import CorruptFile, StorageError, TableNotFound
-from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.hfile.cache import BLOCKS
-from lakebed.format.key_positions import POSITIONS
+from lakebed.format.footer_cache import FOOTERS, POSITIONS
+from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.model import HOODIE
 from lakebed.operations.table_files import remove_table_files, warn_of_left

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from lakebed.errors import CommitConflict
-from lakebed.format.file_names import log_file_name, parse_log_file
+from lakebed.format.file_names import is_written_by, log_file_name, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.metadata.kinds.updates import NewFile, file_records
 from lakebed.metadata.layout import FILES
@@ -23,6 +23,7 @@ from lakebed.model import Action, Instant, State, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import FileInfo, Storage
+from lakebed.storage.exactly_once import put_once
 from lakebed.timeline.actions import (
     RollbackPlan,
     encode_rollback_metadata,
@@ -32,7 +33,6 @@ from lakebed.timeline.actions import (
     rollback_target,
 )
 from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.creation import put_once
 from lakebed.timeline.instants import has_completion_times, parse_instant_file
 from lakebed.timeline.listed import key_of
 from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
@@ -41,7 +41,6 @@ from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.timeline.written_files import is_written_by
 
 # The write token of a log file that no task wrote.
 _NO_TOKEN = "1-0-1"

@@ -1,14 +1,18 @@
-"""What a rollback removes: files that its target wrote, and on version 6 blocks that it added to others' log files."""
+"""What a rollback removes: files that its target wrote, and on version 6 blocks that it added to others' log files.
+
+What a restore takes back, in which order: all that came after the instant it goes back to, newest first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
-from lakebed.format.file_names import parse_log_file
-from lakebed.model import BaseFile, Instant, LogFile
+from lakebed.format.file_names import is_written_by, parse_log_file
+from lakebed.model import Action, BaseFile, Instant, LogFile
 from lakebed.timeline.actions import RollbackPlan
-from lakebed.timeline.written_files import is_written_by
+from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.listed import COMMITS, completed_at
 
 DataFile = TypeVar("DataFile", bound=BaseFile | LogFile)
 
@@ -61,3 +65,27 @@ def _is_of_other(path: str, instant: str) -> bool:
     partition, _, name = path.rpartition("/")
     file = parse_log_file(partition, name, 0)
     return file is not None and file.instant != instant and is_written_by(path, [file.instant])
+
+
+def later_actions(instants: Iterable[Instant], to: Instant, *, version: int, is_mor: bool) -> list[Instant]:
+    """The actions of writers and services, pending ones too, that a restore to the completed commit `to` takes back.
+
+    What is later goes by completion, but for compactions, which change no row: those go by when they were requested,
+    as on version 6 everything does (it has no completion times). Pending ones come first: what they begin has no
+    reader. On version 6 log files go by their slice's instant, so each is taken back before the slice that it wrote to.
+    """
+    by_completion = has_completion_times(version)
+
+    def is_later(instant: Instant) -> bool:
+        merges = is_mor and Action.COMMIT in (completes_as(instant.action), to.action)
+        if not by_completion or merges or not instant.is_completed:
+            return instant.time > to.time
+        return completed_at(instant) > completed_at(to)
+
+    def place(instant: Instant) -> tuple[bool, bool, str]:
+        if not by_completion:
+            return False, False, instant.time
+        is_pending = not instant.is_completed
+        return is_pending, is_pending and instant.action is Action.CLUSTERING, completed_at(instant)
+
+    return sorted((i for i in instants if completes_as(i.action) in COMMITS and is_later(i)), key=place, reverse=True)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.filters.columns import resolve_column
-from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Node, Opaque, Predicate, columns_of, conjuncts, walk
+from lakebed.filters.sql import parse_filter
+from lakebed.filters.text import resolve_column
 from lakebed.model import FileSlice
 from lakebed.read.arrow_scan import RowReader, in_order, row_readers
 from lakebed.read.buckets import Buckets, alike, buckets_of, common_count
@@ -24,7 +24,7 @@ from lakebed.read.results import Results
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.reopening import in_task, read_again
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ import pyarrow as pa
 from lakebed.engine.spark_layout import FAMILY, KEY
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.expressions.key_text import KeyText
+from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
 from lakebed.expressions.plain_keys import texts_beside
-from lakebed.expressions.record_keys import CompositeKey, SingleKey
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.registry import index_of
 from lakebed.model import FileSlice

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.columns import resolve_columns
-from lakebed.format.change_log import AFTER, BEFORE, OP, TIME
+from lakebed.filters.text import resolve_columns
+from lakebed.format.data_block import AFTER, BEFORE, OP, TIME
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, Action, FileSlice
 from lakebed.read.arrow_scan import RowReader, in_order, row_readers
 from lakebed.read.cdc_plan import CLEANED, ChangeSource, first_readable, gone, plan_changes, select_changes
@@ -25,7 +25,7 @@ from lakebed.schema.json_rows import json_texts
 from lakebed.slices.reopening import MISSING, missing_path, read_again, reopened
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 from lakebed.timeline.listed import completed_at
 from lakebed.wording import count_text
 

@@ -13,14 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
-from lakebed.format.change_log import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE
-from lakebed.format.data_block import open_data_block
+from lakebed.format.data_block import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE, open_data_block
 from lakebed.format.delete_block import decode_deletes
 from lakebed.format.hashes import plain_strings
-from lakebed.format.hfile.source import FileSource
 from lakebed.format.key_order import key_order
-from lakebed.format.log_file import BlockType
-from lakebed.format.log_scan import scan_blocks
+from lakebed.format.log_file import BlockType, scan_blocks
+from lakebed.format.sources import FileSource
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, META_COLUMNS, RECORD_KEY, BaseFile, FileSlice, LogFile
 from lakebed.read.arrow_scan import RowReader

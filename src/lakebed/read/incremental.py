@@ -19,7 +19,7 @@ from lakebed.read.time_travel import When, to_instant_time
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 from lakebed.timeline.instants import completes_as, has_completion_times
 from lakebed.timeline.listed import COMMITS
 

@@ -20,8 +20,7 @@ from lakebed.read.record_index import FoundKeys, find_keys
 from lakebed.read.skipping import skip_slices
 from lakebed.read.table_keys import bucket_layout, key_generator_of
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.once import once
-from lakebed.storage.parallel import is_remote, parallel_map
+from lakebed.storage.parallel import is_remote, once, parallel_map
 
 # Reading the footers of so many files costs less than asking the metadata table for their key ranges.
 _FEW_FILES = 16

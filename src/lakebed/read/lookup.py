@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.filters.columns import resolve_columns
+from lakebed.filters.text import resolve_columns
 from lakebed.merge.key_fields import KeyFields
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
 from lakebed.read.key_search import KeySearch

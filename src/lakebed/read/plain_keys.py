@@ -9,8 +9,7 @@ from lakebed.expressions.plain_keys import says_plain
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import BaseFile, FileSlice
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.once import once
-from lakebed.storage.parallel import parallel_map
+from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.plain_keys import CoveredSlices
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakebed.config.settings import ReadSettings
-from lakebed.filters.columns import resolve_columns
 from lakebed.filters.predicates import Predicate
+from lakebed.filters.text import resolve_columns
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.bucket_pruning import slices_in_buckets
 from lakebed.read.provenance import Provenance

@@ -20,7 +20,7 @@ from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 
 Group = tuple[str, str]
 

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from lakebed.config.arguments import refused
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
-from lakebed.filters.columns import resolve_column
-from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Node, Predicate, combine
+from lakebed.filters.sql import parse_filter
+from lakebed.filters.text import resolve_column
 from lakebed.model import META_COLUMNS, BaseFile
 from lakebed.read.arrow_scan import count_rows, scan_batches
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
@@ -25,7 +25,7 @@ from lakebed.slices.reader import Query, SliceReader
 from lakebed.slices.reopening import read_again, reopened
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

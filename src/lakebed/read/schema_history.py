@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.json_text import parse_json_object
+from lakebed.format.text import parse_json_object
 from lakebed.model import HOODIE
 from lakebed.slices.snapshot import Snapshot
 

@@ -29,7 +29,7 @@ from lakebed.read.schema_history import schema_history
 from lakebed.read.statistics import bounds_of_files, bounds_of_partitions, can_bound, of_slices
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 
 # An index that leaves no more than this is not followed by others, which cost requests too.
 _FEW_SLICES = 4

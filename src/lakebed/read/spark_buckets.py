@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.engine.spark_hash import hash_column
+from lakebed.engine.spark_columns import hash_column
 from lakebed.engine.spark_layout import (
     BUCKET,
     File,
@@ -23,8 +23,8 @@ from lakebed.engine.spark_layout import (
 from lakebed.engine.spark_session import require_spark, session_of
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.bucket import Bucket
-from lakebed.expressions.record_keys import SingleKey
-from lakebed.filters.spark_text import quote_name
+from lakebed.expressions.key_text import SingleKey
+from lakebed.filters.text import quote_name
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_order import SORTED_BY, key_order
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice

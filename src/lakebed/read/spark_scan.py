@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow.types import is_floating, is_time
 
-from lakebed.engine.spark_files import can_open, read_parquet, shifts_times
+from lakebed.engine.spark import can_open, read_parquet, shifts_times
 from lakebed.engine.spark_session import parallelism, require_spark
 from lakebed.engine.spark_worker import for_workers, use_own_python
 from lakebed.errors import UnsupportedFeature
-from lakebed.filters.spark_text import quote_name, spark_literal
+from lakebed.filters.text import quote_name, spark_literal
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.read.arrow_scan import RowReader, row_readers
 from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet

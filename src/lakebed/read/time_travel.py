@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, tzinfo
 from itertools import islice
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.literals import parse_zone
+from lakebed.filters.coercion import parse_zone
 from lakebed.model import Action
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.cleans import archived_cleans, cleans_after

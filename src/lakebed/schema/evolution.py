@@ -11,10 +11,8 @@ import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import is_list, list_of, map_of
-from lakebed.schema.conversion import cast_column, project
-from lakebed.schema.kept_values import may_lose
-from lakebed.schema.spark import spark_type
-from lakebed.schema.spark_conversion import spark_projection
+from lakebed.schema.conversion import cast_column, may_lose, project
+from lakebed.schema.spark import spark_projection, spark_type
 
 __all__ = [
     "Evolution",

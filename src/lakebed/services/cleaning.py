@@ -15,7 +15,7 @@ from lakebed.config.features import check_write
 from lakebed.config.options import service_settings
 from lakebed.config.settings import CleaningSettings
 from lakebed.errors import CommitConflict
-from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.model import Action, Instant, State, path_in
 from lakebed.operations.context import WriteContext
 from lakebed.operations.leftovers import remove_unfinished
@@ -35,7 +35,6 @@ from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead,
 from lakebed.timeline.service_plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.timeline.written_files import is_data_path
 from lakebed.wording import count_text
 
 _OPERATION = "CLEAN"

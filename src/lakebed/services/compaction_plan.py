@@ -10,13 +10,14 @@ from lakebed.errors import CorruptFile
 from lakebed.model import Action, FileGroupId, FileSlice, Instant
 from lakebed.operations.context import WriteContext
 from lakebed.policies.compaction import (
+    CompactionTrigger,
     Selection,
     StrategyName,
+    TriggerName,
     changed_partitions,
     last_compaction,
     plan_compaction,
 )
-from lakebed.policies.compaction_triggers import CompactionTrigger, TriggerName
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakebed.config.option_table import Option, canonical, nearest
+from lakebed.config.option_table import Option, canonical, nearest, parse_value
 from lakebed.config.option_table import options as known_options
 from lakebed.config.options import resolve_options, service_properties, service_settings
 from lakebed.config.settings import WriteSettings
-from lakebed.config.values import parse_value
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.read.cdc_plan import CDC_ENABLED
 from lakebed.storage.base import Storage

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.base import Engine, Rows, Task
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Engine, Rows, Task
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.locations import STORED_LOCATION, ShardOf
 from lakebed.index.pair_moves import OLD_PARTITION
+from lakebed.merge.locations import STORED_LOCATION, ShardOf
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
 from lakebed.metadata.kinds.definitions import IndexDefinition, index_version
 from lakebed.metadata.kinds.index_names import IndexName

@@ -11,8 +11,7 @@ from lakebed.handles.log_compact import LogCompactor
 from lakebed.merge.rules import MergeRules
 from lakebed.model import Action, FileSlice, Instant, State
 from lakebed.operations.context import WriteContext
-from lakebed.policies.compaction import plan_log_compaction
-from lakebed.policies.compaction_triggers import log_compaction_verdict
+from lakebed.policies.compaction import log_compaction_verdict, plan_log_compaction
 from lakebed.services.compaction import (
     admit_compaction,
     commit_of,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from lakebed.errors import CorruptFile
-from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.model import Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
@@ -17,7 +17,6 @@ from lakebed.timeline.instants import FIRST_LAYOUT_2_VERSION
 from lakebed.timeline.listed import COMMITS, completed_at
 from lakebed.timeline.service_plans import clean_files
 from lakebed.timeline.timeline import Timeline
-from lakebed.timeline.written_files import is_data_path
 
 
 class EarlierState:

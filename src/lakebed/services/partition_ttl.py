@@ -13,7 +13,7 @@ from lakebed.config.options import service_settings
 from lakebed.config.settings import PartitionTtlSettings
 from lakebed.engine.base import Rows
 from lakebed.errors import CommitConflict
-from lakebed.format.properties import parse_properties
+from lakebed.format.text import parse_properties
 from lakebed.model import path_in
 from lakebed.operations.admission import admit
 from lakebed.operations.context import WriteContext

@@ -20,7 +20,7 @@ from lakebed.metadata.layout import FILES
 from lakebed.metadata.schemas import form_of_version
 from lakebed.model import Action, Instant
 from lakebed.operations.context import WriteContext
-from lakebed.policies.restore import later_actions
+from lakebed.policies.rollback import later_actions
 from lakebed.services.rebuilding import rebuild
 from lakebed.services.repair import align, metadata_instant
 from lakebed.services.undoing import Undoing, check_no_file_lost, check_not_savepointed, completed_commit

@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.format.base_file import check_rows, naming_damage
-from lakebed.format.footer_cache import FOOTERS, KeyFooter
+from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
-from lakebed.format.key_positions import POSITIONS, KeyPositions
-from lakebed.format.key_range import KeyRanges
+from lakebed.format.key_order import KeyRanges
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.merge.log_entries import roots
 from lakebed.merge.rules import MergeRules

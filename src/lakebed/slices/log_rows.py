@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakebed.engine.spill import Spill
 from lakebed.format.data_block import DataBlock
 from lakebed.merge.incoming import gather
-from lakebed.merge.log_fold import LogEntries, Positions
+from lakebed.merge.log_entries import LogEntries, Positions
 from lakebed.model import RECORD_KEY
 from lakebed.slices.base_rows import DICTIONARY_META, ColumnNames, shaped, stored_name
 from lakebed.slices.logs import SliceLogs

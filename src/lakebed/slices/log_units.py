@@ -10,12 +10,10 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pyarrow as pa
 
-from lakebed.format.avro_block import AvroBlock, JointBlock
-from lakebed.format.data_block import DataBlock, open_data_block
-from lakebed.format.log_file import BlockType, HeaderKey
-from lakebed.format.log_scan import BlockHead
-from lakebed.merge.log_fold import Positions
-from lakebed.storage.once import once
+from lakebed.format.data_block import AvroBlock, DataBlock, JointBlock, open_data_block
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey
+from lakebed.merge.log_entries import Positions
+from lakebed.storage.parallel import once
 
 # Contents of blocks up to this size are read together, so many bytes at a time.
 _JOINED_BYTES = 1 << 20

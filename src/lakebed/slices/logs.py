@@ -12,20 +12,23 @@ import pyarrow as pa
 from lakebed.errors import CorruptFile
 from lakebed.format.data_block import DataBlock
 from lakebed.format.delete_block import decode_deletes
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import BlockType, HeaderKey
-from lakebed.format.log_scan import BlockHead, scan_blocks
-from lakebed.format.record_positions import decode_positions
-from lakebed.merge.log_blocks import blocks_in_merge_order
-from lakebed.merge.log_entries import KeyColumns, data_entries, delete_entries, joined
-from lakebed.merge.log_fold import LogEntries, Positions
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, decode_positions, scan_blocks
+from lakebed.format.sources import FileSource
+from lakebed.merge.log_entries import (
+    KeyColumns,
+    LogEntries,
+    Positions,
+    blocks_in_merge_order,
+    data_entries,
+    delete_entries,
+    joined,
+)
 from lakebed.merge.rules import MergeRules
 from lakebed.model import LogFile
 from lakebed.slices.block_view import BlockView
 from lakebed.slices.log_units import BlockOfUnit, LogUnit, open_unit, units_of
 from lakebed.storage.base import Storage
-from lakebed.storage.once import once
-from lakebed.storage.parallel import is_remote, parallel_map
+from lakebed.storage.parallel import is_remote, once, parallel_map
 
 _READERS = 8
 # Opened blocks whose contents have up to this share of the memory bound stay open.

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.merge.key_table import KeyTable
-from lakebed.merge.log_entries import KeyColumns, ordering_values, roots
-from lakebed.merge.log_fold import Flags, LogEntries, Positions
+from lakebed.merge.log_entries import Flags, KeyColumns, LogEntries, Positions, ordering_values, roots
 from lakebed.merge.rules import MergeRules
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 
 # In place of the entry that replaces a base row: none does, or one that deletes it.
 STAYS, GOES = -1, -2

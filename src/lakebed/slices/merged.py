@@ -13,9 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.spill import Spill
-from lakebed.merge.log_entries import KeyColumns, ordering_types, ordering_values, roots
-from lakebed.merge.log_fold import Flags, LogEntries, Positions, fold
-from lakebed.merge.put import put
+from lakebed.merge.log_entries import (
+    Flags,
+    KeyColumns,
+    LogEntries,
+    Positions,
+    fold,
+    ordering_types,
+    ordering_values,
+    roots,
+)
+from lakebed.merge.pairs import put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
 from lakebed.slices.base_rows import BaseRows, ColumnNames, shaped, stored_name
@@ -24,7 +32,7 @@ from lakebed.slices.logs import MergeCounts, SliceLogs
 from lakebed.slices.matching import FEW_ENTRIES, GOES, Matching, Stretch, Targets
 from lakebed.slices.pairwise import LogRecords, PairwiseFold
 from lakebed.slices.row_group_rows import RowGroups
-from lakebed.storage.once import once
+from lakebed.storage.parallel import once
 
 # A batch of rows, the number in the base file of the batch they come from (-1: there is none), and which of that go.
 Part = tuple[pa.RecordBatch, int, Flags | None]

@@ -16,9 +16,8 @@ import pyarrow as pa
 from lakebed.engine.spill import Spill
 from lakebed.merge.combine import in_rounds
 from lakebed.merge.incoming import gather
-from lakebed.merge.log_fold import Flags, LogEntries, Positions, record_codes
-from lakebed.merge.pairs import Side, merge_into
-from lakebed.merge.put import put
+from lakebed.merge.log_entries import Flags, LogEntries, Positions, record_codes
+from lakebed.merge.pairs import Side, merge_into, put
 from lakebed.merge.rules import MergeRules
 from lakebed.slices.log_rows import rows_of_batch
 

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as spark_filters
 
-from lakebed.filters.coercion import compare, membership
-from lakebed.filters.literals import INSTANT, LOCAL_TIME, SparkOnly, decimal_literal
+from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, compare, decimal_literal, membership
 from lakebed.filters.predicates import Call, Column, IsNull, IsTrue, Literal, Node, Not, Operator
 
 _COMPARISONS: dict[type[Any], Operator] = {

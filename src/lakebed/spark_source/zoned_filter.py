@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import And, Node, Opaque, Predicate, combine
+from lakebed.filters.sql import parse_filter
 
 _SESSION_ZONE = "spark.sql.session.timeZone"
 # Two zones in which no text stands for the same time.

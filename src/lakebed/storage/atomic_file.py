@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from lakebed.model import path_in
-from lakebed.storage.failure import in_doubt
+from lakebed.storage.base import in_doubt
 
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage

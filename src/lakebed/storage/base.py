@@ -1,12 +1,23 @@
-"""`Storage`: the few things lakebed asks of a file system or object store, always relative to one root."""
+"""`Storage`: the few things lakebed asks of a file system or object store, always relative to one root.
+
+How storage says no: the few errors every store raises in the same words.
+
+Where a table lives: URIs taken apart and written in one way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple, Protocol
 
 import pyarrow as pa
+
+from lakebed.errors import CorruptFile, InvalidOption, StorageError
 
 
 class FileInfo(NamedTuple):
@@ -123,3 +134,159 @@ class Storage(Protocol):
     def url(self, path: str = "") -> str:
         """The path as a URL that Spark (Hadoop) can open."""
         ...
+
+
+def not_found(url: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "No such file", url)
+
+
+def refused(message: str, hint: str = "", *, url: str, retryable: bool = False, doubtful: bool = False) -> StorageError:
+    """A `StorageError` about `url`. `retryable`: trying again makes sense. `doubtful`: it may have happened all the
+    same; both are in the context, `retryable` on the instance too."""
+    context: dict[str, object] = {"path": url, "retryable": retryable}
+    if doubtful:
+        context["doubtful"] = True
+    error = StorageError(message, hint, context)
+    object.__setattr__(error, "retryable", retryable)
+    return error
+
+
+def ends_early(url: str, offset: int, requested: int, got: int) -> CorruptFile:
+    """A file that is shorter than what was asked of it."""
+    return CorruptFile(
+        f"{url} ends early: {requested} bytes wanted at offset {offset}, {got} there",
+        hint="the file is cut off or was replaced while it was read",
+        context={"path": url, "offset": offset},
+    )
+
+
+def check_relative(path: str) -> str:
+    """A path inside the table, or an error: nothing may reach outside of the root."""
+    if path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise refused(f"{path!r} is not a path inside a table", "paths are relative, with single slashes", url=path)
+    return path
+
+
+def check_prefix(prefix: str) -> str:
+    """A folder inside the table without its closing slash; empty for the root."""
+    prefix = prefix.rstrip("/")
+    return check_relative(prefix) if prefix else ""
+
+
+_HINTS = {
+    errno.ENOSPC: "free some space on the disk",
+    errno.EDQUOT: "the quota is used up",
+    errno.EACCES: "the user that runs this lacks the permission",
+    errno.EPERM: "the user that runs this lacks the permission",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+}
+_RETRYABLE = frozenset(
+    {errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT}
+)
+
+
+# What a network file system says of a request that the server may have done all the same.
+_NO_ANSWER = frozenset({errno.EIO, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EREMOTEIO})
+
+
+class InDoubt(OSError):
+    """An operating system's error of a change that may have happened, or that did and may not last."""
+
+
+@contextlib.contextmanager
+def in_doubt(*, always: bool = True, but: type[OSError] | None = None) -> Generator[None]:
+    """Around what publishes a file, or (`always`) comes after that: an error does not mean that it is not there."""
+    try:
+        yield
+    except OSError as error:
+        if (but is None or not isinstance(error, but)) and (always or error.errno in _NO_ANSWER):
+            raise InDoubt(error.errno, error.strerror) from error
+        raise
+
+
+def from_os_error(error: OSError, doing: str, url: str) -> Exception:
+    """What a caller of storage sees for an operating system's error."""
+    reason = error.strerror or str(error)
+    code = error.errno or 0
+    if isinstance(error, InDoubt):
+        return refused(
+            f"no clear answer when asked to {doing} {url}: {reason}",
+            _HINTS.get(code, ""),
+            url=url,
+            retryable=code in _RETRYABLE,
+            doubtful=True,
+        )
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+        return not_found(url)
+    return refused(f"cannot {doing} {url}: {reason}", _HINTS.get(code, ""), url=url, retryable=code in _RETRYABLE)
+
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):(//)?")
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfs": "abfs", "abfss": "abfss"}
+_OBJECT_STORES = frozenset({"s3", "gs", "az", "abfs", "abfss"})
+_SCHEMES = frozenset({"s3", "gs", "az", "abfs", "abfss", "hdfs", "memory"})
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A URI in parts. `authority` is the bucket, `container@account...` or `host:port`; `path` has no slash at either
+    end, but for local files, where it is the absolute path."""
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def uri(self) -> str:
+        """The one spelling of this place; `s3a://b/t/` and `s3://b/t` have the same.
+
+        >>> parse_uri("s3a://lake/trips/").uri
+        's3://lake/trips'
+        """
+        if self.scheme == "file":
+            return self.path
+        return f"{self.scheme}://{self.authority}" + (f"/{self.path}" if self.path else "")
+
+
+def parse_uri(uri: str) -> Location:
+    """Take a table's URI or local path apart.
+
+    Local paths become absolute; `%` in them is a plain character, as it is for Hadoop. Raises `InvalidOption` for a
+    scheme that lakebed does not know, and for credentials inside the URI (which would end up in logs).
+    """
+    match = _SCHEME.match(uri)
+    scheme = match.group(1).lower() if match else "file"
+    if scheme == "file":
+        return _local(uri[match.end() :] if match else uri, from_uri=match is not None)
+    assert match is not None
+    scheme = _SAME_SCHEME.get(scheme, scheme)
+    if scheme not in _SCHEMES or not match.group(2):
+        raise InvalidOption(
+            f"no storage for URIs that begin with {match.group(0)}",
+            hint="use a local path, file://, s3://, gs://, az://, abfss://, hdfs:// or memory://",
+        )
+    place, _, query = uri[match.end() :].partition("?")
+    if scheme in _OBJECT_STORES and "=" in query:  # a key of an access that is shared, or of a whole account
+        raise InvalidOption(
+            f"the URI {match.group(0)}{place} goes on with a query, which may hold credentials",
+            hint="take it out and give what it says as storage options or through the environment",
+        )
+    authority, _, path = uri[match.end() :].partition("/")
+    if "@" in authority and not scheme.startswith("abfs"):
+        raise InvalidOption(
+            f"the {scheme}:// URI holds credentials before the @",
+            hint="take them out and give them as storage options or through the environment",
+        )
+    if not authority and scheme != "hdfs":
+        raise InvalidOption(f"the URI {uri} names no bucket", hint=f"write {scheme}://<bucket>/<path>")
+    return Location(scheme, authority, path.strip("/"))
+
+
+def _local(path: str, *, from_uri: bool) -> Location:
+    if from_uri and not path.startswith("/"):
+        host, _, path = path.partition("/")
+        if host not in ("", "localhost"):
+            raise InvalidOption(f"the file:// URI names the host {host}", hint="write file:///<absolute path>")
+        path = f"/{path}"
+    return Location("file", "", os.path.abspath(os.path.expanduser(path) if not from_uri else path))

@@ -11,11 +11,10 @@ from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned
-from lakebed.storage.failure import refused
+from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned, refused
 from lakebed.storage.opening import open_storage_spec, wrapping
 from lakebed.storage.parallel import write_each
-from lakebed.storage.upload import StreamUpload
+from lakebed.storage.streams import StreamUpload
 
 Mode = Literal["fail", "kill", "torn", "unacknowledged", "doubtful", "lost"]
 MODES: tuple[Mode, ...] = ("fail", "kill", "torn", "unacknowledged", "doubtful", "lost")

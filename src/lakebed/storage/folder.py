@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned
-from lakebed.storage.failure import check_prefix, check_relative
+from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned, check_prefix, check_relative
 
 
 class FolderStorage:

@@ -14,13 +14,20 @@ import pyarrow as pa
 
 from lakebed.errors import InvalidOption, StorageError, UnsupportedFeature
 from lakebed.storage.atomic_file import aside_name
-from lakebed.storage.base import FileInfo, StorageSpec, Versioned
-from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found, refused
+from lakebed.storage.base import (
+    FileInfo,
+    Location,
+    StorageSpec,
+    Versioned,
+    check_prefix,
+    check_relative,
+    ends_early,
+    not_found,
+    refused,
+)
+from lakebed.storage.clocks import steady
 from lakebed.storage.parallel import write_each
-from lakebed.storage.ranges import RangeFile, read_coalesced
-from lakebed.storage.steady import steady
-from lakebed.storage.upload import StreamUpload
-from lakebed.storage.uri import Location
+from lakebed.storage.streams import RangeFile, StreamUpload, read_coalesced
 
 _GAP_BYTES = 256 << 10
 _GUARD_PAUSE = 0.05

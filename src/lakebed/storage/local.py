@@ -1,4 +1,8 @@
-"""`LocalStorage`: a table on a local disk (or a mounted file system with POSIX renames)."""
+"""`LocalStorage`: a table on a local disk (or a mounted file system with POSIX renames).
+
+Links inside a local table: none is followed when folders are listed, written to or deleted from, since what lies
+behind it is not the table's.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import random
+import stat
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -18,12 +23,43 @@ import pyarrow as pa
 
 from lakebed.model import path_in
 from lakebed.storage.atomic_file import AtomicFile, checksum_name, make_folder, remove_aside, remove_tree, sync_folder
-from lakebed.storage.base import FileInfo, StorageSpec, Versioned
-from lakebed.storage.failure import check_prefix, check_relative, ends_early, from_os_error, in_doubt, refused
-from lakebed.storage.links import check_not_linked, is_link
+from lakebed.storage.base import (
+    FileInfo,
+    StorageSpec,
+    Versioned,
+    check_prefix,
+    check_relative,
+    ends_early,
+    from_os_error,
+    in_doubt,
+    refused,
+)
 from lakebed.storage.parallel import write_each
-from lakebed.storage.ranges import read_coalesced
-from lakebed.storage.upload import StreamUpload
+from lakebed.storage.streams import StreamUpload, read_coalesced
+
+
+def check_not_linked(root: str, folder: str) -> None:
+    """Raise where `folder` (relative to the table's own) or one above it is a link."""
+    path = root
+    for part in folder.split("/") if folder else ():
+        path = f"{path}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                raise is_link(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+
+
+def is_link(path: str) -> Exception:
+    """What is said of a folder that is a link."""
+    error = refused(
+        f"{path} is a link to another folder, and lakebed follows no links inside a table",
+        "move what lies behind it into the table, or mount it there",
+        url=f"file://{path}",
+    )
+    error.context["link"] = True
+    return error
+
 
 _GAP_BYTES = 16 << 10
 _WRITE_BUFFER_BYTES = 1 << 20

@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.model import path_in
-from lakebed.storage.base import FileInfo, StorageSpec, Versioned
-from lakebed.storage.failure import check_prefix, check_relative, ends_early, not_found
+from lakebed.storage.base import FileInfo, StorageSpec, Versioned, check_prefix, check_relative, ends_early, not_found
 from lakebed.storage.parallel import write_each
-from lakebed.storage.upload import StreamUpload
+from lakebed.storage.streams import StreamUpload
 
 
 @dataclass(slots=True)

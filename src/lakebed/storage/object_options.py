@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakebed.errors import InvalidOption
-from lakebed.storage.uri import Location
+from lakebed.storage.base import Location
 
 
 def _words(text: str) -> list[str]:

@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING
 
-from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.base import Location, Storage, StorageSpec, parse_uri
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.storage.uri import Location, parse_uri
 
 if TYPE_CHECKING:
     from lakebed.storage.object_store import ObjectStorage

@@ -1,4 +1,9 @@
-"""Several things at a time, since most of each is waiting for storage: by threads that the process keeps."""
+"""Several things at a time, since most of each is waiting for storage: by threads that the process keeps.
+
+Values that are made once, when first asked for, without a lock: several threads read and merge at a time, and
+`functools.cached_property` of Python 3.11 lets one object of a class work at a time. That is for objects that threads
+share, whose values are dear to make twice.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lakebed.model import path_in
 
@@ -117,3 +122,22 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+
+
+class once(Generic[T]):  # noqa: N801 (reads like a property)
+    """A property whose value is kept by its object, which one thread uses."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._name = make.__name__
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> once[T]: ...
+    @overload
+    def __get__(self, owner: object, kind: type) -> T: ...
+    def __get__(self, owner: Any, kind: type) -> Any:
+        if owner is None:
+            return self
+        value = owner.__dict__[self._name] = self._make(owner)
+        return value

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakebed.format.avro.container import is_avro_file, read_avro_file, write_avro_file
+from lakebed.format.avro.encoder import is_avro_file, read_avro_file, write_avro_file
 from lakebed.format.file_names import parse_base_file, parse_log_file
-from lakebed.format.json_text import parse_json_object
+from lakebed.format.text import parse_json_object
 from lakebed.model import FileGroupId, Instant, path_in
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.body_shapes import ACTION, check_shape

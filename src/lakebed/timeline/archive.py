@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from lakebed.errors import CorruptFile
 from lakebed.format.base_file import naming_parquet
-from lakebed.format.json_text import parse_json_object
 from lakebed.format.log_file import BlockType, LogBlock, avro_records, read_blocks
+from lakebed.format.text import parse_json_object
 from lakebed.model import COMMIT_ACTIONS, Action, CommitMetadata, Instant, State
 from lakebed.storage.base import Storage
 from lakebed.timeline.actions import decode_action

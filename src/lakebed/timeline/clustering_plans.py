@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lakebed.format.avro.container import write_avro_file
+from lakebed.format.avro.encoder import write_avro_file
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.model import FileSlice, path_in
 from lakebed.timeline.avro_schemas import schema_text

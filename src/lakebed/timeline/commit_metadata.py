@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lakebed.format.avro.container import is_avro_file, read_avro_file, write_avro_file
-from lakebed.format.json_text import parse_json_object
+from lakebed.format.avro.encoder import is_avro_file, read_avro_file, write_avro_file
+from lakebed.format.text import parse_json_object
 from lakebed.model import Action, CommitMetadata, WriteStat
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.body_shapes import COMMIT, check_shape

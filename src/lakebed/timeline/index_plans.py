@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakebed.format.avro.container import write_avro_file
+from lakebed.format.avro.encoder import write_avro_file
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.timeline.timeline import Timeline
 

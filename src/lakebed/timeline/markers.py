@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakebed.errors import StorageError
+from lakebed.format.file_names import is_data_path
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.base import FileInfo
-from lakebed.timeline.written_files import is_data_path
 
 MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 TEMP_FOLDER = f"{HOODIE}/.temp"

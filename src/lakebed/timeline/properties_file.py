@@ -18,10 +18,10 @@ from lakebed.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from lakebed.format.properties import dump_properties, parse_properties
+from lakebed.format.text import dump_properties, parse_properties
 from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
-from lakebed.timeline.creation import put_once, write_settled
+from lakebed.storage.exactly_once import put_once, write_settled
 from lakebed.timeline.table_config import CURRENT_VERSION, TableConfig
 
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakebed.format.avro.container import write_avro_file
+from lakebed.format.avro.encoder import write_avro_file
 from lakebed.model import Action, Instant, State
 from lakebed.timeline.avro_schemas import schema_text
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from lakebed.format.avro.container import write_avro_file
+from lakebed.format.avro.encoder import write_avro_file
 from lakebed.model import FileSlice, Instant
 from lakebed.timeline.avro_schemas import schema_text
 from lakebed.wording import count_text

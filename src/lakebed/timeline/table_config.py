@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Literal, cast
 
 from lakebed.errors import CorruptFile, InvalidOption
-from lakebed.format.change_log import COLUMNS as CHANGE_LOG_COLUMNS
-from lakebed.format.change_log import LogMode
+from lakebed.format.data_block import COLUMNS as CHANGE_LOG_COLUMNS
+from lakebed.format.data_block import LogMode
 from lakebed.model import HOODIE
 from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.merge_config import (

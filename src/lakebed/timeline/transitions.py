@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
 from lakebed.model import Action, Instant, State
 from lakebed.storage.base import Storage
-from lakebed.timeline.creation import put_once
+from lakebed.storage.exactly_once import put_once
 from lakebed.timeline.instants import completed_name, completes_as, has_completion_times, inflight_name, requested_name
 from lakebed.timeline.table_config import TableConfig
 

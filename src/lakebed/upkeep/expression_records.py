@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakebed.engine.base import Engine
-from lakebed.engine.each import each
+from lakebed.engine.base import Engine, each
 from lakebed.metadata.kinds import stats_records
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
 from lakebed.metadata.kinds.expression_results import (

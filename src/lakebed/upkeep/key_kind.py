@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.metadata.records import Records

@@ -23,9 +23,9 @@ import pytest
 from greenlet import getcurrent, greenlet
 
 from lakebed.operations import rollback
-from lakebed.storage import memory, parallel, steady
-from lakebed.storage.base import FileInfo, Versioned
-from lakebed.storage.failure import refused
+from lakebed.storage import clocks as steady
+from lakebed.storage import memory, parallel
+from lakebed.storage.base import FileInfo, Versioned, refused
 from lakebed.storage.faulty import Killed
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline import clock, properties_file, timeline

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.config.checking import check_options
-from lakebed.config.options import resolve_options
+from lakebed.config.options import check_options, resolve_options
 from lakebed.errors import LakebedError
 
 WRITE = "hoodie.datasource.write."

@@ -8,10 +8,8 @@ import pytest
 
 import lakebed
 from lakebed.config import options as options_module
-from lakebed.config.checking import check_options
-from lakebed.config.option_table import canonical, options
-from lakebed.config.options import WriteSettings, conflicts_with_table, resolve_options
-from lakebed.config.values import asks_for_nothing, parse_value
+from lakebed.config.option_table import asks_for_nothing, canonical, options, parse_value
+from lakebed.config.options import WriteSettings, check_options, conflicts_with_table, resolve_options
 from lakebed.errors import InvalidOption, UnsupportedFeature
 
 

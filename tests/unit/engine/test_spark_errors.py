@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from lakebed.engine.spark_errors import TaskError, carrying, job_errors
+from lakebed.engine.spark_worker import TaskError, carrying, job_errors
 from lakebed.errors import CommitConflict, CorruptFile, LakebedError, StorageError
 
 SESSION = cast("Any", None)  # asked only where workers lack lakebed

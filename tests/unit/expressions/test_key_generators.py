@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
-from lakebed.expressions.escape import escape, escape_arrow, unescape
+from lakebed.expressions.base import escape, escape_arrow, unescape
 from lakebed.expressions.key_generators import KeyGeneratorSpec, infer_kind, key_generator, kind_of
 
 ROWS = pa.record_batch({"id": ["a", "", None], "n": [1, None, None], "city": ["rome", "a/b", None]})

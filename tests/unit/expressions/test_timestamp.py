@@ -8,11 +8,10 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
-from lakebed.expressions.civil import civil_of_days, day_of_week, days_of_civil, iso_week
-from lakebed.expressions.joda_print import print_pattern
+from lakebed.expressions.joda import print_pattern
 from lakebed.expressions.joda_read import read_pattern
 from lakebed.expressions.timestamp import TimestampPart, TimestampSettings
-from lakebed.expressions.zones import java_zone
+from lakebed.expressions.zones import civil_of_days, day_of_week, days_of_civil, iso_week, java_zone
 
 
 def test_the_calendar_is_pythons() -> None:

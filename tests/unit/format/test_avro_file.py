@@ -10,8 +10,7 @@ import fastavro
 import pytest
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.avro.container import embedded_schema, read_avro_file, write_avro_file
-from lakebed.format.avro.encoder import encoder_of
+from lakebed.format.avro.encoder import embedded_schema, encoder_of, read_avro_file, write_avro_file
 
 INNER: dict[str, Any] = {"type": "record", "name": "Inner", "fields": [{"name": "n", "type": ["null", "long"]}]}
 SCHEMA: dict[str, Any] = {

@@ -20,12 +20,11 @@ from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.cursors import Damage
 from lakebed.format.avro.encoder import encode_long
-from lakebed.format.avro.record_reader import read_records, record_places
+from lakebed.format.avro.reader import read_records, record_places
 from lakebed.format.avro.types import record_schema
 from lakebed.format.data_block import encode_data_block, open_data_block
-from lakebed.format.hfile.source import BytesSource
-from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, block_bytes, read_blocks
-from lakebed.format.log_scan import BlockHead, scan_blocks
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes, read_blocks, scan_blocks
+from lakebed.format.sources import BytesSource
 
 with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
 

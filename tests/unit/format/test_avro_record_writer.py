@@ -7,7 +7,7 @@ import pytest
 
 from avro_values import MAKERS, NULL, ORDERS, batch_of, by_fastavro, column, record
 from lakebed.errors import SchemaConflict
-from lakebed.format.avro.record_writer import write_records
+from lakebed.format.avro.writer import write_records
 from lakebed.schema.avro import avro_to_arrow
 
 

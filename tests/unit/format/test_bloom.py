@@ -12,8 +12,7 @@ from golden_tables import GoldenTable, golden_tables
 from hudi_reference import DynamicFilter, SimpleFilter
 from hudi_reference import murmur2 as reference_murmur2
 from lakebed.errors import CorruptFile
-from lakebed.format.bloom import ALL_ONES_TEXT, BloomFilter, all_ones
-from lakebed.format.murmur2 import murmur2
+from lakebed.format.bloom import ALL_ONES_TEXT, BloomFilter, all_ones, murmur2
 from lakebed.model import RECORD_KEY
 
 any_key = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

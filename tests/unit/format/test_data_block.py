@@ -16,12 +16,11 @@ from avro_values import MAKERS, NULL, batch_of, by_fastavro, record
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.data_block import DataBlock, encode_data_block, open_data_block
-from lakebed.format.hfile.source import BytesSource
 from lakebed.format.hfile.writer import write_hfile
-from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, block_bytes
-from lakebed.format.log_scan import BlockHead, scan_blocks
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes, scan_blocks
 from lakebed.format.parquet_footer import page_sizes
 from lakebed.format.parquet_writer import ParquetSettings
+from lakebed.format.sources import BytesSource
 from lakebed.schema.conversion import cast_column
 
 with_parquet = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)

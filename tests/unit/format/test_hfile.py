@@ -13,11 +13,10 @@ from golden_tables import GoldenTable, golden_tables
 from hfile_model import Entry, build, golden_hfiles, parse
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
-from lakebed.format.hfile.cache import BLOCKS, BlockCache
-from lakebed.format.hfile.entries import Entries, parse_entries
+from lakebed.format.hfile.entries import BLOCKS, BlockCache, Entries, parse_entries
 from lakebed.format.hfile.reader import Found, HFileReader, open_hfile
-from lakebed.format.hfile.source import BytesSource, FileSource, SliceSource
 from lakebed.format.hfile.writer import write_hfile
+from lakebed.format.sources import BytesSource, FileSource, SliceSource
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.local import LocalStorage
 from sampling import HISTORIES, todays_of

@@ -17,13 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.format.avro.container import decode_record, read_avro_file, write_avro_file
-from lakebed.format.avro.encoder import encode_bytes, encode_long
-from lakebed.format.avro.schema_bounds import bounded_schema
+from lakebed.format.avro.encoder import decode_record, encode_bytes, encode_long, read_avro_file, write_avro_file
+from lakebed.format.avro.types import bounded_schema
 from lakebed.format.base_file import read_base_file, read_footer
 from lakebed.format.bloom import BloomFilter
-from lakebed.format.json_text import parse_json
 from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, avro_records, block_bytes, read_blocks
+from lakebed.format.text import parse_json
 from lakebed.storage import open_storage
 from outcomes import Outcomes
 

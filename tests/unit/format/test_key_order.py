@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.format.key_order import in_order, insert_places, key_order, shared_prefix
-from lakebed.format.key_range import KeyRange
+from lakebed.format.key_order import KeyRange, in_order, insert_places, key_order, shared_prefix
 
 ODD = ["", "\0", "\0\0", "a", "a\0", "a\0b", "é", "\uffff", "\U0001f600", "a" * 8, "a" * 8 + "\0", "a" * 9, "ab" * 40]
 texts = st.lists(st.one_of(st.sampled_from(ODD), st.text("ab\0é\U0001f600", max_size=20)), max_size=60)

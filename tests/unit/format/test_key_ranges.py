@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.format.bloom import BloomFilter
-from lakebed.format.key_range import KeyRanges, orders_agree
-from lakebed.format.murmur2 import ChainedHashes
+from lakebed.format.bloom import BloomFilter, ChainedHashes
+from lakebed.format.key_order import KeyRanges, orders_agree
 
 LETTERS = ("", "a", "b", "ab", "é", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff", "z")
 

@@ -9,10 +9,18 @@ import pytest
 
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format import held_source, log_scan
-from lakebed.format.hfile.source import BytesSource, FileSource
-from lakebed.format.log_file import BlockType, LogBlock, block_bytes, read_blocks, rollback_block
-from lakebed.format.log_scan import BlockHead, scan_blocks
+from lakebed.format import log_file as log_scan
+from lakebed.format import sources as held_source
+from lakebed.format.log_file import (
+    BlockHead,
+    BlockType,
+    LogBlock,
+    block_bytes,
+    read_blocks,
+    rollback_block,
+    scan_blocks,
+)
+from lakebed.format.sources import BytesSource, FileSource
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from outcomes import Outcomes

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import CorruptFile
-from lakebed.format.properties import dump_properties, parse_properties
+from lakebed.format.text import dump_properties, parse_properties
 
 WHEN = datetime(2026, 11, 21, 1, 39, 16, 705428, tzinfo=UTC)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

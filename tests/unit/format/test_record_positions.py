@@ -12,8 +12,7 @@ import pytest
 
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile
-from lakebed.format.log_file import HeaderKey, read_blocks
-from lakebed.format.record_positions import decode_positions, encode_positions
+from lakebed.format.log_file import HeaderKey, decode_positions, encode_positions, read_blocks
 
 with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
 

@@ -19,9 +19,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.base_file import ParquetSettings, read_footer
 from lakebed.format.parquet_footer import parse_footer, read_encoded
 from lakebed.format.row_groups.assembled import AssembledFile
-from lakebed.format.row_groups.chunks import Placed, check_pages, chunk_groups, footer_of
-from lakebed.format.row_groups.stored import has_columns, open_groups
-from lakebed.format.row_groups.thrift_compact import (
+from lakebed.format.row_groups.chunks import (
     BINARY,
     BYTE,
     DOUBLE,
@@ -33,6 +31,10 @@ from lakebed.format.row_groups.thrift_compact import (
     STRUCT,
     TRUE,
     Field,
+    Placed,
+    check_pages,
+    chunk_groups,
+    footer_of,
     integer,
     number_in,
     read_list,
@@ -40,6 +42,7 @@ from lakebed.format.row_groups.thrift_compact import (
     write_list,
     write_struct,
 )
+from lakebed.format.row_groups.stored import has_columns, open_groups
 from lakebed.storage.memory import MemoryStorage
 
 SCHEMA = pa.schema(

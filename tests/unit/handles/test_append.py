@@ -13,15 +13,13 @@ import pytest
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.expressions.base import Constant
-from lakebed.expressions.partition_checks import PathCheck
+from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.avro.wrappers import INT, LONG
 from lakebed.format.column_ranges import from_stream
 from lakebed.format.data_block import open_data_block
 from lakebed.format.delete_block import Deletes, decode_deletes
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import BlockType, HeaderKey
-from lakebed.format.log_scan import BlockHead, scan_blocks
-from lakebed.format.record_positions import decode_positions
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, decode_positions, scan_blocks
+from lakebed.format.sources import FileSource
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter

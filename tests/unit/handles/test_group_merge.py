@@ -20,7 +20,7 @@ import pytest
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.expressions.base import Constant
-from lakebed.expressions.partition_checks import PathCheck
+from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.column_ranges import from_stream
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.format.row_groups.assembled import AssembledFile

@@ -13,7 +13,7 @@ import pytest
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.expressions.base import Constant
-from lakebed.expressions.partition_checks import PathCheck
+from lakebed.expressions.partition_paths import PathCheck
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat

@@ -13,13 +13,11 @@ import pyarrow as pa
 import pytest
 
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.base import GroupOfRows
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, GroupOfRows
 from lakebed.engine.local import LocalEngine, LocalRows
 from lakebed.expressions.base import Column
-from lakebed.expressions.partition_checks import PathCheck
-from lakebed.format.column_ranges import from_stream
-from lakebed.format.row_ranges import RowRanges, ranges_by_group
+from lakebed.expressions.partition_paths import PathCheck
+from lakebed.format.column_ranges import RowRanges, from_stream, ranges_by_group
 from lakebed.handles import group_writer, many_groups
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.file_writer import FileFormat

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import IndexInconsistent, InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator

@@ -11,8 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
-from lakebed.expressions.bucket_numbers import Buckets
-from lakebed.expressions.stored_bucket import StoredBucket
+from lakebed.expressions.bucket import Buckets, StoredBucket
 from lakebed.format.hashes import bucket_ids
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.bucket_counts import BucketCounts

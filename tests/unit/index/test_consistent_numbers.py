@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.engine.base import Rows
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Rows
 from lakebed.engine.local import LocalEngine
 from lakebed.index.base import Numbered
 from lakebed.index.consistent import index as consistent

@@ -10,9 +10,9 @@ import pytest
 import lakebed
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import InvalidOption
-from lakebed.index.locations import Differ, ShardOf
 from lakebed.index.record import RecordIndex
 from lakebed.index.registry import check_same_index, index_of, index_properties, make_index, recorded_index
+from lakebed.merge.locations import Differ, ShardOf
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.keys import file_group
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY

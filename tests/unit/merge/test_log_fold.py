@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.merge.log_fold import LogEntries, fold
+from lakebed.merge.log_entries import LogEntries, fold
 from lakebed.merge.rules import MergeRules
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakebed.merge.combine import folded
 from lakebed.merge.pairs import Side, merge_into, merge_pairs
-from lakebed.merge.partial_fold import folded
 from lakebed.merge.rules import MergeRules
 
 SCHEMA = pa.schema([("_hoodie_commit_time", pa.string()), ("ts", pa.int64()), ("s", pa.string()), ("n", pa.int32())])

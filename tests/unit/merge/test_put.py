@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.merge.put import put
+from lakebed.merge.pairs import put
 
 VALUES: dict[pa.DataType, list[Any]] = {
     pa.int8(): [1, 2, 3, 4, -5, 6],

@@ -13,9 +13,8 @@ from lakebed.engine.base import Task
 from lakebed.errors import InvalidRecord
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.meta_columns import FreshMeta
-from lakebed.merge.row_merge import Counts, Merged, RowMerge
+from lakebed.merge.row_merge import Counts, Merged, RowMerge, SortedRowMerge
 from lakebed.merge.rules import MergeRules
-from lakebed.merge.sorted_merge import SortedRowMerge
 from lakebed.model import COMMIT_TIME, DELETE, FILE_NAME, META_COLUMNS, RECORD_KEY
 
 DATA = pa.schema([("v", pa.string()), ("ts", pa.int64())])

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from golden_tables import GoldenTable, golden
 from lakebed.format.hfile.reader import open_hfile
-from lakebed.format.hfile.source import BytesSource
 from lakebed.format.log_file import BlockType, read_blocks
+from lakebed.format.sources import BytesSource
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.format.properties import parse_properties
+from lakebed.format.text import parse_properties
 from lakebed.metadata.keys import (
     column_prefix,
     column_stats_keys,

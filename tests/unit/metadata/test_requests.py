@@ -10,7 +10,7 @@ import pytest
 
 from golden_tables import golden
 from lakebed.errors import CorruptFile
-from lakebed.format.hfile.source import BytesSource, SliceSource
+from lakebed.format.sources import BytesSource, SliceSource
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.metadata.store.small_files import HFILES, LOGS, SmallFiles

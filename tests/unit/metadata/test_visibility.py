@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.format.hfile.source import BytesSource
-from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, block_bytes, rollback_block
-from lakebed.format.log_scan import BlockHead, scan_blocks
-from lakebed.merge.log_blocks import blocks_in_merge_order
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes, rollback_block, scan_blocks
+from lakebed.format.sources import BytesSource
+from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.kinds import record_index_records, stats_records
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.metadata.schemas import V9, known_form, record_schema

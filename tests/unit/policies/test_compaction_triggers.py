@@ -6,7 +6,7 @@ import pytest
 
 from instants_in_words import completed, pending
 from lakebed.model import Instant
-from lakebed.policies.compaction_triggers import CompactionTrigger, TriggerName, log_compaction_verdict
+from lakebed.policies.compaction import CompactionTrigger, TriggerName, log_compaction_verdict
 
 # Times of the cases are seconds within a minute.
 _MINUTE = "202611231200"

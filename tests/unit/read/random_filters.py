@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.filters.spark_text import spark_literal
+from lakebed.filters.text import spark_literal
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "<=>")
 

@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile
-from lakebed.filters.parse import parse_filter
+from lakebed.filters.sql import parse_filter
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.read.record_index import find_keys
 from lakebed.read.skipping import skip_slices

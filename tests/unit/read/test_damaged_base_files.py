@@ -13,8 +13,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile
-from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.key_positions import POSITIONS
+from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.memory import MemoryStorage
 from outcomes import Outcomes

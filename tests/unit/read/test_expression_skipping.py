@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.filters.parse import parse_filter
+from lakebed.filters.sql import parse_filter
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage

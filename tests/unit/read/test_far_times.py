@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.filters.parse import parse_filter
+from lakebed.filters.sql import parse_filter
 
 # as Spark 4.1 prints them in Asia/Kolkata
 PRINTED = {

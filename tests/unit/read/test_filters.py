@@ -11,8 +11,8 @@ import pytest
 
 from lakebed.errors import InvalidOption
 from lakebed.expressions import letter_case
-from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import And, Column, Compare, In, IsNull, Literal, Not, Opaque, Or, combine
+from lakebed.filters.sql import parse_filter
 
 ROWS = pa.record_batch(
     {

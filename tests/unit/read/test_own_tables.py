@@ -13,7 +13,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
-from lakebed.filters.parse import parse_filter
+from lakebed.filters.sql import parse_filter
 from lakebed.model import HOODIE
 from lakebed.read.lookup import get
 from lakebed.slices.snapshot import open_snapshot

@@ -13,7 +13,7 @@ import lakebed
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.expressions.plain_keys import PLAIN_KEYS
-from lakebed.filters.parse import parse_filter
+from lakebed.filters.sql import parse_filter
 from lakebed.format.base_file import read_footer
 from lakebed.model import CommitMetadata
 from lakebed.operations.context import WriteContext

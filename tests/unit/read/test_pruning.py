@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from lakebed.filters.parse import parse_filter
+from lakebed.filters.sql import parse_filter
 from lakebed.format.hashes import bucket_ids
 from lakebed.read.bucket_pruning import BucketLayout, prune_buckets
 from lakebed.read.pruning import PartitionLayout, prune_partitions

@@ -15,9 +15,9 @@ import lakebed
 from golden_tables import golden
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
-from lakebed.filters.parse import parse_filter
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.ranges import Bounds, may_match
+from lakebed.filters.sql import parse_filter
 from lakebed.format.file_names import parse_base_file
 from lakebed.model import FileSlice
 from lakebed.read.plan import plan_scan, table_columns

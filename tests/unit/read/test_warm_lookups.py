@@ -12,8 +12,7 @@ import pytest
 
 import lakebed
 from lakebed.format.bounded_cache import BoundedCache
-from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.key_positions import POSITIONS, KeyPositions
+from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyPositions
 from lakebed.metadata.store.writer import MetadataWriter, Records
 from lakebed.model import HOODIE
 from lakebed.read.lookup import exists, get
@@ -23,7 +22,7 @@ from lakebed.storage.base import Storage
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
-from lakebed.storage.ranges import RangeFile
+from lakebed.storage.streams import RangeFile
 from lakebed.table import Table
 from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline

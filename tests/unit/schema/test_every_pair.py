@@ -15,9 +15,8 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import list_of, map_of
-from lakebed.schema.conversion import cast_column
+from lakebed.schema.conversion import cast_column, project_kept
 from lakebed.schema.evolution import reconcile
-from lakebed.schema.kept_values import project_kept
 
 EPOCH = datetime(1970, 1, 1)
 MICRO = timedelta(microseconds=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.schema.inner_lists import table_with_offsets, with_offsets
+from lakebed.schema.layouts import table_with_offsets, with_offsets
 
 INTS, MAP = pa.list_(pa.int32()), pa.map_(pa.string(), pa.int32())
 

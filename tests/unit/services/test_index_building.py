@@ -14,7 +14,7 @@ import lakebed
 from golden_tables import golden
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, LakebedError, UnsupportedFeature
-from lakebed.format.avro.container import embedded_schema
+from lakebed.format.avro.encoder import embedded_schema
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.store.creation import PARTITIONS_INFLIGHT
 from lakebed.model import Action, State

@@ -11,9 +11,8 @@ import pytest
 import lakebed
 from compaction_tables import bare, context, pending, snapshot
 from lakebed.errors import CommitConflict
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import BlockType, HeaderKey
-from lakebed.format.log_scan import BlockHead, scan_blocks
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, scan_blocks
+from lakebed.format.sources import FileSource
 from lakebed.model import Action
 from lakebed.services.log_compaction import run_log_compaction
 from lakebed.services.service_transaction import ServiceTransaction

@@ -14,7 +14,7 @@ from cleaning_tables import data_files, timeline
 from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
-from lakebed.format.properties import parse_properties
+from lakebed.format.text import parse_properties
 from lakebed.metadata.kinds.updates import NewFile, file_records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter

@@ -15,7 +15,7 @@ from crash_tables import leftovers
 from golden_tables import golden
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
-from lakebed.format.avro.container import read_avro_file
+from lakebed.format.avro.encoder import read_avro_file
 from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.table import Table

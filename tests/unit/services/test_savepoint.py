@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from golden_tables import golden
 from lakebed.errors import InvalidOption
-from lakebed.format.avro.container import read_avro_file
+from lakebed.format.avro.encoder import read_avro_file
 from lakebed.model import Action
 from lakebed.operations.placement import AssignedRows
 from lakebed.storage import open_storage

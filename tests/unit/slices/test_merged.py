@@ -15,8 +15,7 @@ import pytest
 from lakebed.errors import CorruptFile
 from lakebed.format.data_block import encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
-from lakebed.format.log_file import HeaderKey, LogBlock, block_bytes, delete_block, rollback_block
-from lakebed.format.record_positions import encode_positions
+from lakebed.format.log_file import HeaderKey, LogBlock, block_bytes, delete_block, encode_positions, rollback_block
 from lakebed.model import META_COLUMNS, RECORD_KEY, BaseFile, FileSlice, LogFile
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.slices.block_view import BlockView

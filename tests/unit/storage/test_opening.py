@@ -9,8 +9,8 @@ import pytest
 
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.storage import StorageSpec, open_storage
+from lakebed.storage.base import parse_uri
 from lakebed.storage.object_options import object_settings
-from lakebed.storage.uri import parse_uri
 
 SECRET = "hunter2-hunter2"
 

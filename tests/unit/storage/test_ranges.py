@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.storage.ranges import RangeFile, coalesce, read_coalesced
+from lakebed.storage.streams import RangeFile, coalesce, read_coalesced
 
 DATA = bytes(i * 7 % 251 for i in range(5000))
 

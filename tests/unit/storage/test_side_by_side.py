@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from lakebed.storage.once import once
-from lakebed.storage.parallel import in_background, parallel_map
+from lakebed.storage.parallel import in_background, once, parallel_map
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 100])

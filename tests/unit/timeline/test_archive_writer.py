@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from golden_tables import golden
-from lakebed.format.avro.container import write_avro_file
+from lakebed.format.avro.encoder import write_avro_file
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.model import Action, CommitMetadata, FileSlice, Instant
 from lakebed.storage.base import Storage

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.format.avro.container import read_avro_file
+from lakebed.format.avro.encoder import read_avro_file
 from lakebed.model import Action, CommitMetadata, WriteStat
 from lakebed.timeline.commit_metadata import PartitionProfile, decode_commit, encode_commit, encode_inflight
 from lakebed.timeline.pretty_json import pretty_json

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from lakebed.errors import CommitConflict
-from lakebed.format.avro.container import write_avro_file
+from lakebed.format.avro.encoder import write_avro_file
 from lakebed.model import Action, CommitMetadata, Instant, State, WriteStat
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.actions import RollbackPlan, encode_requested_replace, encode_rollback_plan

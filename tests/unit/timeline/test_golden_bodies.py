@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from golden_tables import GoldenTable, golden_tables
-from lakebed.format.avro.container import embedded_schema, is_avro_file, read_avro_file, write_avro_file
+from lakebed.format.avro.encoder import embedded_schema, is_avro_file, read_avro_file, write_avro_file
 from lakebed.model import Action, Instant, State
 from lakebed.timeline.actions import (
     RollbackPlan,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from golden_tables import golden, golden_tables
-from lakebed.format.avro.container import embedded_schema, read_avro_file
+from lakebed.format.avro.encoder import embedded_schema, read_avro_file
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.timeline.actions import decode_action
 from lakebed.timeline.avro_schemas import schema_text

@@ -18,7 +18,7 @@ from lakebed.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from lakebed.format.properties import parse_properties
+from lakebed.format.text import parse_properties
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
 from lakebed.storage.memory import MemoryStorage

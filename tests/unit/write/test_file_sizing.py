@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP
 from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileSlice
 from lakebed.operations.assign import assign
 from lakebed.slices.row_size import from_sample

@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile, StorageError
-from lakebed.format.avro.container import read_avro_file
+from lakebed.format.avro.encoder import read_avro_file
 from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.metadata.kinds.definitions import load_definitions
 from lakebed.metadata.read.metadata_table import MetadataTable

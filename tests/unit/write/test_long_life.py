@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.format.hfile.cache import BLOCKS
+from lakebed.format.hfile.entries import BLOCKS
 from lakebed.model import BaseFile, FileSlice
 from lakebed.slices.listing import Listing, groups_of_ids
 from lakebed.slices.snapshot import Snapshot, open_snapshot

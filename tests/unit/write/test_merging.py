@@ -13,8 +13,7 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.merge.combine import combine
-from lakebed.merge.ordering import compare_ordering
-from lakebed.merge.rules import MergeRules
+from lakebed.merge.rules import MergeRules, compare_ordering
 from lakebed.table import Table
 from write_tables import SCHEMA, content, files, last_commit, rows
 

@@ -15,11 +15,10 @@ import pytest
 
 import lakebed
 from lakebed.format.file_names import has_exact_ranges
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import BlockType
-from lakebed.format.log_scan import scan_blocks
+from lakebed.format.log_file import BlockType, scan_blocks
 from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
 from lakebed.format.row_groups import nan_chunks
+from lakebed.format.sources import FileSource
 from lakebed.handles import file_writer, stored_rows
 from lakebed.storage import open_storage
 from lakebed.table import Table

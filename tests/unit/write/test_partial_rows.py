@@ -11,9 +11,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import HeaderKey
-from lakebed.format.log_scan import scan_blocks
+from lakebed.format.log_file import HeaderKey, scan_blocks
+from lakebed.format.sources import FileSource
 from lakebed.model import META_COLUMNS
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage

@@ -13,8 +13,8 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
-from lakebed.expressions.partition_checks import PathCheck
-from lakebed.filters.parse import parse_filter
+from lakebed.expressions.partition_paths import PathCheck
+from lakebed.filters.sql import parse_filter
 from lakebed.read.pruning import PartitionLayout, prune_partitions
 from lakebed.table import Table
 from write_tables import SCHEMA, content, refused, rows

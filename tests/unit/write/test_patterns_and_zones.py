@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import SchemaConflict
-from lakebed.filters.literals import parse_timestamp, parse_zone
+from lakebed.filters.coercion import parse_timestamp, parse_zone
 from lakebed.schema.spark import spark_json_to_arrow
 from lakebed.table import Table
 from write_tables import SCHEMA, content, rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakebed.engine.each import each
+from lakebed.engine.base import each
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CorruptFile, IndexInconsistent
 from lakebed.services import index_jobs

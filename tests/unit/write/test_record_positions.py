@@ -15,10 +15,8 @@ from lakebed.engine.local import LocalEngine
 from lakebed.format.base_file import read_base_file
 from lakebed.format.data_block import open_data_block
 from lakebed.format.delete_block import decode_deletes
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import BlockType, HeaderKey
-from lakebed.format.log_scan import scan_blocks
-from lakebed.format.record_positions import decode_positions
+from lakebed.format.log_file import BlockType, HeaderKey, decode_positions, scan_blocks
+from lakebed.format.sources import FileSource
 from lakebed.model import FILE_NAME, POSITION, RECORD_KEY, FileSlice
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage

@@ -1,4 +1,6 @@
-"""Records to Avro binary by functions compiled once from the schema.
+"""Avro object container files that hold a single record: the form of the timeline's binary bodies and plans.
+
+Records to Avro binary by functions compiled once from the schema.
 
 fastavro checks every value against every branch of each union it meets, which makes a commit body of 100,000 write
 stats (a union at every level) cost ten seconds; the unions here have one branch besides null, so nothing is to check.
@@ -6,13 +8,20 @@ stats (a union at every level) cost ten seconds; the unions here have one branch
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import struct
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from lakebed.errors import UnsupportedFeature
+import fastavro
+
+from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.format.avro.types import bounded_schema
 from lakebed.format.varints import read_varint, varint, zigzag
 
 Encoder = Callable[[Any], bytes]
@@ -120,3 +129,145 @@ def _map(item: Encoder) -> Encoder:
         return b"".join([encode_long(len(values)), *entries, b"\x00"])
 
     return encode
+
+
+_avro: Any = fastavro  # its stubs leave streams and schemas half typed
+
+MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_SCHEMA, _CODEC = "avro.schema", "avro.codec"
+# A sync marker of ours begins so and goes on with a digest: it tells whether schema and record are as they were.
+_OWN_SYNC: Final = b"lkb1"
+# What a deflated record may become: Hudi deflates none, so this is generous.
+_MOST_INFLATION: Final = 16
+_INFLATED_AT_LEAST: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    schema: str
+    codec: str
+    sync: bytes
+    blocks: int
+    """Where the first block starts."""
+
+
+def is_avro_file(data: bytes) -> bool:
+    """Whether the bytes start like an Avro object container file."""
+    return data.startswith(MAGIC)
+
+
+def read_avro_file(data: bytes, path: str = "") -> dict[str, Any]:
+    """The one record of a container file, decoded with the schema embedded in it (no codec and deflate are read).
+
+    Raises `CorruptFile` naming `path` where the bytes are no such file or hold more or less than one record, where the
+    schema could make a large thing of few bytes (see `bounded_schema`), and where a file of lakebed's was changed.
+    """
+    try:
+        return _only_record(data)
+    except Exception as cause:  # fastavro raises whatever the broken bytes lead it to
+        raise CorruptFile(
+            f"{path or 'this Avro file'} cannot be decoded: {cause or repr(cause)}",
+            hint="The file was cut off or overwritten; restore it from a copy.",
+            context={"path": path},
+        ) from cause
+
+
+def embedded_schema(data: bytes) -> str:
+    """The text of the schema inside a container file, exactly as stored."""
+    return _container(data).schema
+
+
+def write_avro_file(schema: str | dict[str, Any], record: dict[str, Any]) -> bytes:
+    """A container file with this one record: no codec entry, the schema text kept as given.
+
+    The sync marker is derived from the content, so equal content gives equal bytes, and a changed file shows.
+
+    >>> schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}
+    >>> read_avro_file(write_avro_file(schema, {"a": 7}))
+    {'a': 7}
+    """
+    text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
+    body = encoder_of(text)(record)
+    sync = _own_sync(text, body)
+    encoded_schema = text.encode()
+    metadata = [encode_long(1), encode_bytes(_SCHEMA.encode()), encode_bytes(encoded_schema), encode_long(0)]
+    return b"".join([MAGIC, *metadata, sync, encode_long(1), encode_bytes(body), sync])
+
+
+def decode_record(schema: str, data: bytes) -> dict[str, Any]:
+    """A record from bare Avro binary written with this schema, which must be a bounded one.
+
+    Raises whatever fastavro does, and `ValueError`.
+    """
+    source = io.BytesIO(data)
+    record = _avro.schemaless_reader(source, bounded_schema(schema), None)
+    if source.tell() != len(data):
+        raise ValueError(f"{len(data) - source.tell()} bytes are left over behind the record")
+    if not isinstance(record, dict):
+        raise ValueError("what it holds is no record")
+    return cast("dict[str, Any]", record)
+
+
+def _own_sync(schema: str, body: bytes) -> bytes:
+    digest = hashlib.md5(schema.encode() + body, usedforsecurity=False).digest()
+    return (_OWN_SYNC + digest)[:_SYNC_BYTES]
+
+
+def _only_record(data: bytes) -> dict[str, Any]:
+    container = _container(data)
+    count, at = decode_long(data, container.blocks)
+    body, at = _sized(data, at)
+    if data[at : at + _SYNC_BYTES] != container.sync:
+        raise ValueError("a block does not end in the file's sync marker")
+    if count != 1 or at + _SYNC_BYTES != len(data):
+        raise ValueError(f"it holds {count if count != 1 else 'more'} records where one is expected")
+    if container.codec == "deflate":
+        body = _inflated(body)
+    elif container.codec != "null":
+        raise ValueError(f"its codec {container.codec!r} is neither null nor deflate")
+    record = decode_record(container.schema, body)
+    if container.sync.startswith(_OWN_SYNC) and container.sync != _own_sync(container.schema, body):
+        raise ValueError("its content is not what was written")
+    return record
+
+
+def _container(data: bytes) -> _Container:
+    if not is_avro_file(data):
+        raise ValueError("it does not start like an Avro file")
+    entries: dict[str, bytes] = {}
+    count, at = decode_long(data, len(MAGIC))
+    while count:
+        if count < 0:
+            count = -count
+            _, at = decode_long(data, at)
+        if count > len(data) - at:
+            raise ValueError("its header has more entries than bytes")
+        for _ in range(count):
+            name, at = _sized(data, at)
+            entries[name.decode()], at = _sized(data, at)
+        count, at = decode_long(data, at)
+    sync = data[at : at + _SYNC_BYTES]
+    if _SCHEMA not in entries or len(sync) != _SYNC_BYTES:
+        raise ValueError("its header is cut off or has no schema")
+    codec = entries.get(_CODEC, b"null").decode()
+    return _Container(entries[_SCHEMA].decode(), codec, sync, at + _SYNC_BYTES)
+
+
+def _inflated(body: bytes) -> bytes:
+    most = max(_INFLATED_AT_LEAST, _MOST_INFLATION * len(body))
+    inflate = zlib.decompressobj(-15)
+    found = inflate.decompress(body, most + 1)
+    if len(found) > most:
+        raise ValueError(f"{len(body)} deflated bytes become more than {most}")
+    if not inflate.eof:  # some writers leave a part of the checksum behind it
+        raise ValueError("its deflated bytes are cut off")
+    return found
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes, int]:
+    """Bytes with their length in front, and where they end."""
+    length, at = decode_long(data, at)
+    if not 0 <= length <= len(data) - at:
+        raise ValueError(f"{length} bytes at {at} reach beyond its end")
+    return data[at : at + length], at + length

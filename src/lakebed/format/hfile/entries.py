@@ -1,16 +1,182 @@
-"""The entries of an HFile's data block, as Arrow columns."""
+"""Where the entries of an HFile's data block lie: found by a few passes over its bytes, none of them entry by entry.
+
+Each way checks that the entries it found follow each other from the first byte to the last, so none can be wrong; where
+one finds nothing the next is asked, down to a plain walk.
+
+The entries of an HFile's data block, as Arrow columns.
+
+A bounded cache of inflated HFile blocks, shared by all readers of the process.
+"""
 
 from __future__ import annotations
 
+import struct
+from array import array
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.errors import CorruptFile
-from lakebed.format.hfile.blocks import Buffer
-from lakebed.format.hfile.spans import Bytes, Int32s, Int64s, find_spans
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.hfile.blocks import KEY_TAIL, Buffer, Damaged, read_vint
+
+Bytes = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# Key length, value length, row length; the row follows.
+_LENGTHS = struct.Struct(">iiH")
+_HEAD: Final = _LENGTHS.size
+_KEY_BEYOND_ROW: Final = 12
+_SMALLEST_ENTRY: Final = 20
+_SCAN_BYTES: Final = 1 << 17
+_NEWEST = int.from_bytes(KEY_TAIL[1:9], "big")
+_ONES: Final = 0xFFFFFFFF
+_LOOKED_AT: Final = 32
+_FEW_LENGTHS: Final = 6
+
+
+def find_spans(data: Bytes, mvcc: bool) -> Int32s:
+    """Start and end of each entry's row and value: a row of four for each entry. `mvcc`: a version number in Hadoop's
+    variable form ends each entry."""
+    if len(data) >= 2 * _SMALLEST_ENTRY:
+        for way in (_even, _by_tails, _by_heads):
+            spans = way(data, mvcc)
+            if spans is not None:
+                return spans
+    return _walked(data, mvcc)
+
+
+def _even(data: Bytes, mvcc: bool) -> Int32s | None:
+    """Where all entries have the same lengths."""
+    key_size, value_size, row_size = _LENGTHS.unpack_from(data.data)
+    size = 8 + key_size + value_size + mvcc
+    if key_size != row_size + _KEY_BEYOND_ROW or value_size < 0 or len(data) % size:
+        return None
+    count = len(data) // size
+    lengths, rows = (np.ndarray((count,), kind, data, at, (size,)) for kind, at in (("<u8", 0), ("<u2", 8)))
+    if (lengths != lengths[0]).any() or (rows != rows[0]).any():
+        return None
+    first = np.array([_HEAD, _HEAD + row_size, 8 + key_size, 8 + key_size + value_size], np.int32)
+    return np.arange(0, len(data), size, dtype=np.int32)[:, None] + first
+
+
+def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
+    """Where all rows have the same length, or values one of few: by the tails of the cell keys, behind the rows."""
+    rows, values = (sorted(set(sizes)) for sizes in _first_lengths(data, mvcc))
+    if len(rows) == 1:
+        return _chained(data, _tails(data) - rows[0] - _HEAD, mvcc)
+    if not 0 < len(values) <= _FEW_LENGTHS:
+        return None
+    tails = _tails(data)
+    # the last byte of each head, the low one of its row length, if the value before it has the smallest size
+    smallest = tails[:-1] + (len(KEY_TAIL) + values[0] + mvcc + _HEAD - 1)
+    if len(smallest) and smallest[-1] + values[-1] - values[0] >= len(data):
+        return None
+    starts = np.zeros(len(tails), np.int64)
+    starts[1:] = smallest - (_HEAD - 1)
+    for more in (size - values[0] for size in values[1:]):
+        at = smallest + more
+        starts[1:] += more * (data[at] == (tails[1:] - at - 1).astype(np.uint8))
+    return _chained(data, starts, mvcc)
+
+
+def _first_lengths(data: Bytes, mvcc: bool) -> tuple[list[int], list[int]]:
+    """Row and value lengths of some entries at the block's start."""
+    rows, values, at, view = list[int](), list[int](), 0, data.data
+    while at <= len(view) - _HEAD and len(rows) < _LOOKED_AT:
+        key_size, value_size, row_size = _LENGTHS.unpack_from(view, at)
+        if key_size < 0 or value_size < 0:
+            break
+        rows.append(row_size)
+        values.append(value_size)
+        at += 8 + key_size + value_size + mvcc
+    return rows, values
+
+
+def _tails(data: Bytes) -> Int64s:
+    """Where tails of cell keys may start: seven bytes of ones hold just one aligned word of them."""
+    words = data[: len(data) // 4 * 4].view("<u4")
+    found = np.flatnonzero(words == _ONES)
+    found = found[found > 0]
+    before = words[found - 1]
+    ones = (before >= 0xFF000000).view(np.int8) + (before >= 0xFFFF0000) + (before >= 0xFFFFFF00)
+    # the row's end is a zero and the 7f of the timestamp before the ones
+    return found * 4 - ones - 2
+
+
+def _by_heads(data: Bytes, mvcc: bool) -> Int32s | None:
+    """By anything that looks like the head of an entry."""
+    starts = _heads(data)
+    spans = _chained(data, starts, mvcc)
+    if spans is None and len(starts):
+        # a value's bytes look like a head: a true one has the tail of a cell key behind its row
+        halves = np.ndarray((len(data) - 1,), ">u2", data, 0, (1,))
+        spans = _chained(data, starts[_has_tail(data, starts + _HEAD + halves[starts + 8])], mvcc)
+    return spans
+
+
+def _heads(data: Bytes) -> Int64s:
+    """Where two zero bytes stand and the low bytes of key and row length differ by what a cell key adds to its row."""
+    last = len(data) - _SMALLEST_ENTRY + 1
+    found: list[Int64s] = []
+    for start in range(0, last, _SCAN_BYTES):
+        end = min(start + _SCAN_BYTES, last)
+        near = np.flatnonzero((data[start + 3 : end + 3] - data[start + 9 : end + 9]) == _KEY_BEYOND_ROW) + start
+        found.append(near[(data[near] | data[near + 1]) == 0])
+    return np.concatenate(found)
+
+
+def _has_tail(data: Bytes, at: Int64s) -> Bools:
+    inside = at <= len(data) - len(KEY_TAIL)
+    at = np.where(inside, at, 0)
+    stamps = np.ndarray((len(data) - 7,), ">u8", data, 0, (1,))
+    return inside & (data[at] == 0) & (stamps[at + 1] == _NEWEST)
+
+
+def _chained(data: Bytes, starts: Int64s, mvcc: bool) -> Int32s | None:
+    """The spans of the entries at `starts`, if these are entries and follow each other without a gap."""
+    if not len(starts) or starts[0] != 0 or starts.max() + _HEAD > len(data):
+        return None
+    heads = np.ndarray((len(data) - _HEAD + 1,), "V10", data, 0, (1,))[starts]
+    fields = heads.view([("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
+    keys, values, rows = (fields[name].astype(np.int64) for name in ("key", "value", "row"))
+    value_starts = starts + 8 + keys
+    value_ends = value_starts + values
+    ends = value_ends + mvcc
+    if ends[-1] != len(data) or (ends[:-1] != starts[1:]).any():
+        return None
+    # a version of several bytes would break the chain
+    if (keys != rows + _KEY_BEYOND_ROW).any() or values.min() < 0:
+        return None
+    spans = np.empty((len(starts), 4), np.int32)
+    spans[:, 0] = starts + _HEAD
+    spans[:, 1] = spans[:, 0] + rows
+    spans[:, 2] = value_starts
+    spans[:, 3] = value_ends
+    return spans
+
+
+def _walked(data: Bytes, mvcc: bool) -> Int32s:
+    """Entry by entry: any cell key, any version number."""
+    view, at, end = data.data, 0, len(data)
+    spans = array("i")
+    while at < end:
+        if end - at < _HEAD:
+            raise Damaged("an entry's head is cut off")
+        key_size, value_size, row_size = _LENGTHS.unpack_from(view, at)
+        value = at + 8 + key_size
+        if key_size < row_size + _KEY_BEYOND_ROW or value_size < 0 or value + value_size > end:
+            raise Damaged(f"an entry's lengths ({key_size}, {value_size}, {row_size}) are wrong")
+        spans.extend((at + _HEAD, at + _HEAD + row_size, value, value + value_size))
+        at = value + value_size
+        if mvcc:
+            _, at = read_vint(view, at)
+    return np.frombuffer(spans, np.int32).reshape(-1, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +252,21 @@ def parse_entries(payload: Buffer, *, mvcc: bool) -> EntryBlock:
     """The entries of a data block's payload. `mvcc`: a version number in Hadoop's variable form ends each entry."""
     data = np.frombuffer(payload, np.uint8)
     return EntryBlock(data, find_spans(data, mvcc) if len(data) else np.empty((0, 4), np.int32))
+
+
+_MAX_BYTES = 256 << 20
+
+
+class BlockCache(BoundedCache[EntryBlock]):
+    """Keeps the blocks used last, up to `max_bytes` of memory. Safe to use from several threads."""
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        super().__init__(max_bytes)
+
+    def drop_file(self, source: tuple[Any, ...], count: int) -> None:
+        """Forget the blocks of a file that nobody is going to ask again."""
+        for number in range(count):
+            self.drop((*source, number))
+
+
+BLOCKS = BlockCache()

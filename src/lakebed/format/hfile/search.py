@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings, value_buffer
-from lakebed.format.hfile.entries import EntryBlock
-from lakebed.format.hfile.spans import Bytes, Int64s
+from lakebed.format.hfile.entries import Bytes, EntryBlock, Int64s
 
 Words = npt.NDArray[np.uint64]
 Ranges = tuple[Int64s, Int64s]

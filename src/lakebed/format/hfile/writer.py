@@ -18,7 +18,7 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.format.hashes import plain_strings, value_buffer
 from lakebed.format.hfile import blocks as blocks
 from lakebed.format.hfile.blocks import KEY_TAIL, BlockHandle
-from lakebed.format.hfile.spans import Int64s
+from lakebed.format.hfile.entries import Int64s
 from lakebed.storage.parallel import parallel_map
 
 Codec = Literal["gzip", "none"]

@@ -15,7 +15,7 @@ import pyarrow.types as pt
 
 from lakebed.format.file_names import has_exact_ranges, parse_base_file
 from lakebed.format.parquet_encodings import leaves
-from lakebed.format.row_groups.thrift_compact import (
+from lakebed.format.row_groups.chunks import (
     LIST,
     STRUCT,
     Field,

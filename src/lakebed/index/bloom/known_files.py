@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Engine, Task
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
-from lakebed.format.key_range import orders_agree
+from lakebed.format.key_order import orders_agree
 from lakebed.index.bloom.options import SearchOptions
 from lakebed.index.bloom.sent import sent_slices, slices_in
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Engine, Rows
-from lakebed.engine.groups import distinct_values
-from lakebed.format.murmur2 import ChainedHashes
+from lakebed.engine.base import Engine, Rows, distinct_values
+from lakebed.format.bloom import ChainedHashes
 from lakebed.index.bloom.found import PLACES, FoundPlaces, counted_lookup, places_in
 from lakebed.index.bloom.known_files import Filters, ranges_of
 from lakebed.index.bloom.options import SearchOptions

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP
 from lakebed.model import PARTITION_PATH, FileSlice
 
 

@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.format.base_file import check_rows, naming_damage
-from lakebed.format.bloom import BloomFilter
+from lakebed.format.bloom import BloomFilter, ChainedHashes
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hashes import plain_strings
-from lakebed.format.key_range import KeyRanges
-from lakebed.format.murmur2 import ChainedHashes
+from lakebed.format.key_order import KeyRanges
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.slices.key_rows import rows_of_keys

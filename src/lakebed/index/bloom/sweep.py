@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings
-from lakebed.format.key_range import KeyRanges, Spans
+from lakebed.format.key_order import KeyRanges, Spans
 from lakebed.index.bloom.known_files import Range
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 

@@ -14,17 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Engine, Rows, Task
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Engine, Rows, Task
+from lakebed.format.bloom import ChainedHashes
 from lakebed.format.hashes import java_hash
-from lakebed.format.murmur2 import ChainedHashes
 from lakebed.index.base import KeyLookup
 from lakebed.index.bloom.found import PLACES, FoundPlaces, places_in
 from lakebed.index.bloom.known_files import Filters
 from lakebed.index.bloom.options import SearchOptions
 from lakebed.index.bloom.slice_search import SliceSearch
 from lakebed.index.bloom.sweep import Sweep
-from lakebed.index.locations import IsNotNull, IsNull
+from lakebed.merge.locations import IsNotNull, IsNull
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 
 Int64s = npt.NDArray[np.int64]

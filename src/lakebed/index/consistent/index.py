@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.settings import ClusteringSettings
-from lakebed.engine.base import Engine, Rows
-from lakebed.engine.groups import GROUP, distinct_values
+from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
 from lakebed.index.base import Index, IndexOptions, KeyPlaces, Numbered, Resizes, Resizing
@@ -23,7 +22,7 @@ from lakebed.index.consistent.resize import BucketSizes, Outputs, resize_groups,
 from lakebed.index.consistent.ring import Children, Node, Ring, renewed
 from lakebed.index.consistent.ring_files import RingFiles
 from lakebed.index.consistent.ring_hash import ring_hashes
-from lakebed.index.locations import IsNotNull
+from lakebed.merge.locations import IsNotNull
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import FILE_ID, PARTITION_PATH, Action, FileSlice
 from lakebed.slices.listing import groups_of_ids

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Task
-from lakebed.engine.groups import GROUP
+from lakebed.engine.base import GROUP, Task
 from lakebed.format.hashes import Int32s
 from lakebed.index.consistent.ring import Children, Node, Ring, default_ring
 from lakebed.index.consistent.ring_hash import ring_hashes

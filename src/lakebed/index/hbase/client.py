@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from lakebed.index.hbase.settings import HBaseTable
-from lakebed.storage.failure import refused
+from lakebed.storage.base import refused
 
 FAMILY = b"_s"
 COLUMNS: Mapping[str, bytes] = {

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile, StorageError
-from lakebed.format.json_text import parse_json_object
+from lakebed.format.file_names import is_data_path
+from lakebed.format.text import parse_json_object
 from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
 from lakebed.timeline.pretty_json import pretty_json
 from lakebed.timeline.table_config import TableConfig
-from lakebed.timeline.written_files import is_data_path
 
 DEFINITIONS_PROPERTY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = f"{HOODIE}/.index_defs/index.json"

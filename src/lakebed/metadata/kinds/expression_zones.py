@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakebed.format.properties import parse_properties
+from lakebed.format.text import parse_properties
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.storage.base import Storage
 

@@ -12,11 +12,10 @@ import pyarrow.types as pt
 from lakebed.format.base_file import read_base_file, read_footer
 from lakebed.format.column_ranges import COUNTS, ColumnRanges
 from lakebed.format.data_block import open_data_block
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import BlockType
-from lakebed.format.log_scan import scan_blocks
+from lakebed.format.log_file import BlockType, scan_blocks
 from lakebed.format.parquet_encodings import leaves
 from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
+from lakebed.format.sources import FileSource
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.conversion import cast_column
 from lakebed.storage.base import Storage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from lakebed.format.file_names import is_data_path
 from lakebed.metadata.layout import parse_files
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.metadata.store.suffixes import Suffix
@@ -13,7 +14,6 @@ from lakebed.policies.cleaning import Protected, Retention, has_expired_since, p
 from lakebed.policies.compaction import last_compaction
 from lakebed.timeline.file_slices import GroupSlices, all_slices
 from lakebed.timeline.service_plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
-from lakebed.timeline.written_files import is_data_path
 from lakebed.wording import count_text
 
 # Readers that began before a compaction get this many instants to finish.

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import TableExists
-from lakebed.format.properties import dump_properties
+from lakebed.format.text import dump_properties
 from lakebed.metadata.kinds.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,

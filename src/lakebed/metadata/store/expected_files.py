@@ -10,9 +10,8 @@ from typing import Any, cast
 
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache
-from lakebed.format.log_file import BlockType
-from lakebed.format.log_scan import BlockHead
-from lakebed.format.properties import parse_properties
+from lakebed.format.log_file import BlockHead, BlockType
+from lakebed.format.text import parse_properties
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number, parse_files
 from lakebed.metadata.store.group_files import CREATION_TOKEN

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from lakebed.format.delete_block import encode_deletes
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hfile.writer import write_hfile
-from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, block_bytes
-from lakebed.format.log_scan import BlockHead
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes
 from lakebed.metadata.store.compaction import is_held_up, remove_leftovers
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, new_token
 from lakebed.metadata.store.rollback import logs_with_blocks_of

@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lakebed.format.file_names import log_file_name
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import block_bytes, rollback_block
-from lakebed.format.log_scan import BlockHead, scan_blocks
+from lakebed.format.file_names import is_data_path, log_file_name
+from lakebed.format.log_file import BlockHead, block_bytes, rollback_block, scan_blocks
+from lakebed.format.sources import FileSource
 from lakebed.metadata.layout import is_of_data, parse_files
 from lakebed.metadata.store.group_files import new_token
 from lakebed.metadata.store.store import MetadataStore
@@ -26,7 +25,6 @@ from lakebed.timeline.actions import (
 )
 from lakebed.timeline.listed import completed_at
 from lakebed.timeline.rolled_back import rollback_record
-from lakebed.timeline.written_files import is_data_path
 
 _UNDONE = (Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _UNDONE_BY_PLANS = (*_UNDONE, Action.COMMIT, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lakebed.errors import CorruptFile, TableNotFound
-from lakebed.format.held_source import HeldSource
 from lakebed.format.hfile.reader import HFileReader
-from lakebed.format.hfile.source import FileSource, ReadRange
-from lakebed.format.log_file import BlockType
-from lakebed.format.log_scan import BlockHead
-from lakebed.merge.log_blocks import blocks_in_merge_order
+from lakebed.format.log_file import BlockHead, BlockType
+from lakebed.format.sources import FileSource, HeldSource, ReadRange
+from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
 from lakebed.metadata.store.expected_files import (

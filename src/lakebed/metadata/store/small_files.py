@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from lakebed.format.bounded_cache import BoundedCache, Kept
-from lakebed.format.held_source import WHOLE_BYTES
-from lakebed.format.hfile.cache import BLOCKS
+from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.hfile.reader import HFileReader, open_hfile
-from lakebed.format.hfile.source import ReadRange
-from lakebed.format.log_scan import BlockHead, scan_blocks
+from lakebed.format.log_file import BlockHead, scan_blocks
+from lakebed.format.sources import WHOLE_BYTES, ReadRange
 
 T = TypeVar("T")
 _KEPT_BYTES: Final = 32 << 20

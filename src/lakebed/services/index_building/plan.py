@@ -8,6 +8,7 @@ from typing import Any
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.format.file_names import is_data_path
 from lakebed.metadata.kinds.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
@@ -28,7 +29,6 @@ from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbea
 from lakebed.timeline.properties_file import update_table_config
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.timeline.written_files import is_data_path
 from lakebed.upkeep.registry import find_upkeep, upkeep_of
 
 # How many file groups an index is to get, where its maker said so.

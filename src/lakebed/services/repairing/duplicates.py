@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Rows, persisted
-from lakebed.index.locations import STORED_LOCATION
 from lakebed.index.simple import positions_of
+from lakebed.merge.locations import STORED_LOCATION
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_ID, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext, table_schema
 from lakebed.operations.pipeline import Verb, run

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import BlockType
-from lakebed.format.log_scan import scan_blocks
+from lakebed.format.log_file import BlockType, scan_blocks
+from lakebed.format.sources import FileSource
 from lakebed.model import BaseFile, LogFile, WriteStat, path_in
 from lakebed.slices.listing import list_metadata
 from lakebed.slices.metadata_view import naming_metadata

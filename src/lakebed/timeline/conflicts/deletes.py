@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lakebed.errors import CommitConflict
-from lakebed.format.hfile.source import FileSource
-from lakebed.format.log_file import HeaderKey
-from lakebed.format.log_scan import scan_blocks
+from lakebed.format.log_file import HeaderKey, scan_blocks
+from lakebed.format.sources import FileSource
 from lakebed.model import CommitMetadata, FileGroupId, Instant, WriteStat
 from lakebed.storage.base import Storage
 from lakebed.timeline.conflicts.commits import LOG_COMPACT_OPERATION

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lakebed.errors import StorageError, UnsupportedFeature
-from lakebed.storage.failure import refused
+from lakebed.storage.base import refused
 from lakebed.timeline.locks.leased import LeasedLock
 from lakebed.timeline.locks.process import this_process
 

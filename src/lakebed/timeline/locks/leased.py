@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import ClassVar
 
 from lakebed.errors import LockTimeout, StorageError
-from lakebed.storage.steady import steady
+from lakebed.storage.clocks import steady
 from lakebed.timeline.locks.periodic import PeriodicTask
 
 

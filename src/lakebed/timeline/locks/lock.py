@@ -25,7 +25,7 @@ from typing import Protocol
 from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
-from lakebed.storage.steady import steady
+from lakebed.storage.clocks import steady
 from lakebed.timeline.locks.lock_file import DRIFT_SECONDS, VALIDITY_SECONDS, Holder, holding, lock_body, read_lock_body
 from lakebed.timeline.locks.periodic import PeriodicTask
 

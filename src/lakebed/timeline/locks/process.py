@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from lakebed.storage.failure import from_os_error
+from lakebed.storage.base import from_os_error
 
 # This process, not the one that is asked for, is short of something.
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from lakebed.errors import StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
-from lakebed.storage.stamps import stamps_itself
-from lakebed.storage.steady import steady
+from lakebed.storage.clocks import stamps_itself, steady
 
 _TIME_FILE = f"{HOODIE}/.temp/.storage_time"
 _STAMP_SECONDS = 1.0  # object stores stamp in whole seconds

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from lakebed.errors import StorageError, UnsupportedFeature
-from lakebed.storage.failure import refused
+from lakebed.storage.base import refused
 from lakebed.timeline.locks.leased import LeasedLock
 from lakebed.timeline.locks.process import this_process
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.format.avro.container import write_avro_file
+from lakebed.format.avro.encoder import write_avro_file
 from lakebed.model import Action, State
 from lakebed.timeline.actions import decode_action
 from lakebed.timeline.archive import LogArchive, LsmHistory

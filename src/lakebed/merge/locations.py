@@ -12,8 +12,7 @@ from lakebed.expressions.base import Column, Constant, RowExpression, columns_of
 from lakebed.expressions.bucket import java_hash_sql
 from lakebed.expressions.key_text import KeyText
 from lakebed.format.hashes import record_index_shard
-from lakebed.merge.ordering import compare_ordering
-from lakebed.merge.rules import MergeRules
+from lakebed.merge.rules import MergeRules, compare_ordering
 from lakebed.model import DELETE, FILE_ID, FILE_NAME, INSTANT, IS_DELETED_COLUMN
 from lakebed.schema.evolution import cast_column, spark_projection
 

@@ -1,0 +1,121 @@
+"""Names and constants as Spark SQL text that means the same in every session.
+
+The text that everything matching a LIKE pattern begins with.
+
+Finding a column by the name a user wrote.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption
+from lakebed.expressions.base import sql_literal
+
+
+def quote_name(name: str) -> str:
+    """A name in backquotes.
+
+    >>> quote_name("a`b")
+    '`a``b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def spark_literal(value: Any, type_: pa.DataType) -> str:
+    """A typed constant as Spark SQL; timestamps carry their zone, so the session's does not matter."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return f"{value}L" if pa.types.is_int64(type_) and value > -(2**63) else str(value)
+        case Decimal():
+            return f"CAST('{value:f}' AS DECIMAL({type_.precision}, {type_.scale}))"
+        case float():
+            return f"CAST('{value!r}' AS {'FLOAT' if pa.types.is_float32(type_) else 'DOUBLE'})"
+        case str():
+            return sql_literal(value)
+        case bytes():
+            return f"X'{value.hex()}'"
+        case datetime():
+            text = value.strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
+            if value.tzinfo is None:
+                return f"TIMESTAMP_NTZ '{text}'"
+            offset = value.strftime("%z")
+            return f"TIMESTAMP '{text}{offset[:3]}:{offset[3:5]}'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+        case _:
+            raise InvalidOption(f"a constant of type {type_} cannot stand in a filter")
+
+
+_WILDCARDS = ("%", "_")
+_SURROGATES = range(0xD800, 0xE000)
+_LAST = 0x10FFFF
+
+
+def like_prefix(pattern: str) -> tuple[str, Literal["equal", "prefix", "more"]]:
+    r"""The text in front of a pattern's first wildcard (`\` escapes), and what is asked beyond it: `equal` (there is no
+    wildcard), `prefix` (anything may follow), `more`.
+
+    >>> like_prefix("ab%"), like_prefix(r"50\%"), like_prefix("a_c%")
+    (('ab', 'prefix'), ('50%', 'equal'), ('a', 'more'))
+    """
+    text: list[str] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char in _WILDCARDS:
+            return "".join(text), "prefix" if set(pattern[at:]) == {"%"} else "more"
+        if char == "\\" and at + 1 < len(pattern):
+            at += 1
+            char = pattern[at]
+        text.append(char)
+        at += 1
+    return "".join(text), "equal"
+
+
+def text_after(prefix: str) -> str | None:
+    """The least text greater than all that begin with the prefix, in code point order; None where there is none.
+
+    >>> text_after("ab"), text_after("a" + chr(0x10FFFF)), text_after(chr(0x10FFFF))
+    ('ac', 'b', None)
+    """
+    for at in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[at]) + 1
+        if code in _SURROGATES:
+            code = _SURROGATES.stop
+        if code <= _LAST:
+            return prefix[:at] + chr(code)
+    return None
+
+
+def resolve_columns(names: Iterable[str], schema: pa.Schema) -> list[str]:
+    """The columns of these names as the schema has them, each once; see `resolve_column`."""
+    known = frozenset(schema.names)
+    return list(dict.fromkeys(name if name in known else resolve_column(name, schema).name for name in names))
+
+
+def resolve_column(name: str, schema: pa.Schema) -> pa.Field:
+    """The column of that name, exactly or in another case; `InvalidOption` names the nearest for an unknown one."""
+    at = schema.get_field_index(name)
+    if at >= 0:
+        return schema.field(at)
+    for found in schema:
+        if found.name.lower() == name.lower():
+            return found
+    near = difflib.get_close_matches(name.lower(), [n.lower() for n in schema.names], n=1, cutoff=0.5)
+    nearest = next((n for n in schema.names if near and n.lower() == near[0]), None)
+    raise InvalidOption(
+        f"no column {name!r} in the table",
+        hint=f"did you mean {nearest!r}?" if nearest else f"columns are {', '.join(schema.names[:20])}",
+        context={"column": name, "nearest": nearest},
+    )
