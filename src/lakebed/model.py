@@ -208,3 +208,15 @@ class CommitMetadata:
     def table_schema(self) -> str:
         """The same where it is the commit's word on the table's schema: services write with that of their files."""
         return "" if self.operation in _WITH_SCHEMA_OF_FILES else self.schema
+
+
+# From this table version on completed instants carry a completion time and bodies are Avro.
+FIRST_LAYOUT_2_VERSION = 8
+
+
+def has_completion_times(version: int) -> bool:
+    """Whether tables of this version put the completion time into names (version 8 and later)."""
+    return version >= FIRST_LAYOUT_2_VERSION
+
+
+OLD_PARTITION = f"{DERIVED}old_partition"

@@ -13,8 +13,8 @@ from lakebed.read import lookup
 from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
-from lakebed.read.scan import Scan
-from lakebed.read.time_travel import When, refuse_cleaned, refuse_outside, resolve_as_of
+from lakebed.read.scan import Scan, refuse_cleaned
+from lakebed.read.time_travel import When, refuse_outside, resolve_as_of
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_base import TableBase
 

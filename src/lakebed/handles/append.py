@@ -23,8 +23,7 @@ from lakebed.handles.many_groups import EncodedRows
 from lakebed.handles.partial_rows import appendable, partial_schema
 from lakebed.merge.incoming import Incoming, Positions
 from lakebed.merge.meta_columns import constant
-from lakebed.model import FILE_NAME, LogFile, path_in
-from lakebed.timeline.instants import has_completion_times
+from lakebed.model import FILE_NAME, LogFile, has_completion_times, path_in
 from lakebed.upkeep.changed_keys import report_changes
 from lakebed.upkeep.write_status import WriteStatus
 

@@ -15,10 +15,9 @@ from lakebed.format.column_ranges import RowRanges, as_stream
 from lakebed.format.file_names import log_file_name
 from lakebed.format.log_file import LogBlock, block_bytes
 from lakebed.handles.file_writer import FileFormat
-from lakebed.model import path_in
+from lakebed.model import has_completion_times, path_in
 from lakebed.storage.base import Storage, Upload
 from lakebed.storage.exactly_once import put_once
-from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.markers import MarkerKind, marker_path, write_marker, write_markers
 
 # Bytes of a file that are held and then written in one go; a larger one is written as its blocks come.

@@ -13,9 +13,8 @@ from lakebed.handles.base import GroupWrite
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.pairs import Side, merge_into, stacked
 from lakebed.merge.rules import MergeRules
-from lakebed.model import IS_DELETED_COLUMN, META_COLUMNS, RECORD_KEY
+from lakebed.model import IS_DELETED_COLUMN, META_COLUMNS, RECORD_KEY, has_completion_times
 from lakebed.schema.conversion import project
-from lakebed.timeline.instants import has_completion_times
 from lakebed.upkeep.stored_rows import stored_rows
 
 

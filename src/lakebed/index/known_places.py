@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column, RowExpression
-from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows, merges_in_pairs, moved_in_pairs
+from lakebed.index.pair_moves import PlacedRows, merges_in_pairs, moved_in_pairs
 from lakebed.index.simple import columns_of_names, moved, stored_ordering
 from lakebed.merge.locations import BooleanLiteral, Coalesce, Differ
 from lakebed.merge.rules import MergeRules
-from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DELETE, FILE_ID, INSTANT, OLD_PARTITION, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
 PLACE = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, INSTANT)])

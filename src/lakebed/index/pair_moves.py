@@ -26,6 +26,7 @@ from lakebed.model import (
     INSTANT,
     META_COLUMNS,
     MOVED,
+    OLD_PARTITION,
     PARTITION_PATH,
     RECORD_KEY,
     FileSlice,
@@ -36,7 +37,6 @@ from lakebed.schema.evolution import is_promotion
 from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 
-OLD_PARTITION = f"{DERIVED}old_partition"
 _STORED = f"{DERIVED}stored_"
 
 

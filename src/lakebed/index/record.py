@@ -11,14 +11,13 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
 from lakebed.index.known_places import at_places, moved_from_places
-from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.index.record_lookup import find_places, with_places
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex, columns_of_names, require_stored_keys, with_slices
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.model import FILE_ID, INSTANT, OPENED, PARTITION_PATH, RECORD_KEY
+from lakebed.model import FILE_ID, INSTANT, OLD_PARTITION, OPENED, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
 _log = logging.getLogger("lakebed")

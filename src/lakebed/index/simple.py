@@ -14,7 +14,7 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.format.read_tally import ReadTally
 from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
-from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows, merges_in_pairs, moved_in_pairs
+from lakebed.index.pair_moves import PlacedRows, merges_in_pairs, moved_in_pairs
 from lakebed.merge.locations import (
     NO_LOCATION,
     STORED_LOCATION,
@@ -35,6 +35,7 @@ from lakebed.model import (
     FILE_NAME,
     INSTANT,
     MOVED,
+    OLD_PARTITION,
     PARTITION_PATH,
     POSITION,
     RECORD_KEY,

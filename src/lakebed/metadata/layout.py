@@ -119,3 +119,12 @@ def is_of_data(instant: str) -> bool:
     """Whether an instant of the metadata table may be one of the data table: not of a partition that was built, and
     without the digits that version 6 puts behind those of its own services."""
     return len(instant) == INSTANT_DIGITS and not instant.startswith(INITIAL_INSTANT)
+
+
+def secondary_index_name(column: str) -> str:
+    """The partition of the index that lakebed makes on a column.
+
+    >>> secondary_index_name("address.city")
+    'secondary_index_address_city'
+    """
+    return SECONDARY_INDEX + "".join(c if c.isalnum() else "_" for c in column)

@@ -48,3 +48,13 @@ class Records:
         """The partition paths of the data that a partitioned record index gets keys of."""
         both = [plain_strings(paths) for paths in (self.data_partitions, self.deleted_partitions) if paths is not None]
         return sorted({path for paths in both for path in pc.unique(paths).to_pylist()})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecords:
+    """What one file group begins with: entries in any order, no key twice. `data_partition` goes with a partitioned
+    record index."""
+
+    keys: pa.StringArray
+    values: pa.BinaryArray
+    data_partition: str | None = None

@@ -3,27 +3,18 @@ give way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from lakebed.config.features import check_write
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.index.registry import check_partition_counts
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.model import FileGroupId, Instant, State
+from lakebed.model import FileGroupId
 from lakebed.operations.context import CONCURRENCY, WriteContext
-from lakebed.operations.rollback import roll_back
+from lakebed.operations.transaction import GIVES_WAY, clusterings_that_give_way
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.base import Storage
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.conflicts.commits import TouchedFiles
-from lakebed.timeline.locks.heartbeat import heartbeat_path, is_dead
-from lakebed.timeline.timeline import Timeline
-from lakebed.timeline.transitions import TimelineWriter
-
-GIVES_WAY = "SparkAllowUpdateStrategy"
-"""Value of `hoodie.clustering.updates.strategy` under which a write goes first."""
 
 
 def admit(context: WriteContext, operation: str) -> None:
@@ -57,20 +48,6 @@ def _check_non_blocking(context: WriteContext) -> None:
         )
 
 
-def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[FileGroupId]:
-    """(partition path, file id) of every file group that a pending clustering is about to replace."""
-    return frozenset(snapshot.timeline.pending_clustering())
-
-
-def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
-    """Instants of the pending clusterings that give way to a write: all where the settings say so, else those whose
-    runner died."""
-    pending = {i.time: i for i in timeline.pending_clustering().values()}
-    if settings.clustering_updates == GIVES_WAY:
-        return frozenset(pending)
-    return frozenset(time for time, plan in pending.items() if _lost_its_runner(storage, plan))
-
-
 def refuse_clustered(
     snapshot: Snapshot, settings: WriteSettings, groups: Collection[FileGroupId], beside: Collection[FileGroupId] = ()
 ) -> None:
@@ -91,35 +68,3 @@ def refuse_clustered(
                 f" hoodie.clustering.updates.strategy={GIVES_WAY}.",
                 context={"partition": partition, "file_id": file_id, "instant": instant},
             )
-
-
-def take_off_overtaken(
-    storage: Storage,
-    timeline: Timeline,
-    written: TouchedFiles,
-    beside: Collection[FileGroupId],
-    clock: InstantClock,
-    still_mine: Callable[[], bool],
-) -> None:
-    """Take the plans of clusterings off the timeline whose file groups a write has changed, where no process runs them;
-    a process that does finds out before it completes. Lock held."""
-    planned = timeline.pending_clustering()
-    met = [group for group in written.overlap(frozenset(planned)) if group not in beside]
-    for plan in {planned[group].time: planned[group] for group in met}.values():
-        if storage.head(heartbeat_path(plan.time)) is not None and not is_dead(storage, plan.time):
-            continue
-        if plan.state is State.INFLIGHT and not is_dead(storage, plan.time):
-            continue
-        if (
-            plan.state is State.INFLIGHT or beside
-        ):  # files of its own, or those that writes beside it have named after it
-            roll_back(storage, timeline.config, timeline, plan, clock, still_mine, with_plan=True)
-        elif still_mine():
-            TimelineWriter(storage, timeline.config).remove_pending(plan)
-
-
-def _lost_its_runner(storage: Storage, plan: Instant) -> bool:
-    """Whether a process began to run the plan and died. A plan that none has begun waits for one, however long."""
-    if plan.state is State.REQUESTED and storage.head(heartbeat_path(plan.time)) is None:
-        return False
-    return is_dead(storage, plan.time)

@@ -15,10 +15,10 @@ from lakebed.index.base import Index
 from lakebed.index.registry import make_index
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.index_names import IndexName, remembered_property
-from lakebed.operations.admission import GIVES_WAY
 from lakebed.operations.context import incoming_schema
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.operations.recreate import settle
+from lakebed.operations.transaction import GIVES_WAY
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.slices.key_spec import key_generator_spec
 from lakebed.storage.base import Storage

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from lakebed.engine.base import Rows
 from lakebed.errors import LakebedError
 from lakebed.model import Action, FileGroupId
-from lakebed.operations.admission import clusterings_that_give_way, file_groups_in_clustering, refuse_clustered
+from lakebed.operations.admission import refuse_clustered
 from lakebed.operations.bucket_growth import tell_of_growth
 from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
-from lakebed.operations.placement import Placed, placed
+from lakebed.operations.placement import Placed, file_groups_in_clustering, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.prepare import prepare
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.transaction import Transaction
+from lakebed.operations.transaction import Transaction, clusterings_that_give_way
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write
 from lakebed.schema.evolution import schema_changes

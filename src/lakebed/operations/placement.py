@@ -36,8 +36,8 @@ from lakebed.model import (
     PARTITION_PATH,
     RECORD_KEY,
     FileGroupId,
+    has_completion_times,
 )
-from lakebed.operations.admission import file_groups_in_clustering
 from lakebed.operations.assign import Assignment, PlannedGroup, assign
 from lakebed.operations.plan import (
     WritePlan,
@@ -52,7 +52,6 @@ from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.commit_metadata import PartitionProfile, encode_inflight
-from lakebed.timeline.instants import has_completion_times
 from lakebed.upkeep.write_status import LOOKUP_COUNTS, STATUS_SCHEMA, WriteStatus, checked_statuses
 
 # Whether a row is written, where an insert leaves the rows of known keys out. They are counted all the same.
@@ -497,3 +496,8 @@ def _wrong_answer(index: str, what: str) -> LakebedError:
         hint="An index with a key_hash gives Hashed, one without gives Tagged: see lakebed.index.base.Index.place.",
         context={"index": index},
     )
+
+
+def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[FileGroupId]:
+    """(partition path, file id) of every file group that a pending clustering is about to replace."""
+    return frozenset(snapshot.timeline.pending_clustering())

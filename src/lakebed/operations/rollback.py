@@ -19,7 +19,7 @@ from lakebed.metadata.kinds.updates import NewFile, file_records
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import Action, Instant, State, path_in
+from lakebed.model import Action, Instant, State, has_completion_times, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import FileInfo, Storage
@@ -33,7 +33,7 @@ from lakebed.timeline.actions import (
     rollback_target,
 )
 from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.instants import has_completion_times, parse_instant_file
+from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.listed import key_of
 from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.timeline.markers import delete_markers, list_markers, write_marker

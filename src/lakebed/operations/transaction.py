@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
-from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError, StorageError, UnsupportedFeature
+from lakebed.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    LakebedError,
+    StorageError,
+    UnsupportedFeature,
+)
 from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, Instant, State
-from lakebed.operations.admission import clusterings_that_give_way, take_off_overtaken
+from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, Instant, State, has_completion_times
 from lakebed.operations.leftovers import sweep
 from lakebed.operations.rollback import (
     delete_data_files,
@@ -47,8 +52,7 @@ from lakebed.timeline.index_changes import (
     settings_at,
     settling,
 )
-from lakebed.timeline.instants import has_completion_times
-from lakebed.timeline.locks.heartbeat import Heartbeat
+from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead
 from lakebed.timeline.locks.lock import Lock
 from lakebed.timeline.locks.providers import table_lock
 from lakebed.timeline.markers import delete_markers, list_markers
@@ -430,3 +434,50 @@ class Transaction:
     def _remove_heartbeat(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.remove()
+
+
+GIVES_WAY = "SparkAllowUpdateStrategy"
+
+
+def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
+    """Instants of the pending clusterings that give way to a write: all where the settings say so, else those whose
+    runner died."""
+    pending = {i.time: i for i in timeline.pending_clustering().values()}
+    if settings.clustering_updates == GIVES_WAY:
+        return frozenset(pending)
+    return frozenset(time for time, plan in pending.items() if _lost_its_runner(storage, plan))
+
+
+def take_off_overtaken(
+    storage: Storage,
+    timeline: Timeline,
+    written: TouchedFiles,
+    beside: Collection[FileGroupId],
+    clock: InstantClock,
+    still_mine: Callable[[], bool],
+) -> None:
+    """Take the plans of clusterings off the timeline whose file groups a write has changed, where no process runs them;
+    a process that does finds out before it completes. Lock held."""
+    planned = timeline.pending_clustering()
+    met = [group for group in written.overlap(frozenset(planned)) if group not in beside]
+    for plan in {planned[group].time: planned[group] for group in met}.values():
+        if storage.head(heartbeat_path(plan.time)) is not None and not is_dead(storage, plan.time):
+            continue
+        if plan.state is State.INFLIGHT and not is_dead(storage, plan.time):
+            continue
+        if (
+            plan.state is State.INFLIGHT or beside
+        ):  # files of its own, or those that writes beside it have named after it
+            roll_back(storage, timeline.config, timeline, plan, clock, still_mine, with_plan=True)
+        elif still_mine():
+            TimelineWriter(storage, timeline.config).remove_pending(plan)
+
+
+def _lost_its_runner(storage: Storage, plan: Instant) -> bool:
+    """Whether a process began to run the plan and died. A plan that none has begun waits for one, however long."""
+    if plan.state is State.REQUESTED and storage.head(heartbeat_path(plan.time)) is None:
+        return False
+    return is_dead(storage, plan.time)
+
+
+"""Value of `hoodie.clustering.updates.strategy` under which a write goes first."""

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CommitConflict
 from lakebed.index.base import Index
-from lakebed.metadata.kinds.record_index_updates import GroupChanges, added_keys
+from lakebed.metadata.kinds.key_changes import GroupChanges
+from lakebed.metadata.kinds.record_index_updates import added_keys
 from lakebed.model import RECORD_KEY, CommitMetadata, WriteStat
 from lakebed.slices.reader import SliceReader
 from lakebed.upkeep.changed_keys import group_changes

@@ -16,8 +16,8 @@ from lakebed.filters.text import resolve_columns
 from lakebed.format.data_block import AFTER, BEFORE, OP, TIME
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, Action, FileSlice
 from lakebed.read.arrow_scan import RowReader, in_order, row_readers
-from lakebed.read.cdc_plan import CLEANED, ChangeSource, first_readable, gone, plan_changes, select_changes
-from lakebed.read.cdc_rows import ChangeReader, structs
+from lakebed.read.cdc_plan import first_readable, plan_changes, select_changes
+from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, gone, structs
 from lakebed.read.incremental import CommitRange, When
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.scan import Results

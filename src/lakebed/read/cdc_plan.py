@@ -3,59 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Literal
 
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.index.consistent.ring import Children
-from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, WriteStat
+from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, WriteStat, has_completion_times
+from lakebed.read.cdc_rows import ChangeSource, gone
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.clustering_plans import planned_clustering
-from lakebed.timeline.instants import has_completion_times
 
 # What changes no row: these operations write rows anew that other commits changed.
 _SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 # Files that are asked for at a time.
 _HEADS = 16
-# In the context of an error: the file that was cleaned.
-CLEANED = "cleaned"
 CDC_ENABLED = "hoodie.table.cdc.enabled"
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeSource:
-    """What tells the changes that one commit made in one file group.
-
-    - `logged`: the change logs `files` have them; images that they lack are in the slices `before` and `after`.
-    - `inserted`: every row of `after` is new. `deleted`: every row of `before` is gone.
-    - `appended`: `after` is `before` with the log files `files` on top.
-    """
-
-    kind: Literal["logged", "inserted", "deleted", "appended"]
-    instant: str
-    before: FileSlice | None = None
-    after: FileSlice | None = None
-    files: tuple[LogFile, ...] = ()
-
-    @property
-    def paths(self) -> Iterator[str]:
-        """The files that are read."""
-        for one in (self.before, self.after):
-            if one is not None:
-                yield from (f.path for f in one.files)
-        yield from (f.path for f in self.files)
-
-    @property
-    def size(self) -> int:
-        """About how many bytes have to be read."""
-        if self.kind in ("logged", "appended"):
-            return sum(f.size for f in self.files)
-        file_slice = self.before or self.after
-        return file_slice.size if file_slice is not None else 0
 
 
 def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitRange:
@@ -264,13 +229,3 @@ def _log_file(partition: str, path: str, size: int) -> LogFile:
 def _in_order(logs: list[LogFile]) -> tuple[LogFile, ...]:
     """Log files of one slice in merge order."""
     return tuple(sorted(logs, key=lambda log: (log.instant, log.version, log.write_token)))
-
-
-def gone(what: str, instant: str, checkpoint: str = "") -> InvalidOption:
-    """A file that tells what a commit changed was cleaned; `checkpoint` is the first start that can be read."""
-    return InvalidOption(
-        f"the changes of commit {instant} cannot be told any more: {what} is not there, it was cleaned",
-        hint=f"read a snapshot, then go on from {checkpoint or instant}; hoodie.clean.commits.retained says for how"
-        " many commits files stay",
-        context={"instant": instant, "checkpoint": checkpoint or instant, CLEANED: what},
-    )

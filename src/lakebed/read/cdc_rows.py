@@ -6,13 +6,14 @@ import errno
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CorruptFile
+from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.data_block import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE, open_data_block
 from lakebed.format.delete_block import decode_deletes
 from lakebed.format.hashes import plain_strings
@@ -20,9 +21,16 @@ from lakebed.format.key_order import key_order
 from lakebed.format.log_file import BlockType, scan_blocks
 from lakebed.format.sources import FileSource
 from lakebed.merge.rules import MergeRules
-from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, META_COLUMNS, RECORD_KEY, BaseFile, FileSlice, LogFile
+from lakebed.model import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    META_COLUMNS,
+    RECORD_KEY,
+    BaseFile,
+    FileSlice,
+    LogFile,
+)
 from lakebed.read.arrow_scan import RowReader
-from lakebed.read.cdc_plan import ChangeSource, gone
 from lakebed.schema.json_rows import json_texts
 from lakebed.slices.base_rows import plain_rows
 from lakebed.slices.logs import SliceLogs
@@ -269,3 +277,49 @@ def _spread(values: pa.Array, present: npt.NDArray[np.bool_]) -> pa.Array:
 def structs(rows: pa.RecordBatch) -> pa.Array:
     """Images as structs of the columns."""
     return pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema))
+
+
+# In the context of an error: the file that was cleaned.
+CLEANED = "cleaned"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """What tells the changes that one commit made in one file group.
+
+    - `logged`: the change logs `files` have them; images that they lack are in the slices `before` and `after`.
+    - `inserted`: every row of `after` is new. `deleted`: every row of `before` is gone.
+    - `appended`: `after` is `before` with the log files `files` on top.
+    """
+
+    kind: Literal["logged", "inserted", "deleted", "appended"]
+    instant: str
+    before: FileSlice | None = None
+    after: FileSlice | None = None
+    files: tuple[LogFile, ...] = ()
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """The files that are read."""
+        for one in (self.before, self.after):
+            if one is not None:
+                yield from (f.path for f in one.files)
+        yield from (f.path for f in self.files)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes have to be read."""
+        if self.kind in ("logged", "appended"):
+            return sum(f.size for f in self.files)
+        file_slice = self.before or self.after
+        return file_slice.size if file_slice is not None else 0
+
+
+def gone(what: str, instant: str, checkpoint: str = "") -> InvalidOption:
+    """A file that tells what a commit changed was cleaned; `checkpoint` is the first start that can be read."""
+    return InvalidOption(
+        f"the changes of commit {instant} cannot be told any more: {what} is not there, it was cleaned",
+        hint=f"read a snapshot, then go on from {checkpoint or instant}; hoodie.clean.commits.retained says for how"
+        " many commits files stay",
+        context={"instant": instant, "checkpoint": checkpoint or instant, CLEANED: what},
+    )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
-from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant
+from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant, has_completion_times
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import When, to_instant_time
@@ -20,7 +20,7 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import once
-from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.instants import completes_as
 from lakebed.timeline.listed import COMMITS
 
 if TYPE_CHECKING:

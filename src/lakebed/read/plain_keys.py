@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from lakebed.expressions.plain_keys import says_plain
 from lakebed.format.footer_cache import FOOTERS
-from lakebed.model import BaseFile, FileSlice
+from lakebed.model import BaseFile, FileSlice, has_completion_times
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import once, parallel_map
-from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.plain_keys import CoveredSlices
 
 # Footers that are read to know of files of which no commit tells.

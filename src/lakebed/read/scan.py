@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from copy import copy
+from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -16,16 +17,18 @@ from lakebed.errors import InvalidOption
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import resolve_column
-from lakebed.model import META_COLUMNS, BaseFile
+from lakebed.model import META_COLUMNS, Action, BaseFile
 from lakebed.read.arrow_scan import count_rows, scan_batches
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.results import Results
-from lakebed.read.time_travel import refuse_cleaned
 from lakebed.slices.reader import Query, SliceReader
 from lakebed.slices.reopening import read_again, reopened
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
+from lakebed.timeline.cleans import archived_cleans, cleans_after
+from lakebed.timeline.clock import following
+from lakebed.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -207,3 +210,30 @@ class Scan(Results):
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.explain())}</pre>"
+
+
+def refuse_cleaned(view: Snapshot) -> None:
+    """Raise `InvalidOption` where a view of the past is not whole any more: a clean has deleted files of it."""
+    as_of, timeline = view.as_of, view.timeline
+    if as_of is None or timeline.last_completed is None or as_of >= timeline.last_completed.time:
+        return
+    if any(i.action is Action.SAVEPOINT and i.time == view.instant for i in timeline.completed):
+        return
+    archived = as_of < (timeline.start or "")
+    cleans = [*cleans_after(timeline, as_of), *(islice(archived_cleans(timeline), 1) if archived else ())]
+    # a clean by commits also leaves what the commit before the first that it keeps sees
+    bounds = [c.earliest for c in cleans if c.earliest and (archived or _has_commit(timeline, as_of, c.earliest))]
+    bounds += [following(c.last_completed) for c in cleans if not c.earliest and c.last_completed > as_of]
+    first = max(bounds, default="")
+    if first > as_of:
+        earliest = next((i.time for i in timeline.commits if i.time >= first), first)
+        raise InvalidOption(
+            f"the table as of {as_of} cannot be read any more: files that only commits before {earliest} see have been"
+            " cleaned away",
+            hint=f"Read as of {earliest} or later. A higher hoodie.clean.commits.retained, or a savepoint, keeps more.",
+            context={"option": "as_of", "value": as_of, "earliest": earliest},
+        )
+
+
+def _has_commit(timeline: Timeline, after: str, before: str) -> bool:
+    return any(i.time < before for i in timeline.commits_after(after))

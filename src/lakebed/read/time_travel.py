@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, time, tzinfo
-from itertools import islice
 
 from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import parse_zone
-from lakebed.model import Action
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.cleans import archived_cleans, cleans_after
-from lakebed.timeline.clock import following
 from lakebed.timeline.instants import format_time, time_zone
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.table_config import TableConfig
-from lakebed.timeline.timeline import Timeline
 
 When = str | datetime | date
 _DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}")
@@ -64,33 +59,6 @@ def refuse_outside(view: Snapshot) -> None:
         hint=f"Its commits are from {first} to {last}: name a time from the first on, up to now.",
         context={"option": "as_of", "value": as_of, "first": first, "last": last},
     )
-
-
-def refuse_cleaned(view: Snapshot) -> None:
-    """Raise `InvalidOption` where a view of the past is not whole any more: a clean has deleted files of it."""
-    as_of, timeline = view.as_of, view.timeline
-    if as_of is None or timeline.last_completed is None or as_of >= timeline.last_completed.time:
-        return
-    if any(i.action is Action.SAVEPOINT and i.time == view.instant for i in timeline.completed):
-        return
-    archived = as_of < (timeline.start or "")
-    cleans = [*cleans_after(timeline, as_of), *(islice(archived_cleans(timeline), 1) if archived else ())]
-    # a clean by commits also leaves what the commit before the first that it keeps sees
-    bounds = [c.earliest for c in cleans if c.earliest and (archived or _has_commit(timeline, as_of, c.earliest))]
-    bounds += [following(c.last_completed) for c in cleans if not c.earliest and c.last_completed > as_of]
-    first = max(bounds, default="")
-    if first > as_of:
-        earliest = next((i.time for i in timeline.commits if i.time >= first), first)
-        raise InvalidOption(
-            f"the table as of {as_of} cannot be read any more: files that only commits before {earliest} see have been"
-            " cleaned away",
-            hint=f"Read as of {earliest} or later. A higher hoodie.clean.commits.retained, or a savepoint, keeps more.",
-            context={"option": "as_of", "value": as_of, "earliest": earliest},
-        )
-
-
-def _has_commit(timeline: Timeline, after: str, before: str) -> bool:
-    return any(i.time < before for i in timeline.commits_after(after))
 
 
 def to_instant_time(when: str | datetime | date, zone: str, *, what: str) -> str:

@@ -15,7 +15,7 @@ from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
 from lakebed.handles.file_writer import FileFormat
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant
+from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import files_named, roll_back
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
@@ -36,7 +36,7 @@ from lakebed.timeline.clustering_plans import (
     planned_clustering,
 )
 from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
-from lakebed.timeline.instants import has_completion_times, parse_time
+from lakebed.timeline.instants import parse_time
 from lakebed.timeline.service_plans import CompactionOperation
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter

@@ -7,7 +7,7 @@ from typing import cast
 
 from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CorruptFile
-from lakebed.model import Action, FileGroupId, FileSlice, Instant
+from lakebed.model import Action, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.compaction import (
     CompactionTrigger,
@@ -23,7 +23,7 @@ from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
-from lakebed.timeline.instants import has_completion_times, parse_time
+from lakebed.timeline.instants import parse_time
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.service_plans import CompactionPlan, encode_compaction_plan
 from lakebed.timeline.timeline import Timeline

@@ -13,7 +13,6 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import GROUP, Engine, Rows, Task
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.merge.locations import STORED_LOCATION, ShardOf
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
 from lakebed.metadata.kinds.definitions import IndexDefinition, index_version
@@ -29,7 +28,7 @@ from lakebed.metadata.routing import split_by_group
 from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.writer import GroupRecords, MetadataWriter, NewPartition
-from lakebed.model import FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import FILE_ID, FILE_NAME, INSTANT, OLD_PARTITION, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map

@@ -9,7 +9,7 @@ from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.handles.log_compact import LogCompactor
 from lakebed.merge.rules import MergeRules
-from lakebed.model import Action, FileSlice, Instant, State
+from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.compaction import log_compaction_verdict, plan_log_compaction
 from lakebed.services.compaction import (
@@ -25,7 +25,7 @@ from lakebed.services.compaction_result import CompactedSlice, CompactionResult,
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.conflicts.commits import LOG_COMPACT_OPERATION
-from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.instants import completes_as
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.service_plans import CompactionPlan
 from lakebed.timeline.timeline import Timeline

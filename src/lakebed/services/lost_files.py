@@ -9,11 +9,10 @@ from typing import Any
 
 from lakebed.errors import CorruptFile
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
-from lakebed.model import Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
+from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.file_slices import all_slices, latest_slices
-from lakebed.timeline.instants import FIRST_LAYOUT_2_VERSION
 from lakebed.timeline.listed import COMMITS, completed_at
 from lakebed.timeline.service_plans import clean_files
 from lakebed.timeline.timeline import Timeline

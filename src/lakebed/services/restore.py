@@ -18,7 +18,7 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.metadata.kinds.updates import file_records
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.schemas import form_of_version
-from lakebed.model import Action, Instant
+from lakebed.model import Action, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.rollback import later_actions
 from lakebed.services.rebuilding import rebuild
@@ -26,7 +26,6 @@ from lakebed.services.repair import align, metadata_instant
 from lakebed.services.undoing import Undoing, check_no_file_lost, check_not_savepointed, completed_commit
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import rollback_target
-from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.timeline.restore_metadata import (
     encode_restore_metadata,

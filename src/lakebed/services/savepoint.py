@@ -10,12 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.model import Action, FileSlice, Instant, State
+from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.services.lost_files import EarlierState, first_commit, retained_from
 from lakebed.services.undoing import Undoing, completed_commit
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.savepoint_metadata import encode_savepoint, savepointed_names
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakebed.errors import CorruptFile, LakebedError
-from lakebed.model import Action, CommitMetadata
-from lakebed.timeline.instants import has_completion_times
+from lakebed.model import Action, CommitMetadata, has_completion_times
 from lakebed.timeline.table_config import INDEX_CHANGES, INDEX_PREFIX, INDEX_REASON, TableConfig
 from lakebed.timeline.timeline import Timeline
 

@@ -7,12 +7,10 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 from lakebed.errors import InvalidOption
-from lakebed.model import Action, Instant, State
+from lakebed.model import Action, Instant, State, has_completion_times
 
 # yyyyMMddHHmmssSSS. On version 6 the metadata table's own timeline has instants with three digits more: a suffix.
 INSTANT_DIGITS = 17
-# From this table version on completed instants carry a completion time and bodies are Avro.
-FIRST_LAYOUT_2_VERSION = 8
 
 _COMPLETED_ACTIONS = {
     Action.COMMIT,
@@ -41,11 +39,6 @@ def completes_as(action: Action) -> Action:
     'commit'
     """
     return _COMPLETES_AS.get(action, action)
-
-
-def has_completion_times(version: int) -> bool:
-    """Whether tables of this version put the completion time into names (version 8 and later)."""
-    return version >= FIRST_LAYOUT_2_VERSION
 
 
 def requested_name(action: Action, time: str, version: int) -> str:

@@ -9,15 +9,9 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from lakebed.model import Action, Instant, State
+from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.storage.base import FileInfo
-from lakebed.timeline.instants import (
-    completes_as,
-    format_millis,
-    has_completion_times,
-    parse_instant_file,
-    says_all,
-)
+from lakebed.timeline.instants import completes_as, format_millis, parse_instant_file, says_all
 from lakebed.timeline.table_config import TableConfig
 
 COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)

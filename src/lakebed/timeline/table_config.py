@@ -10,8 +10,7 @@ from typing import Literal, cast
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.data_block import COLUMNS as CHANGE_LOG_COLUMNS
 from lakebed.format.data_block import LogMode
-from lakebed.model import HOODIE
-from lakebed.timeline.instants import has_completion_times
+from lakebed.model import HOODIE, has_completion_times
 from lakebed.timeline.merge_config import (
     MODE_STRATEGIES,
     PAYLOAD_RULES,

@@ -10,14 +10,14 @@ from typing import Any
 
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, Kept
-from lakebed.model import Action, CommitMetadata, FileGroupId, Instant
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, has_completion_times
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.actions import clustering_groups, compaction_groups, decode_action
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.clock import following
 from lakebed.timeline.commit_metadata import decode_commit
-from lakebed.timeline.instants import completes_as, has_completion_times, says_all
+from lakebed.timeline.instants import completes_as, says_all
 from lakebed.timeline.listed import COMMITS, Listed, TimelineFiles, completed_at, key_of
 from lakebed.timeline.table_config import TableConfig
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
-from lakebed.model import Action, Instant, State
+from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import put_once
-from lakebed.timeline.instants import completed_name, completes_as, has_completion_times, inflight_name, requested_name
+from lakebed.timeline.instants import completed_name, completes_as, inflight_name, requested_name
 from lakebed.timeline.table_config import TableConfig
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
+from lakebed.metadata.kinds.key_changes import GroupChanges
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION

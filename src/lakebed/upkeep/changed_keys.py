@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, changes_schema, from_bytes
-from lakebed.metadata.kinds.record_index_updates import GroupChanges
+from lakebed.metadata.kinds.key_changes import GroupChanges, KeyChanges, as_bytes, changes_schema, from_bytes
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.reader import SliceReader

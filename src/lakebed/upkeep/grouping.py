@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.records import Records
+from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.routing import split_by_group
-from lakebed.metadata.store.creation import GroupRecords
 
 
 def grouped(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakebed.engine.base import GROUP
+from lakebed.metadata.kinds.key_changes import GroupChanges
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.store.group_files import FileGroup

@@ -23,9 +23,8 @@ from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.kind import MetadataKind
 from lakebed.metadata.layout import GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.records import Records
+from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.schemas import RecordForm, form_of_version
-from lakebed.metadata.store.creation import GroupRecords
 from lakebed.model import CommitMetadata
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage

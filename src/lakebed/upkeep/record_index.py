@@ -15,10 +15,10 @@ from lakebed.metadata.keys import file_group
 from lakebed.metadata.kinds import record_index
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.key_changes import GroupChanges
 from lakebed.metadata.kinds.key_indexes import KeyIndexes, is_partitioned, record_index_definition
 from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.kinds.record_index_updates import (
-    GroupChanges,
     encoded_places,
     key_records,
     latest_places,
@@ -28,9 +28,8 @@ from lakebed.metadata.kinds.record_index_updates import (
 )
 from lakebed.metadata.layout import RECORD_INDEX, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.records import Records
+from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.schemas import RecordForm
-from lakebed.metadata.store.creation import GroupRecords
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.model import FILE_ID, RECORD_KEY, FileSlice
 from lakebed.slices.snapshot import Snapshot

@@ -15,9 +15,8 @@ from lakebed.metadata.keys import secondary_file_groups, secondary_keys
 from lakebed.metadata.kinds import secondary_index
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.index_names import IndexName
-from lakebed.metadata.kinds.key_changes import can_index, secondary_text
+from lakebed.metadata.kinds.key_changes import GroupChanges, can_index, secondary_text
 from lakebed.metadata.kinds.key_indexes import KeyIndexes, indexed_field, secondary_index_definition
-from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.metadata.kinds.secondary_index import entries, indexed_pairs, pairs_of, secondary_index_records
 from lakebed.metadata.layout import RECORD_INDEX, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable

@@ -11,8 +11,8 @@ import pytest
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.kinds import record_index_records
 from lakebed.metadata.kinds.index_names import IndexName, remembered_indexes, remembered_property
-from lakebed.metadata.kinds.key_changes import KeyChanges, as_bytes, from_bytes, secondary_text
-from lakebed.metadata.kinds.record_index_updates import GroupChanges, key_records
+from lakebed.metadata.kinds.key_changes import GroupChanges, KeyChanges, as_bytes, from_bytes, secondary_text
+from lakebed.metadata.kinds.record_index_updates import key_records
 from lakebed.metadata.kinds.secondary_index import secondary_index_records
 from lakebed.metadata.schemas import form_of_version, record_schema
 

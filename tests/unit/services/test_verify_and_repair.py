@@ -11,8 +11,8 @@ import pytest
 import lakebed
 from golden_tables import golden_tables
 from lakebed.errors import InvalidOption
-from lakebed.metadata.kinds.key_changes import KeyChanges
-from lakebed.metadata.kinds.record_index_updates import GroupChanges, key_records
+from lakebed.metadata.kinds.key_changes import GroupChanges, KeyChanges
+from lakebed.metadata.kinds.record_index_updates import key_records
 from lakebed.metadata.kinds.secondary_index import entries
 from lakebed.metadata.kinds.updates import NewFile, bloom_records_of, column_stats_records, file_records
 from lakebed.metadata.records import Records

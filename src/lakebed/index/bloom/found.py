@@ -10,8 +10,7 @@ import pyarrow as pa
 from lakebed.engine.base import Rows
 from lakebed.index.base import KeyLookup
 from lakebed.index.bloom.slice_search import SearchedSlice
-from lakebed.index.pair_moves import OLD_PARTITION
-from lakebed.model import FILE_ID, INSTANT, POSITION, RECORD_KEY, FileSlice
+from lakebed.model import FILE_ID, INSTANT, OLD_PARTITION, POSITION, RECORD_KEY, FileSlice
 
 PLACES = pa.schema(
     [(RECORD_KEY, pa.string()), (OLD_PARTITION, pa.string()), (FILE_ID, pa.string()), (INSTANT, pa.string()),

@@ -12,10 +12,9 @@ from lakebed.index.base import Index, IndexOptions, Tagged
 from lakebed.index.bloom.options import SearchOptions
 from lakebed.index.bloom.places import PlaceSearch
 from lakebed.index.known_places import at_places, moved_from_places
-from lakebed.index.pair_moves import OLD_PARTITION
 from lakebed.index.simple import columns_of_names, positions_of, require_stored_keys, with_slices
 from lakebed.merge.locations import NO_LOCATION, BooleanLiteral
-from lakebed.model import DELETE, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DELETE, FILE_ID, INSTANT, OLD_PARTITION, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
 

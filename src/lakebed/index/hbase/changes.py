@@ -17,8 +17,7 @@ from lakebed.index.changed_places import changed_places
 from lakebed.index.hbase.client import Client, client_of
 from lakebed.index.hbase.places import DELETED, notes_of, row_keys, split_notes, visible_places
 from lakebed.index.hbase.settings import HBaseTable
-from lakebed.index.pair_moves import OLD_PARTITION
-from lakebed.model import FILE_ID, RECORD_KEY, Action, FileSlice
+from lakebed.model import FILE_ID, OLD_PARTITION, RECORD_KEY, Action, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.markers import list_marker_files, marker_folder

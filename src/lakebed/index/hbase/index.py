@@ -19,10 +19,10 @@ from lakebed.index.hbase.client import client_of
 from lakebed.index.hbase.places import DELETED, PLACES, IsVisible, row_keys, visible_places
 from lakebed.index.hbase.settings import HBaseTable, is_of_a_job, said
 from lakebed.index.known_places import at_places, moved_from_places
-from lakebed.index.pair_moves import OLD_PARTITION, PlacedRows
+from lakebed.index.pair_moves import PlacedRows
 from lakebed.index.simple import columns_of_names, require_stored_keys, with_slices
 from lakebed.merge.locations import NO_LOCATION, STORED_LOCATION, BooleanLiteral, Case, IsNotNull
-from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, OLD_PARTITION, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
 from lakebed.upkeep.stored_rows import stored_rows

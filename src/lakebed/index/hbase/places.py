@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from lakebed.format.hashes import java_hash
 from lakebed.index.hbase.wire import joined
-from lakebed.index.pair_moves import OLD_PARTITION
-from lakebed.model import DERIVED, FILE_ID, INSTANT, RECORD_KEY
+from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, RECORD_KEY
 
 DELETED = f"{DERIVED}deleted"
 PLACES = pa.schema(

@@ -137,3 +137,12 @@ def _differ(batch: pa.RecordBatch, fields: Sequence[str]) -> pa.Array:
         known = pc.fill_null(pc.not_equal(before, after), False)
         found = pc.or_(found, pc.or_(known, pc.xor(before.is_null(), after.is_null())))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanges:
+    """The key changes of one file group by one action."""
+
+    partition: str
+    file_id: str
+    changes: pa.Table

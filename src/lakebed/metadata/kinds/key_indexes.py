@@ -72,12 +72,3 @@ def record_index_definition(version: int, *, partitioned: bool) -> IndexDefiniti
 def secondary_index_definition(name: str, column: str, version: int) -> IndexDefinition:
     """The definition of a secondary index, which has the partition `name`."""
     return IndexDefinition(name, "secondary_index", "identity", (column,), version=2 if version >= 9 else 1)
-
-
-def secondary_index_name(column: str) -> str:
-    """The partition of the index that lakebed makes on a column.
-
-    >>> secondary_index_name("address.city")
-    'secondary_index_address_city'
-    """
-    return SECONDARY_INDEX + "".join(c if c.isalnum() else "_" for c in column)

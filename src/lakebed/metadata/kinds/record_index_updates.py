@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +11,9 @@ import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.kinds import record_index_records
-from lakebed.metadata.kinds.key_changes import AFTER, BEFORE, KEY
+from lakebed.metadata.kinds.key_changes import AFTER, BEFORE, KEY, GroupChanges
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
-
-
-@dataclass(frozen=True, slots=True)
-class GroupChanges:
-    """The key changes of one file group by one action."""
-
-    partition: str
-    file_id: str
-    changes: pa.Table
 
 
 def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, *, partitioned: bool) -> Records:

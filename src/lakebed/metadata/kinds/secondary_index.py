@@ -13,9 +13,8 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys, split_secondary_keys
 from lakebed.metadata.kinds.definitions import IndexDefinition
-from lakebed.metadata.kinds.key_changes import AFTER, BEFORE, KEY, field_of
+from lakebed.metadata.kinds.key_changes import AFTER, BEFORE, KEY, GroupChanges, field_of
 from lakebed.metadata.kinds.kind import MetadataKind
-from lakebed.metadata.kinds.record_index_updates import GroupChanges
 from lakebed.metadata.layout import SECONDARY_INDEX
 from lakebed.metadata.record_values import RecordType, SubRecord, enter, leave, value_head, value_tail
 from lakebed.metadata.records import Records

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-import pyarrow as pa
-
 from lakebed.errors import TableExists
 from lakebed.format.text import dump_properties
 from lakebed.metadata.kinds.definitions import (
@@ -29,6 +27,7 @@ from lakebed.metadata.layout import (
     metadata_properties,
     partition_metadata,
 )
+from lakebed.metadata.records import GroupRecords
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base, write_creation_log
 from lakebed.metadata.store.rollback import finish_rollbacks
 from lakebed.metadata.store.store import MetadataStore
@@ -44,16 +43,6 @@ _PARTITION_METADATA = ".hoodie_partition_metadata"
 _OPERATION = "BULK_INSERT_PREPPED"
 # The instants of so many builds can be told from others.
 _MOST_BUILDS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRecords:
-    """What one file group begins with: entries in any order, no key twice. `data_partition` goes with a partitioned
-    record index."""
-
-    keys: pa.StringArray
-    values: pa.BinaryArray
-    data_partition: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

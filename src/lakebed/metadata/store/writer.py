@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.records import Records
+from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.store import building, creation, deltacommit, resharding, rollback
-from lakebed.metadata.store.creation import GroupRecords, NewPartition
+from lakebed.metadata.store.creation import NewPartition
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog
 from lakebed.metadata.store.services import finish_services, run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore

@@ -19,12 +19,11 @@ from lakebed.metadata.kinds.definitions import (
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import GroupSizing
-from lakebed.model import Action, Instant, State
+from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.clock import InstantClock
 from lakebed.timeline.index_plans import PlannedIndex, encode_index_plan, last_before_pending, planned_indexes
-from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.timeline.properties_file import update_table_config
 from lakebed.timeline.timeline import Timeline

@@ -12,12 +12,11 @@ from functools import cached_property
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.log_file import BlockType, scan_blocks
 from lakebed.format.sources import FileSource
-from lakebed.model import BaseFile, LogFile, WriteStat, path_in
+from lakebed.model import BaseFile, LogFile, WriteStat, has_completion_times, path_in
 from lakebed.slices.listing import list_metadata
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import FileInfo
-from lakebed.timeline.instants import has_completion_times
 
 _ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, BlockType.DELETE)
 

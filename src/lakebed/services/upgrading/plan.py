@@ -12,11 +12,10 @@ from lakebed.metadata.kinds.expression_zones import noting
 from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, remembered_indexes, remembered_property
 from lakebed.metadata.kinds.key_indexes import is_partitioned
 from lakebed.metadata.layout import BLOOM_FILTERS, FILES, PARTITION_STATS, RECORD_INDEX
-from lakebed.model import Action
+from lakebed.model import Action, has_completion_times
 from lakebed.policies.rollback import is_log_path
 from lakebed.services.cleaning_plan import savepointed_files
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.instants import has_completion_times
 from lakebed.timeline.properties_file import SUPPORTED_VERSIONS
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.versions.properties import changed_properties

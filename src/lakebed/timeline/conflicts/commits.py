@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from lakebed.errors import CommitConflict
 from lakebed.format.file_names import bucket_of_file_id
-from lakebed.model import Action, CommitMetadata, FileGroupId, Instant
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, has_completion_times
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.commit_metadata import NEW_FILE
-from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.instants import completes_as
 from lakebed.timeline.listed import COMMITS
 from lakebed.timeline.timeline import Timeline
 

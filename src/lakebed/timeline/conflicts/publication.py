@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lakebed.model import Action, Instant
+from lakebed.model import Action, Instant, has_completion_times
 from lakebed.timeline.actions import rollback_target
 from lakebed.timeline.conflicts.commits import COMPACT_OPERATION, StartedAt, commits_since
-from lakebed.timeline.instants import completes_as, has_completion_times
+from lakebed.timeline.instants import completes_as
 from lakebed.timeline.rolled_back import rollback_record
 from lakebed.timeline.service_plans import compaction_operations
 from lakebed.timeline.table_config import TableConfig

@@ -11,20 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from lakebed.errors import CommitConflict
-from lakebed.model import Action, Instant, State
+from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.archive_writer import ARCHIVE_FILE, LOG_ARCHIVE
 from lakebed.timeline.clock import following
 from lakebed.timeline.commit_metadata import decode_commit, encode_commit
-from lakebed.timeline.instants import (
-    completed_name,
-    completes_as,
-    has_completion_times,
-    inflight_name,
-    parse_instant_file,
-    requested_name,
-)
+from lakebed.timeline.instants import completed_name, completes_as, inflight_name, parse_instant_file, requested_name
 from lakebed.timeline.listed import COMMITS, Key, key_of
 from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.timeline.instants import has_completion_times
+from lakebed.model import has_completion_times
 from lakebed.timeline.merge_config import MODE_STRATEGIES, PAYLOAD_RULES, MergeMode, mode_of_payload
 from lakebed.timeline.new_table import merge_properties, partition_text
 from lakebed.timeline.properties_file import SUPPORTED_VERSIONS
