@@ -15,7 +15,7 @@ from serve import Commands, hadoop_bytes, local_session, serve, shuffled_bytes
 import lakebed
 from lakebed.engine.base import Task
 from lakebed.engine.spark import SparkEngine
-from lakebed.upkeep.write_status import WriteStatus, to_batch
+from lakebed.write_status import WriteStatus, to_batch
 
 _SORT = "key" if os.environ.get("BENCH_SORT") == "key" else "none"
 _METADATA = os.environ.get("BENCH_METADATA") == "1"

@@ -31,9 +31,9 @@ from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.kinds import files_records
 from lakebed.metadata.store import small_files
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline import timeline
-from lakebed.timeline.properties_file import load_table_config
 
 MARKS = (50, 100, 200, 500, 1_000, 1_500, 2_000, 3_000, 5_000)
 # The median over so many commits before a mark.

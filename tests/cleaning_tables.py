@@ -9,7 +9,7 @@ from lakebed.model import Instant
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.savepoint_metadata import savepointed_paths
+from lakebed.timeline.bodies.rollback import savepointed_paths
 from lakebed.timeline.timeline import Timeline
 
 

@@ -11,10 +11,10 @@ from lakebed.engine.local import LocalEngine
 from lakebed.model import Instant
 from lakebed.operations.context import WriteContext
 from lakebed.operations.job import write_context
+from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 
 
 def snapshot(table: Table) -> Snapshot:

@@ -23,15 +23,14 @@ from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.index.partition_counts import CONFIGS
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import Action, Instant
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.instants import parse_instant_file
-from lakebed.timeline.listed import completed_at
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import TableConfig
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 from sampling import CRASH, is_todays
 
 Row = tuple[str, str, int]

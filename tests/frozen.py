@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import lakebed
+from lakebed.concurrency import heartbeat, lock
+from lakebed.concurrency import lock as lock_file
+from lakebed.concurrency.lock import FileLock
 from lakebed.storage.faulty import Mutation, crash_at
 from lakebed.table import Table
-from lakebed.timeline.locks import heartbeat, lock, lock_file
-from lakebed.timeline.locks.lock import FileLock
 
 
 class FrozenWriter:

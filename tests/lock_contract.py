@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lakebed.concurrency.lock import Lock
 from lakebed.errors import LockTimeout, StorageError
-from lakebed.timeline.locks.lock import Lock
 from steady_time import later
 
 SECONDS = 3.0
@@ -183,11 +183,11 @@ class QueuedLockContract(LockContract):
 
 _IMPORTS = """
 from lakebed.storage import open_storage
-from lakebed.timeline.locks.dynamodb import DynamoDbLock
-from lakebed.timeline.locks.hive import HiveMetastoreLock
-from lakebed.timeline.locks.lock import HDFS_LOCK_FILE, FileLock, default_lock
-from lakebed.timeline.locks.providers import NestedLock
-from lakebed.timeline.locks.zookeeper import ZooKeeperLock
+from lakebed.concurrency.dynamodb import DynamoDbLock
+from lakebed.concurrency.hive import HiveMetastoreLock
+from lakebed.concurrency.lock import HDFS_LOCK_FILE, FileLock, default_lock
+from lakebed.concurrency.providers import NestedLock
+from lakebed.concurrency.zookeeper import ZooKeeperLock
 """
 
 

@@ -24,12 +24,12 @@ from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
 from lakebed.model import Action, CommitMetadata
+from lakebed.properties.file import create_table, load_table_config
+from lakebed.properties.new_table import new_table_properties
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.properties_file import create_table, load_table_config
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.bodies.commit import encode_commit
+from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

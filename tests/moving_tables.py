@@ -15,8 +15,10 @@ from typing import Any
 
 import lakebed
 from crash_tables import MOR, OPTIONS, Model, put, rows
+from lakebed.concurrency.lock import default_lock
 from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, UnsupportedFeature
 from lakebed.model import Action
+from lakebed.properties.file import load_table_config
 from lakebed.services import savepoint as services
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import open_snapshot
@@ -26,8 +28,6 @@ from lakebed.storage.faulty import Killed, Mutation, crash_at
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
-from lakebed.timeline.locks.lock import default_lock
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -11,11 +11,11 @@ import pytest
 import lakebed
 from compaction_tables import snapshot
 from lakebed.model import Action
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.service_plans import CleanPlan, encode_clean_metadata, encode_clean_plan
+from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_metadata, encode_clean_plan
+from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from write_tables import content, files, rows

@@ -20,8 +20,8 @@ from typing import Any
 
 import lakebed
 from crash_tables import OPTIONS, rows
+from lakebed.concurrency.lock import FileLock
 from lakebed.storage.opening import wrapping
-from lakebed.timeline.locks.lock import FileLock
 
 Given = tuple[int, str, str, int]
 

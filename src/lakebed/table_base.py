@@ -13,6 +13,8 @@ from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.operations.context import WriteContext
 from lakebed.operations.job import bytes_of_files, check_verb, choose_engine, write_context
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.read.plan import data_columns
 from lakebed.read.time_travel import When, in_local_zone
 from lakebed.services.after_write import engine_for, engine_for_all
@@ -21,8 +23,6 @@ from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
 from lakebed.table_views import FilesView, TimelineView, table_html
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import TableConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

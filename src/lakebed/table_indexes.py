@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from lakebed.concurrency.lock import default_lock
 from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
@@ -16,6 +17,7 @@ from lakebed.index.inference import adopt
 from lakebed.index.registry import index_of
 from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.operations.context import WriteContext
+from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.services.index_building.plan import IndexPlan, index_plans
 from lakebed.services.index_building.run import IndexingResult, build_planned
 from lakebed.services.index_list import IndexFacts, list_indexes
@@ -29,8 +31,6 @@ from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View
 from lakebed.timeline.index_changes import told_anew
-from lakebed.timeline.locks.lock import default_lock
-from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.upkeep.skew import shards, summed_up
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number
 from lakebed.config.options import resolve_options
 from lakebed.index.base import Resizing
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import CURRENT_VERSION
 from lakebed.services.archiving import ArchivalResult, archive
 from lakebed.services.cleaning import clean
 from lakebed.services.cleaning_result import CleanResult
@@ -28,8 +30,6 @@ from lakebed.services.rollback import RollbackResult, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
 from lakebed.services.upgrading.change import VersionChange, downgrade, upgrade
 from lakebed.table_base import TableBase
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import CURRENT_VERSION
 
 if TYPE_CHECKING:
     pass

@@ -16,7 +16,7 @@ from fault.crowd_logs import Change, History, Log, Rows, described
 from fault.crowd_tables import HASHED, SCHEMA, Shape
 from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidOption, LakebedError, LockTimeout
 from lakebed.table import Table
-from lakebed.timeline.listed import completed_at
+from lakebed.timeline.timeline import completed_at
 
 _LOST = (CommitConflict, LockTimeout)
 _CITIES = ("c0", "c1")

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 import lakebed
-from lakebed.timeline.locks.heartbeat import Heartbeat
-from lakebed.timeline.locks.lock import FileLock
+from lakebed.concurrency.heartbeat import Heartbeat
+from lakebed.concurrency.lock import FileLock
 
 SCHEMA = pa.schema(
     [

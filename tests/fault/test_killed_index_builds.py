@@ -10,11 +10,11 @@ import lakebed
 from crash_tables import OPTIONS, copied, prepared, rows, state
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, crash_at
 from lakebed.storage.folder import FolderStorage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 from sampling import CRASH, todays_points
 

@@ -19,11 +19,11 @@ import lakebed
 from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
 from fault.test_two_writers import meanwhile
 from lakebed.errors import CommitConflict
+from lakebed.properties.file import PROPERTIES_PATH
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, Mode, crash_at
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import PROPERTIES_PATH
 from sampling import CRASH, whole
 
 Change = Callable[[Table], Any]

@@ -14,10 +14,10 @@ from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.model import Action
 from lakebed.operations.transaction import Transaction
+from lakebed.properties.file import load_table_config
 from lakebed.services.after_write import run_due_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from sampling import CRASH, todays_of
 
@@ -117,7 +117,7 @@ def test_what_a_write_makes_due_goes_on_where_others_have_archived_meanwhile(
                 done.append(True)
                 others()
                 # what another process has read of them is not known here
-                monkeypatch.setattr("lakebed.timeline.cleans._CLEANS", BoundedCache[Any](0))
+                monkeypatch.setattr("lakebed.timeline.history._CLEANS", BoundedCache[Any](0))
             return due(*given)
 
         monkeypatch.setattr("lakebed.table.run_due_services", held)

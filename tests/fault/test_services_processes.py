@@ -22,10 +22,10 @@ from cleaning_tables import timeline
 from compaction_tables import pending
 from crash_tables import Model, leftovers, place, put, rows, state
 from lakebed.cli.main import invoke
+from lakebed.concurrency.providers import ServicesLease
 from lakebed.model import Action, State
 from lakebed.storage import open_storage
-from lakebed.timeline.listed import completed_at
-from lakebed.timeline.locks.lease import ServicesLease
+from lakebed.timeline.timeline import completed_at
 from sampling import CRASH, whole
 
 EVERY = 3

@@ -18,13 +18,13 @@ import time_machine
 
 import lakebed
 from crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
+from lakebed.concurrency.heartbeat import heartbeat_path, is_dead
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.faulty import Killed, crash_at
 from lakebed.storage.opening import wrapping
 from lakebed.timeline.instants import format_millis
-from lakebed.timeline.locks.heartbeat import heartbeat_path, is_dead
 from steady_time import later
 
 Given = tuple[int, str, str, int]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.timeline.table_config import TableConfig
+from lakebed.properties.table_config import TableConfig
 
 
 @dataclass(frozen=True)

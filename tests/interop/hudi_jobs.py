@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lakebed
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from oracle.client import HudiOracle
 from same_rows import assert_same_rows
 

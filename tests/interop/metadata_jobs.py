@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from lakebed.config.settings import WriteSettings
 from lakebed.metadata.store.store import MetadataSettings
 from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from oracle.client import HudiOracle

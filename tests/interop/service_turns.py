@@ -11,8 +11,8 @@ import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
 from lakebed.model import Action
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 from oracle.client import HudiOracle
 

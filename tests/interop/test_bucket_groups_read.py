@@ -12,8 +12,8 @@ import pytest
 import lakebed
 from interop.hudi_jobs import READ_CONF, hudi_job
 from lakebed.format.file_names import bucket_of_file_id
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.timeline.properties_file import load_table_config
 from oracle.client import HudiOracle, OracleError
 from same_rows import assert_same_rows
 from sampling import INTEROP, todays

@@ -19,10 +19,10 @@ from golden_tables import (
 )
 from interop.golden_batches import batches_of
 from lakebed.errors import CommitConflict
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import TableConfig
 from oracle.client import HudiOracle
 from same_rows import assert_same_rows
 from sampling import INTEROP, todays

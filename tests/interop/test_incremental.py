@@ -9,8 +9,8 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.test_tables_for_hudi import make, rows
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from same_rows import assert_same_rows

@@ -22,14 +22,14 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, with_indexes
+from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER
 from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
+from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mutation
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
-from lakebed.timeline.locks.heartbeat import HEARTBEAT_FOLDER
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from property.model import DictTable

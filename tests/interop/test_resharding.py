@@ -10,8 +10,8 @@ from golden_tables import golden
 from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.read.metadata_table import open_metadata
 from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from sampling import INTEROP, todays

@@ -19,9 +19,9 @@ from golden_tables import golden
 from interop.hudi_jobs import READ_CONF, hudi_job
 from interop.metadata_jobs import KEEP_METADATA, keeping_metadata
 from interop.test_mor_rounds import EVERY, NEVER, SCHEMA, Case, batch, check, data_of, ours, theirs
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from oracle.client import HudiOracle
 from property.model import DictTable
 from same_rows import assert_same_rows

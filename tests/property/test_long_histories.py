@@ -18,11 +18,11 @@ import pytest
 
 import lakebed
 from crash_tables import leftovers
+from lakebed.concurrency import heartbeat, lock
 from lakebed.errors import InvalidOption
 from lakebed.read import arrow_scan
 from lakebed.storage import parallel
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.locks import heartbeat, lock
 from sampling import so_many, today
 
 COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(500))

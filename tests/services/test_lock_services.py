@@ -15,10 +15,10 @@ import pytest
 
 import lakebed
 from crash_tables import leftovers
+from lakebed.concurrency.dynamodb import DynamoDbLock
+from lakebed.concurrency.hive import HiveMetastoreLock, _seconds
+from lakebed.concurrency.zookeeper import ZooKeeperLock
 from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, StorageError
-from lakebed.timeline.locks.dynamodb import DynamoDbLock
-from lakebed.timeline.locks.hive import HiveMetastoreLock, _seconds
-from lakebed.timeline.locks.zookeeper import ZooKeeperLock
 from lock_contract import SECONDS, LockContract, QueuedLockContract
 from sampling import CRASH, whole
 

@@ -16,13 +16,13 @@ import lakebed
 import lakebed.read.spark_scan as spark_scan
 from golden_tables import golden
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice, LogFile
+from lakebed.properties.table_config import TableConfig
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
-from lakebed.timeline.table_config import TableConfig
 from same_rows import assert_same_rows
 
 FROM_PATH = {"v9_cow_global_no_move": ("region",)}

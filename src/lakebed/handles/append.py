@@ -25,7 +25,7 @@ from lakebed.merge.incoming import Incoming, Positions
 from lakebed.merge.meta_columns import constant
 from lakebed.model import FILE_NAME, LogFile, has_completion_times, path_in
 from lakebed.upkeep.changed_keys import report_changes
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 # A data block takes no more than this share of the memory of a task.
 _SHARE = 4

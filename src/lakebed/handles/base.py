@@ -19,7 +19,7 @@ from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 
 class Handle(Protocol):

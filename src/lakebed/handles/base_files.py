@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from lakebed.concurrency.markers import MarkerKind
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
 from lakebed.format.key_order import KeyRange
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.handles.file_writer import FileWriter, write_partition_metadata
-from lakebed.timeline.markers import MarkerKind
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 # What the plan thought to fit may be a little more: better so than a second, tiny file.
 ALLOWANCE = 1.05

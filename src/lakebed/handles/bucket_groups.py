@@ -18,7 +18,7 @@ from lakebed.handles.targets import Target
 from lakebed.merge.incoming import Incoming
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.slices.key_rows import rows_of_keys
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 Rows = npt.NDArray[np.int64]
 

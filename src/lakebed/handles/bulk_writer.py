@@ -15,7 +15,7 @@ from lakebed.handles.file_writer import FileWriter, write_partition_metadata
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.model import PARTITION_PATH
 from lakebed.storage.base import Storage
-from lakebed.upkeep.write_status import WriteStatus, to_batch
+from lakebed.write_status import WriteStatus, to_batch
 
 # Bytes that the open files of one task may hold back together before the largest is closed.
 _OPEN_BYTES = 256 << 20

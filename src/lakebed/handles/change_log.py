@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakebed.concurrency.markers import marker_path, write_marker
 from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
 from lakebed.format.data_block import (
@@ -30,7 +31,6 @@ from lakebed.merge.row_merge import Merged
 from lakebed.model import COMMIT_TIME, META_COLUMNS, RECORD_KEY, path_in
 from lakebed.schema.avro import avro_without_meta
 from lakebed.storage.base import Storage, Upload
-from lakebed.timeline.markers import marker_path, write_marker
 
 # Changes that are held before they become a block.
 _BLOCK_BYTES = 32 << 20

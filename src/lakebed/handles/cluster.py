@@ -28,8 +28,8 @@ from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.slices.base_rows import DICTIONARY_META
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
-from lakebed.timeline.clustering_plans import ClusteringOperation, Layout
-from lakebed.upkeep.write_status import WriteStatus, to_batch
+from lakebed.timeline.bodies.plans import ClusteringOperation, Layout
+from lakebed.write_status import WriteStatus, to_batch
 
 # Sorted rows that are written at a time.
 _STEP_ROWS = 1 << 16

@@ -29,10 +29,10 @@ from lakebed.slices.logs import MergeCounts
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.row_group_rows import RowGroups
 from lakebed.storage.base import Storage
-from lakebed.timeline.commit_metadata import NEW_FILE, stat_record
+from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
+from lakebed.timeline.bodies.plans import CompactionOperation
 from lakebed.timeline.file_slices import in_merge_order
-from lakebed.timeline.service_plans import CompactionOperation
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table, to_batch
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table, to_batch
 
 _OPERATION = pa.schema(
     [

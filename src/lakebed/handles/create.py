@@ -8,7 +8,7 @@ from typing import Any
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.base_files import BaseFiles
 from lakebed.merge.incoming import Incoming
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 
 class CreateHandle:

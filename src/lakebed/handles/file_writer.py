@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from lakebed.concurrency.markers import MarkerKind, marker_path, write_marker
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
@@ -32,9 +33,8 @@ from lakebed.metadata.kinds.key_changes import KeyChanges
 from lakebed.model import FILE_NAME, RECORD_KEY, path_in
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
-from lakebed.timeline.markers import MarkerKind, marker_path, write_marker
 from lakebed.upkeep.changed_keys import report_changes
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 # Shares of the maximum size of a file: less room is not worth filling, and so much is written without asking.
 _AS_GOOD_AS_FULL = 32

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lakebed.concurrency.conflicts import EarlyConflicts
 from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
@@ -26,8 +27,7 @@ from lakebed.merge.row_merge import OnMatch
 from lakebed.model import POSITION
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
-from lakebed.timeline.conflicts.early import EarlyConflicts
-from lakebed.upkeep.write_status import WriteStatus, to_batch
+from lakebed.write_status import WriteStatus, to_batch
 
 
 @dataclass(frozen=True, slots=True)

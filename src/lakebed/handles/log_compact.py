@@ -21,8 +21,8 @@ from lakebed.model import FileSlice, path_in
 from lakebed.slices.merged import MergedSlice
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
-from lakebed.timeline.service_plans import CompactionOperation
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.timeline.bodies.plans import CompactionOperation
+from lakebed.write_status import WriteStatus
 
 # A block takes no more than this share of the memory of a task.
 _SHARE = 4

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakebed.concurrency.markers import MarkerKind, marker_path, write_marker, write_markers
 from lakebed.engine.base import Task
 from lakebed.errors import CommitConflict
 from lakebed.expressions.plain_keys import PlainKeys
@@ -18,7 +19,6 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.model import has_completion_times, path_in
 from lakebed.storage.base import Storage, Upload
 from lakebed.storage.exactly_once import put_once
-from lakebed.timeline.markers import MarkerKind, marker_path, write_marker, write_markers
 
 # Bytes of a file that are held and then written in one go; a larger one is written as its blocks come.
 _HELD_BYTES = 16 << 20

@@ -22,7 +22,7 @@ from lakebed.handles.stored_rows import StoredRows
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.row_merge import RowMerge, SortedRowMerge
 from lakebed.slices.row_size import SAMPLE_ROWS, from_sample
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 
 class MergeHandle:

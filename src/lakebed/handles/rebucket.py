@@ -21,7 +21,7 @@ from lakebed.handles.stitch import put_file
 from lakebed.index.base import KeyHash
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.slices.reader import SliceReader
-from lakebed.upkeep.write_status import WriteStatus, to_batch
+from lakebed.write_status import WriteStatus, to_batch
 
 
 @dataclass(frozen=True, slots=True)

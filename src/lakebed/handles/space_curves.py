@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.merge.rules import comparable, field_values
-from lakebed.timeline.clustering_plans import Layout
+from lakebed.timeline.bodies.plans import Layout
 
 Positions = npt.NDArray[np.int64]
 _Codes = npt.NDArray[np.uint64]

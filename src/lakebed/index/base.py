@@ -24,8 +24,8 @@ from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.clustering_plans import ClusteringGroup, ClusteringOperation
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation
+from lakebed.write_status import WriteStatus
 
 if TYPE_CHECKING:
     from lakebed.handles.base import HandleType

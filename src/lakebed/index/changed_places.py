@@ -12,7 +12,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.metadata.kinds.record_index_updates import latest_places, located, places_of
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.changed_keys import group_changes, is_reported, on_their_slices, removed_changes
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 
 @dataclass(frozen=True, slots=True)

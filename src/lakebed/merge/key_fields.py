@@ -18,8 +18,8 @@ from lakebed.expressions.base import Column
 from lakebed.expressions.key_generators import kind_of
 from lakebed.expressions.key_text import SharedText
 from lakebed.model import RECORD_KEY
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.conversion import one_array
-from lakebed.timeline.table_config import TableConfig
 
 Positions = npt.NDArray[np.int64]
 

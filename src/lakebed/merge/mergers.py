@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
-from lakebed.timeline.table_config import TableConfig
+from lakebed.properties.table_config import TableConfig
 
 ENTRY_POINTS = "lakebed.mergers"
 

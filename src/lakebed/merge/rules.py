@@ -17,10 +17,9 @@ from lakebed.errors import InvalidRecord, UnsupportedFeature
 from lakebed.merge.key_fields import KeyFields
 from lakebed.merge.mergers import Merger, merger_of
 from lakebed.model import IS_DELETED_COLUMN, OPERATION_COLUMN, RECORD_KEY
+from lakebed.properties.table_config import PayloadRule, TableConfig
 from lakebed.schema.conversion import one_array
 from lakebed.schema.java_text import to_java_text
-from lakebed.timeline.merge_config import PayloadRule
-from lakebed.timeline.table_config import TableConfig
 
 
 def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:

@@ -13,8 +13,8 @@ import numpy as np
 
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import HOODIE, BaseFile, LogFile
+from lakebed.properties.file import table_checksum
 from lakebed.timeline.instants import INSTANT_DIGITS
-from lakebed.timeline.properties_file import table_checksum
 
 METADATA_FOLDER = f"{HOODIE}/metadata"
 FILES = "files"

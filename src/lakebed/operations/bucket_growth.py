@@ -9,8 +9,8 @@ from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.model import FileGroupId, path_in
 from lakebed.operations.context import WriteContext
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.write_status import WriteStatus
 from lakebed.wording import size_text
+from lakebed.write_status import WriteStatus
 
 _log = logging.getLogger("lakebed")
 _told: set[tuple[str, str, str]] = set()

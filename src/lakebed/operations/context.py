@@ -20,6 +20,7 @@ from lakebed.index.registry import check_same_index, index_of, job_index, record
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN, has_completion_times
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import normal_type, normalise, refuse_untyped
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.schema.conversion import may_lose
@@ -29,7 +30,6 @@ from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
-from lakebed.timeline.table_config import TableConfig
 
 CONCURRENCY = "hoodie.write.concurrency.mode"
 

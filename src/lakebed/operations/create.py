@@ -19,12 +19,11 @@ from lakebed.operations.context import incoming_schema
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.operations.recreate import settle
 from lakebed.operations.transaction import GIVES_WAY
+from lakebed.properties.file import create_table
+from lakebed.properties.new_table import new_table_properties
+from lakebed.properties.table_config import INDEX_REASON, SORT, TableConfig, key_generator_spec
 from lakebed.schema.avro import arrow_to_avro
-from lakebed.slices.key_spec import key_generator_spec
 from lakebed.storage.base import Storage
-from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.properties_file import create_table
-from lakebed.timeline.table_config import INDEX_REASON, SORT, TableConfig
 
 _log = logging.getLogger("lakebed")
 # New merge-on-read tables compact as they are written, when that is due.

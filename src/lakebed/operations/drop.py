@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from lakebed.concurrency.lock import LOCK_FILE, default_lock
 from lakebed.errors import CorruptFile, TableNotFound, UnsupportedFeature
 from lakebed.model import HOODIE
 from lakebed.operations.recreate import forget_files, load_settled
 from lakebed.operations.table_files import remove_table_files, warn_of_left
+from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
 from lakebed.storage.base import Storage
-from lakebed.timeline.locks.lock import LOCK_FILE, default_lock
-from lakebed.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
 
 _LOCKS = LOCK_FILE.rpartition("/")[0]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakebed.index.base import Index
 from lakebed.metadata.kinds.index_names import IndexName
-from lakebed.timeline.table_config import TableConfig
+from lakebed.properties.table_config import TableConfig
 from lakebed.upkeep.kind import NewIndex
 from lakebed.upkeep.registry import upkeep_of
 

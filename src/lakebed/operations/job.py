@@ -35,11 +35,11 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.retries import run_again
 from lakebed.operations.table_profile import profile_of
 from lakebed.operations.upsert import insert, upsert
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.timeline.table_config import TableConfig
 from lakebed.wording import count_text
 
 Mode = Literal["append", "overwrite", "errorifexists", "ignore"]

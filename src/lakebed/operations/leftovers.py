@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
+from lakebed.concurrency.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
 from lakebed.format.file_names import is_written_by
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.storage.atomic_file import remove_asides
 from lakebed.storage.base import Storage
-from lakebed.timeline.locks.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_heartbeat
-from lakebed.timeline.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
 from lakebed.timeline.timeline import Timeline
 
 # A small file that was not finished, on a file system where it has a name before it is: `.<name>.tmp`.

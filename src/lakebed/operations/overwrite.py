@@ -23,8 +23,8 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows
 from lakebed.operations.write import RowMatch, Write
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.actions import encode_requested_replace
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.timeline.bodies.rollback import encode_requested_replace
+from lakebed.write_status import WriteStatus
 
 Scope = Literal["partitions", "table"]
 _NO_LOOKUP = RowMatch("none")

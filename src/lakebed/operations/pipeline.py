@@ -20,11 +20,11 @@ from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.transaction import Transaction, clusterings_that_give_way
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.table_config import TableConfig
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 # Stands for the instant of a write that is planned and not run.
 _NO_INSTANT = "0" * 17

@@ -51,8 +51,8 @@ from lakebed.operations.write import Write
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.commit_metadata import PartitionProfile, encode_inflight
-from lakebed.upkeep.write_status import LOOKUP_COUNTS, STATUS_SCHEMA, WriteStatus, checked_statuses
+from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
+from lakebed.write_status import LOOKUP_COUNTS, STATUS_SCHEMA, WriteStatus, checked_statuses
 
 # Whether a row is written, where an insert leaves the rows of known keys out. They are counted all the same.
 _KEPT = f"{DERIVED}kept"

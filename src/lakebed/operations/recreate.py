@@ -12,19 +12,19 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TypeVar
 
+from lakebed.concurrency.heartbeat import ProcessIdentity, is_gone, this_process
+from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
 from lakebed.errors import CorruptFile, StorageError, TableNotFound
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.model import HOODIE
 from lakebed.operations.table_files import remove_table_files, warn_of_left
+from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.locks.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
-from lakebed.timeline.locks.process import ProcessIdentity, is_gone, this_process
-from lakebed.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
-from lakebed.timeline.table_config import TableConfig
 
 _T = TypeVar("_T")
 _STAGING = f"{HOODIE}/.overwrite"

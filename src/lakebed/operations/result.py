@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakebed.index.base import KeyLookup
-from lakebed.upkeep.write_status import WriteStatus
 from lakebed.wording import count_text, size_text
+from lakebed.write_status import WriteStatus
 
 
 @dataclass(frozen=True)

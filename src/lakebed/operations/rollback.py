@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
+from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
+from lakebed.concurrency.markers import delete_markers, list_markers, write_marker
 from lakebed.errors import CommitConflict
 from lakebed.format.file_names import is_written_by, log_file_name, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
@@ -21,10 +23,11 @@ from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import Action, Instant, State, has_completion_times, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.exactly_once import put_once
-from lakebed.timeline.actions import (
+from lakebed.timeline.bodies.rollback import (
     RollbackPlan,
     encode_rollback_metadata,
     encode_rollback_plan,
@@ -32,14 +35,9 @@ from lakebed.timeline.actions import (
     rollback_logs,
     rollback_target,
 )
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.instants import parse_instant_file
-from lakebed.timeline.listed import key_of
-from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.timeline.markers import delete_markers, list_markers, write_marker
-from lakebed.timeline.rolled_back import rollback_record
-from lakebed.timeline.table_config import TableConfig
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.history import rollback_record
+from lakebed.timeline.instants import InstantClock, parse_instant_file
+from lakebed.timeline.timeline import Timeline, key_of, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 
 # The write token of a log file that no task wrote.

@@ -7,6 +7,20 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+from lakebed.concurrency.conflicts import (
+    EarlyConflicts,
+    StartedAt,
+    TouchedFiles,
+    check_conflicts,
+    check_deletes,
+    commits_since,
+    is_requested,
+    reason_to_take_back,
+)
+from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead
+from lakebed.concurrency.lock import Lock
+from lakebed.concurrency.markers import delete_markers, list_markers
+from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import (
@@ -30,19 +44,11 @@ from lakebed.operations.rollback import (
     without_refused_rollbacks,
 )
 from lakebed.operations.uniqueness import Uniqueness, check_unique
+from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.conflicts.commits import (
-    StartedAt,
-    TouchedFiles,
-    check_conflicts,
-    commits_since,
-)
-from lakebed.timeline.conflicts.deletes import check_deletes
-from lakebed.timeline.conflicts.early import EarlyConflicts
-from lakebed.timeline.conflicts.publication import is_requested, reason_to_take_back
+from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,
@@ -52,17 +58,12 @@ from lakebed.timeline.index_changes import (
     settings_at,
     settling,
 )
-from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead
-from lakebed.timeline.locks.lock import Lock
-from lakebed.timeline.locks.providers import table_lock
-from lakebed.timeline.markers import delete_markers, list_markers
-from lakebed.timeline.properties_file import load_table_config, update_table_config
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.instants import InstantClock
+from lakebed.timeline.plain_keys import note_keys
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.key_note import note_keys
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 
 @dataclass

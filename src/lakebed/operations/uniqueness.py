@@ -20,7 +20,7 @@ from lakebed.model import RECORD_KEY, CommitMetadata, WriteStat
 from lakebed.slices.reader import SliceReader
 from lakebed.upkeep.changed_keys import group_changes
 from lakebed.upkeep.stored_rows import base_slice, stored_rows
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 Uniqueness = Literal["nowhere", "partition", "table"]
 """Where a write keeps its keys unique by comparing them with what was committed since it began."""

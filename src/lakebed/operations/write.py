@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakebed.concurrency.conflicts import EarlyConflicts
 from lakebed.engine.base import Rows
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import HandleType
@@ -19,9 +20,8 @@ from lakebed.operations.prepare import derivable
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import avro_with_meta
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.conflicts.early import EarlyConflicts
 from lakebed.upkeep.statistics import columns_with_stats
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakebed.model import Action, Instant
-from lakebed.timeline.listed import completed_at
+from lakebed.timeline.timeline import completed_at
 from lakebed.wording import count_text
 
 # What goes with the commits around it.

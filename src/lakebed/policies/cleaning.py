@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, WriteStat
-from lakebed.timeline.commit_metadata import NEW_FILE
+from lakebed.timeline.bodies.commit import NEW_FILE
+from lakebed.timeline.bodies.plans import CleaningPolicy, CleanPlan
 from lakebed.timeline.file_slices import GroupSlices, SliceFiles
-from lakebed.timeline.service_plans import CleaningPolicy, CleanPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Literal
 
 from lakebed.model import Action, FileGroupId, FileSlice, Instant
-from lakebed.timeline.clustering_plans import ClusteringGroup
+from lakebed.timeline.bodies.plans import ClusteringGroup
 
 PartitionFilter = Literal["NONE", "RECENT_DAYS", "SELECTED_PARTITIONS", "DAY_ROLLING"]
 SliceOrder = Literal["SIZE", "INSTANT_TIME"]

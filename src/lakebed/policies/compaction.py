@@ -12,9 +12,9 @@ from datetime import date, datetime, timedelta
 from typing import Literal
 
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant
+from lakebed.timeline.bodies.plans import CompactionCost, CompactionPlan
 from lakebed.timeline.instants import completes_as, parse_time
-from lakebed.timeline.listed import completed_at
-from lakebed.timeline.service_plans import CompactionCost, CompactionPlan
+from lakebed.timeline.timeline import completed_at
 
 TriggerName = Literal["NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_OR_TIME", "NUM_AND_TIME"]
 

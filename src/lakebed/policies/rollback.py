@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from lakebed.format.file_names import is_written_by, parse_log_file
 from lakebed.model import Action, BaseFile, Instant, LogFile, has_completion_times
-from lakebed.timeline.actions import RollbackPlan
+from lakebed.timeline.bodies.rollback import RollbackPlan
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.listed import COMMITS, completed_at
+from lakebed.timeline.timeline import COMMITS, completed_at
 
 DataFile = TypeVar("DataFile", bound=BaseFile | LogFile)
 

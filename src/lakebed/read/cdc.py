@@ -26,7 +26,7 @@ from lakebed.slices.reopening import MISSING, missing_path, read_again, reopened
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
-from lakebed.timeline.listed import completed_at
+from lakebed.timeline.timeline import completed_at
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:

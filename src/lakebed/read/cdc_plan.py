@@ -14,7 +14,7 @@ from lakebed.read.cdc_rows import ChangeSource, gone
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.clustering_plans import planned_clustering
+from lakebed.timeline.bodies.plans import planned_clustering
 
 # What changes no row: these operations write rows anew that other commits changed.
 _SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})

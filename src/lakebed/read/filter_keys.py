@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from lakebed.filters.predicates import Literal, Predicate
 from lakebed.model import RECORD_KEY
+from lakebed.properties.table_config import TableConfig
 from lakebed.read.pruning import MAX_KEYS, Alternative, equalities, has_one_text, key_rows
 from lakebed.read.table_keys import key_encodings
 from lakebed.schema.java_text import to_java_text
-from lakebed.timeline.table_config import TableConfig
 
 
 def demanded_keys(predicate: Predicate, config: TableConfig, schema: pa.Schema) -> pa.Array | None:

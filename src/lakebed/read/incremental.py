@@ -21,7 +21,7 @@ from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import once
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.listed import COMMITS
+from lakebed.timeline.timeline import COMMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,8 +26,8 @@ from lakebed.slices.reopening import read_again, reopened
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
-from lakebed.timeline.cleans import archived_cleans, cleans_after
-from lakebed.timeline.clock import following
+from lakebed.timeline.history import archived_cleans, cleans_after
+from lakebed.timeline.instants import following
 from lakebed.timeline.timeline import Timeline
 
 if TYPE_CHECKING:

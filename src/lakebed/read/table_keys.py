@@ -12,14 +12,13 @@ from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal
 from lakebed.index.registry import recorded_index, recorded_settings
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.bucket_pruning import BucketLayout
 from lakebed.read.plain_keys import PlainSlices
 from lakebed.read.pruning import PartitionLayout
-from lakebed.slices.key_spec import key_generator_spec
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.index_changes import noted_changes
-from lakebed.timeline.table_config import TableConfig
 
 # From this version on a complex key of one field always has the field's name in front.
 _PREFIX_VERSION = 9

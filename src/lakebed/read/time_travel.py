@@ -7,10 +7,10 @@ from datetime import UTC, date, datetime, time, tzinfo
 
 from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import parse_zone
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.instants import format_time, time_zone
-from lakebed.timeline.listed import COMMITS
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.timeline import COMMITS
 
 When = str | datetime | date
 _DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}")

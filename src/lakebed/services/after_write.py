@@ -21,6 +21,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.job import IN_PROCESS_BYTES, session_engine
 from lakebed.operations.result import WriteResult
 from lakebed.policies.archival import ArchivalBounds, is_archival_due, plan_archival
+from lakebed.properties.file import load_table_config
 from lakebed.services.archiving import archive, bounds_of, limits_by_timeline
 from lakebed.services.cleaning import clean
 from lakebed.services.cleaning_plan import find_cleanable
@@ -34,9 +35,8 @@ from lakebed.services.partition_ttl import expire_partitions, never_expires
 from lakebed.services.service_transaction import can_be_run
 from lakebed.slices.reopening import read_again, reopened
 from lakebed.slices.snapshot import Snapshot, open_snapshot
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.service_plans import CleaningPolicy
+from lakebed.timeline.bodies.plans import CleaningPolicy
+from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import load_timeline
 
 _log = logging.getLogger("lakebed")

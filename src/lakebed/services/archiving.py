@@ -31,11 +31,10 @@ from lakebed.slices.listing import list_metadata, list_table
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.archive_writer import archive as move
-from lakebed.timeline.cleans import last_clean
+from lakebed.timeline.bodies.plans import CleaningPolicy
+from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import completes_as, without_suffix
-from lakebed.timeline.listed import COMMITS
-from lakebed.timeline.service_plans import CleaningPolicy
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.wording import count_text
 
 _OPERATION = "ARCHIVE"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
 from lakebed.config.features import check_write
 from lakebed.config.options import service_settings
 from lakebed.config.settings import CleaningSettings
@@ -27,13 +28,10 @@ from lakebed.slices.facts import table_features
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import delete_files
-from lakebed.timeline.actions import decode_action
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.instants import completes_as
-from lakebed.timeline.listed import COMMITS
-from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
-from lakebed.timeline.service_plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.bodies.plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
+from lakebed.timeline.bodies.rollback import decode_action
+from lakebed.timeline.instants import InstantClock, completes_as
+from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import count_text
 

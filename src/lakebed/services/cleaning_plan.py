@@ -24,13 +24,12 @@ from lakebed.policies.cleaning import (
 from lakebed.slices.listing import Listing, list_metadata, list_table
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.cleans import Clean, last_clean
+from lakebed.timeline.bodies.plans import CleaningPolicy, CleanPlan, compaction_operations
+from lakebed.timeline.bodies.rollback import savepointed_paths
 from lakebed.timeline.file_slices import all_slices
+from lakebed.timeline.history import Clean, last_clean
 from lakebed.timeline.instants import completes_as, format_time, parse_time
-from lakebed.timeline.listed import COMMITS
-from lakebed.timeline.savepoint_metadata import savepointed_paths
-from lakebed.timeline.service_plans import CleaningPolicy, CleanPlan, compaction_operations
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.timeline import COMMITS, Timeline
 
 # What holds cleaning back while it is pending: nothing goes that was there when it was requested.
 _HOLDS = (*COMMITS, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.SAVEPOINT)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakebed.timeline.service_plans import CleanPlan
+from lakebed.timeline.bodies.plans import CleanPlan
 from lakebed.wording import count_text
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.config.features import check_write
 from lakebed.config.options import service_settings
 from lakebed.config.settings import ClusteringSettings
@@ -28,20 +29,18 @@ from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.facts import table_features
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.clustering_plans import (
+from lakebed.timeline.bodies.plans import (
     ClusteringPlan,
+    CompactionOperation,
     PlannedClustering,
     encode_clustering_plan,
     planned_clustering,
 )
-from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
-from lakebed.timeline.instants import parse_time
-from lakebed.timeline.service_plans import CompactionOperation
+from lakebed.timeline.instants import InstantClock, parse_time
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 from lakebed.wording import count_text
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 
 def cluster(

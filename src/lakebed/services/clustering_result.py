@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lakebed.timeline.clustering_plans import ClusteringPlan
+from lakebed.timeline.bodies.plans import ClusteringPlan
 from lakebed.wording import count_text, size_text
 
 

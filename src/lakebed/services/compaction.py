@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.concurrency.conflicts import COMPACT_OPERATION
 from lakebed.config.features import check_write
 from lakebed.config.options import compaction_settings
 from lakebed.config.settings import CompactionSettings
@@ -29,12 +30,11 @@ from lakebed.services.progress import Advance, progress
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.commit_metadata import commit_from_record
-from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
-from lakebed.timeline.service_plans import CompactionOperation, compaction_operations
+from lakebed.timeline.bodies.commit import commit_from_record
+from lakebed.timeline.bodies.plans import CompactionOperation, compaction_operations
 from lakebed.upkeep.statistics import columns_with_stats
-from lakebed.upkeep.write_status import checked_statuses
 from lakebed.wording import count_text
+from lakebed.write_status import checked_statuses
 
 
 def compact(

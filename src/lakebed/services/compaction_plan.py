@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from lakebed.concurrency.conflicts import COMPACT_OPERATION
 from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CorruptFile
 from lakebed.model import Action, FileGroupId, FileSlice, Instant, has_completion_times
@@ -21,12 +22,9 @@ from lakebed.policies.compaction import (
 from lakebed.services.compaction_result import CompactionResult
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
-from lakebed.timeline.instants import parse_time
-from lakebed.timeline.listed import COMMITS
-from lakebed.timeline.service_plans import CompactionPlan, encode_compaction_plan
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.bodies.plans import CompactionPlan, encode_compaction_plan
+from lakebed.timeline.instants import InstantClock, parse_time
+from lakebed.timeline.timeline import COMMITS, Timeline
 
 
 @dataclass(frozen=True)

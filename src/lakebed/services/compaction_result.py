@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.handles.compact import Compacted
-from lakebed.timeline.service_plans import CompactionPlan
+from lakebed.timeline.bodies.plans import CompactionPlan
 from lakebed.wording import count_text, size_text
 
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakebed.concurrency.providers import table_lock
 from lakebed.config.option_table import Option, canonical, nearest, parse_value
 from lakebed.config.option_table import options as known_options
 from lakebed.config.options import resolve_options, service_properties, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc_plan import CDC_ENABLED
 from lakebed.storage.base import Storage
-from lakebed.timeline.locks.providers import table_lock
-from lakebed.timeline.properties_file import load_table_config, update_table_config
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
 
 # What to do instead, by the beginning of a key or of the setting that it ends in.

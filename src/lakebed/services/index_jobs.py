@@ -29,10 +29,10 @@ from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.writer import GroupRecords, MetadataWriter, NewPartition
 from lakebed.model import FILE_ID, FILE_NAME, INSTANT, OLD_PARTITION, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.registry import upkeep_of
 
 # Rows of a table from which on a job reads its keys.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakebed.concurrency.lock import default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, InvalidOption
@@ -23,13 +24,12 @@ from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remem
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import COLUMN_STATS, RECORD_INDEX, GroupSizing
 from lakebed.operations.index_rules import check_new_indexes
+from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.services.index_building.plan import IndexPlan, plan_index, planned_partitions, take_plans_off
 from lakebed.services.index_jobs import build_by_job, can_build, is_large
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.locks.lock import default_lock
-from lakebed.timeline.properties_file import load_table_config, update_table_config
-from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import load_timeline
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.upkeep.registry import find_upkeep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from lakebed.concurrency.conflicts import LOG_COMPACT_OPERATION
 from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.handles.log_compact import LogCompactor
@@ -24,11 +25,9 @@ from lakebed.services.compaction_plan import Planner, Scheduled, groups_in_plans
 from lakebed.services.compaction_result import CompactedSlice, CompactionResult, CompactionRun
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot, open_snapshot
-from lakebed.timeline.conflicts.commits import LOG_COMPACT_OPERATION
+from lakebed.timeline.bodies.plans import CompactionPlan
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.listed import COMMITS
-from lakebed.timeline.service_plans import CompactionPlan
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.wording import count_text
 
 

@@ -12,10 +12,9 @@ from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_f
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.bodies.plans import clean_files
 from lakebed.timeline.file_slices import all_slices, latest_slices
-from lakebed.timeline.listed import COMMITS, completed_at
-from lakebed.timeline.service_plans import clean_files
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
 
 
 class EarlierState:

@@ -26,7 +26,7 @@ from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.clock import InstantClock
+from lakebed.timeline.instants import InstantClock
 from lakebed.wording import count_text
 
 # So many small files are read at a time where an answer is long under way.

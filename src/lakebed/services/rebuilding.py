@@ -17,8 +17,8 @@ from lakebed.metadata.read.lookup import whole_slice
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import META_COLUMNS
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import DIFFERENCES
 from lakebed.upkeep.kind import StoredTable
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.lock import default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict
 from lakebed.metadata.layout import FILES
@@ -15,15 +16,13 @@ from lakebed.metadata.store.slices import open_slices
 from lakebed.metadata.store.suffixes import REPAIRS, Suffix
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import Action
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.services.rebuilding import rebuild_damaged
 from lakebed.services.verification import Verification, verify_partitions
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.instants import INSTANT_DIGITS, without_suffix
-from lakebed.timeline.locks.lock import default_lock
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suffix
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.upkeep.comparison import DIFFERENCES
 from lakebed.upkeep.kind import StoredTable

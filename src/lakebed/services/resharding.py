@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakebed.concurrency.lock import default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.kinds.index_names import key_index_of
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.properties.file import load_table_config
 from lakebed.storage.base import Storage
-from lakebed.timeline.locks.lock import default_lock
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 
 # Replaced file groups keep their numbers until they are cleaned, and file ids have four digits.

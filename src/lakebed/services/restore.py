@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.file_names import parse_log_file
 from lakebed.metadata.kinds.updates import file_records
@@ -25,15 +26,14 @@ from lakebed.services.rebuilding import rebuild
 from lakebed.services.repair import align, metadata_instant
 from lakebed.services.undoing import Undoing, check_no_file_lost, check_not_savepointed, completed_commit
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.actions import rollback_target
-from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.timeline.restore_metadata import (
+from lakebed.timeline.bodies.rollback import (
     encode_restore_metadata,
     encode_restore_plan,
     planned_rollbacks,
     restored_instant,
+    rollback_target,
 )
-from lakebed.timeline.rolled_back import rollback_record
+from lakebed.timeline.history import rollback_record
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep

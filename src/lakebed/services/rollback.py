@@ -19,9 +19,8 @@ from lakebed.services.undoing import (
 )
 from lakebed.slices.reopening import MISSING, path_of
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.actions import RollbackPlan
-from lakebed.timeline.listed import completed_at
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.bodies.rollback import RollbackPlan
+from lakebed.timeline.timeline import Timeline, completed_at
 
 
 @dataclass(frozen=True)

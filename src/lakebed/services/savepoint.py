@@ -15,7 +15,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.services.lost_files import EarlierState, first_commit, retained_from
 from lakebed.services.undoing import Undoing, completed_commit
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.savepoint_metadata import encode_savepoint, savepointed_names
+from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import count_text

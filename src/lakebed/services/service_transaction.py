@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self, cast
 
+from lakebed.concurrency.conflicts import is_requested, is_rolled_back
+from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.index.base import Index
 from lakebed.model import Action, CommitMetadata, Instant, State
@@ -22,15 +24,13 @@ from lakebed.operations.transaction import Transaction
 from lakebed.slices.reopening import MISSING
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.conflicts.publication import is_requested, is_rolled_back
+from lakebed.timeline.bodies.commit import encode_commit
+from lakebed.timeline.bodies.plans import compaction_operations
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
-from lakebed.timeline.service_plans import compaction_operations
+from lakebed.timeline.plain_keys import note_keys
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.key_note import note_keys
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 PlanBody = Callable[[Snapshot, str], bytes | None]
 """Makes the plan of a service, given the table and the service's instant; None where there is nothing to do."""

@@ -18,10 +18,8 @@ from lakebed.services.lost_files import EarlierState
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.instants import completes_as
-from lakebed.timeline.listed import COMMITS
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.instants import InstantClock, completes_as
+from lakebed.timeline.timeline import COMMITS, Timeline, load_timeline
 from lakebed.upkeep.metadata_upkeep import kept_as
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.model import RECORD_KEY
-from lakebed.slices.key_spec import key_generator_spec
+from lakebed.properties.table_config import key_generator_spec
 from lakebed.slices.snapshot import Snapshot
 
 

@@ -13,6 +13,8 @@ from lakebed.format.base_file import read_footer
 from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.model import COMMIT_ACTIONS, BaseFile, CommitMetadata, FileSlice, Instant, LogFile
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.slices.block_view import BlockView
@@ -23,11 +25,9 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.repeated_keys import holds_one_row_a_key
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import latest_slices
+from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.index_changes import settings_at
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.timeline.unchecked_inserts import has_unchecked_inserts
 
 # Listings of different partition paths that are kept.
 _KEPT_LISTINGS = 16

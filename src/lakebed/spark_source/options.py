@@ -10,13 +10,13 @@ from typing import cast
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.properties.file import load_table_config
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.read.time_travel import resolve_as_of
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
-from lakebed.timeline.properties_file import load_table_config
 
 STORAGE_PREFIX = "storage."
 _OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta", "pushdown", "metadata", "images")

@@ -17,12 +17,12 @@ from lakebed.format.base_file import naming_parquet
 from lakebed.format.log_file import BlockType, LogBlock, avro_records, read_blocks
 from lakebed.format.text import parse_json_object
 from lakebed.model import COMMIT_ACTIONS, Action, CommitMetadata, Instant, State
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
-from lakebed.timeline.actions import decode_action
-from lakebed.timeline.body_shapes import ARCHIVED, check_shape
-from lakebed.timeline.commit_metadata import commit_from_record, decode_commit
+from lakebed.timeline.bodies.commit import commit_from_record, decode_commit
+from lakebed.timeline.bodies.encoding import ARCHIVED, check_shape
+from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.table_config import TableConfig
 
 _LSM_FILE = re.compile(r"^([0-9]+)_([0-9]+)_([0-9])\.parquet$")
 _LOG_FILE = re.compile(r"^\.commits_\.archive\.([0-9]{1,18})")

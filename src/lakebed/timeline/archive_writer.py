@@ -22,11 +22,10 @@ from lakebed.storage.atomic_file import remove_asides
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import write_settled
 from lakebed.storage.parallel import delete_files, is_remote, parallel_map
-from lakebed.timeline.actions import decode_action
 from lakebed.timeline.archive import ARCHIVE_HINT, LsmFile, LsmHistory, manifest_files, read_history
-from lakebed.timeline.avro_schemas import schema_text
+from lakebed.timeline.bodies.encoding import pretty_json, schema_text
+from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.instants import completes_as, inflight_name, parse_instant_file, without_suffix
-from lakebed.timeline.pretty_json import pretty_json
 from lakebed.timeline.timeline import Timeline
 
 # Files of a level that become one of the next; manifests that stay for readers that began with them.

@@ -14,7 +14,7 @@ from typing import Any
 
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.model import Action, CommitMetadata, has_completion_times
-from lakebed.timeline.table_config import INDEX_CHANGES, INDEX_PREFIX, INDEX_REASON, TableConfig
+from lakebed.properties.table_config import INDEX_CHANGES, INDEX_PREFIX, INDEX_REASON, TableConfig
 from lakebed.timeline.timeline import Timeline
 
 COMMITTED_CHANGE = "lakebed.index.change"

@@ -4,6 +4,8 @@
 was committed before it, its own among them, but for those that it names. What it tells of a file stays true, since
 files do not change; it says nothing of what others committed meanwhile or later. Real Hudi leaves a note alone and
 writes none: its files are found by their instants, which no note covers.
+
+What a commit says of the key texts of the table's files: see `lakebed.timeline.plain_keys`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 
 from lakebed.model import CommitMetadata, FileSlice, Instant, LogFile
 from lakebed.timeline.timeline import Timeline
+from lakebed.write_status import WriteStatus
 
 PLAIN_KEYS_NOTE = "lakebed.plain.keys"
 """The key in a commit's extra metadata."""
@@ -185,3 +188,33 @@ class CoveredSlices:
 
     def _has(self, instant: str, name: str) -> bool:
         return self.note.covers(instant) and name not in self.note.but
+
+
+def note_keys(
+    timeline: Timeline,
+    instant: str,
+    fields: Sequence[str],
+    metadata: CommitMetadata,
+    statuses: Sequence[WriteStatus],
+    merged: Collection[str] = (),
+) -> None:
+    """Put the note into the body of a commit that is about to complete on this timeline, where `fields` are watched.
+
+    `merged` are the names of files that it takes the place of, besides those that its statuses name.
+    """
+    if not fields:
+        return
+    plain = {status.path for status in statuses if status.plain_keys}
+    stats = [stat for group in metadata.stats.values() for stat in group]
+    written = WrittenKeys(
+        misread=frozenset(_name(s.path) for s in stats if s.path not in plain),
+        superseded=frozenset([*merged, *(_name(s.prev_base_file or "") for s in stats)]),
+        replaced=frozenset(file_id for ids in metadata.replaced.values() for file_id in ids),
+    )
+    note = next_note(timeline, instant, fields, written)
+    if note is not None:
+        metadata.extra[PLAIN_KEYS_NOTE] = note.to_json()
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
 from lakebed.model import Action, Instant, State, has_completion_times
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import put_once
 from lakebed.timeline.instants import completed_name, completes_as, inflight_name, requested_name
-from lakebed.timeline.table_config import TableConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
+from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.metadata.kinds.key_changes import GroupChanges
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import FileSlice
 from lakebed.slices.listing import groups_of_ids
-from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
 from lakebed.upkeep.changed_keys import group_changes, is_reported, on_their_slices, removed_changes
 from lakebed.upkeep.kind import StoredTable, TableAction
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 
 class ActionKeys:

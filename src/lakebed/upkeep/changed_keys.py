@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.markers import marker_folder
 from lakebed.metadata.kinds.key_changes import GroupChanges, KeyChanges, as_bytes, changes_schema, from_bytes
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.slices.listing import groups_of_ids
@@ -19,9 +20,8 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.markers import marker_folder
 from lakebed.upkeep.stored_rows import stored_rows
-from lakebed.upkeep.write_status import WriteStatus, on_slice
+from lakebed.write_status import WriteStatus, on_slice
 
 # Changes up to this size travel with the status through the driver, larger ones in a file.
 INLINE_BYTES = 16 << 10

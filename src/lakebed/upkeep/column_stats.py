@@ -19,9 +19,9 @@ from lakebed.metadata.layout import COLUMN_STATS, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
 from lakebed.model import META_COLUMNS
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
 from lakebed.upkeep.statistics import (

@@ -17,9 +17,9 @@ from lakebed.metadata.layout import FILES, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
 from lakebed.model import path_in
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import comparable
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction

@@ -25,7 +25,7 @@ from lakebed.upkeep.changed_keys import group_changes, removed_changes
 from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
 from lakebed.upkeep.registry import key_upkeep_of
 from lakebed.upkeep.repeated_keys import KeyCheck, RepeatedKeys
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
 
 # Changed keys of an action from which on jobs make their records: this process makes a million in 1.5 s.
 LARGE_KEYS = 2_000_000

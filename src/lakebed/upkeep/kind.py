@@ -26,10 +26,10 @@ from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.model import CommitMetadata
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.table_config import TableConfig
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 T = TypeVar("T")
 NewPartition = tuple[list[GroupRecords], IndexDefinition | None]

@@ -23,17 +23,17 @@ from lakebed.metadata.store.group_files import WrittenLog
 from lakebed.metadata.store.requested_order import overruled
 from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
 from lakebed.model import CommitMetadata
+from lakebed.properties.file import update_table_config
+from lakebed.properties.table_config import INDEX_REPEATED, TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.properties_file import update_table_config
-from lakebed.timeline.table_config import INDEX_REPEATED, TableConfig
 from lakebed.timeline.timeline import Timeline
 from lakebed.upkeep.action_keys import ActionKeys
 from lakebed.upkeep.key_jobs import KeyJobs, is_large
 from lakebed.upkeep.kind import FirstBuild, Removal, StoredTable, TableAction
 from lakebed.upkeep.registry import every_upkeep, find_upkeep, upkeep_of
 from lakebed.upkeep.repeated_keys import RepeatedKeys
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 _log = logging.getLogger("lakebed")
 # As a job's option, and as a property of a table that is to have none.

@@ -18,7 +18,7 @@ from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.records import Records
-from lakebed.timeline.table_config import TableConfig
+from lakebed.properties.table_config import TableConfig
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewIndex, NewPartition, StoredTable, TableAction
 from lakebed.upkeep.statistics import (

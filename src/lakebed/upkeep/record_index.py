@@ -32,10 +32,10 @@ from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.model import FILE_ID, RECORD_KEY, FileSlice
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.action_keys import ActionKeys, stored_key_indexes
 from lakebed.upkeep.comparison import SCHEMA, joined
 from lakebed.upkeep.grouping import grouped

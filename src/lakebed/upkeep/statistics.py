@@ -22,13 +22,13 @@ from lakebed.metadata.kinds.updates import NewFile, merged_partition_stats, stat
 from lakebed.metadata.layout import COLUMN_STATS
 from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.model import META_COLUMNS, BaseFile, LogFile, path_in
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths, without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.comparison import SCHEMA, joined
 from lakebed.upkeep.kind import FirstBuild, StoredTable, TableAction
 from lakebed.upkeep.stored_files import StoredFiles, completed_files, completed_logs, is_base_file

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER
+from lakebed.concurrency.markers import TEMP_FOLDER
 from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError
 from lakebed.model import State
 from lakebed.operations import uniqueness
 from lakebed.storage.memory import MemoryStorage, _Bucket, _buckets
 from lakebed.timeline.instants import parse_instant_file
-from lakebed.timeline.locks.heartbeat import HEARTBEAT_FOLDER
-from lakebed.timeline.markers import TEMP_FOLDER
 from lakebed.timeline.timeline import Timeline, load_timeline
 from property.simulation.tiny import KEYS, Marks, TinyTable, inserted_keys, prepared, stored_keys
 from property.simulation.world import LONG, Actor, Installed, SimulatedStorage, Stuck, World

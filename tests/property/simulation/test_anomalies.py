@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from lakebed.concurrency import conflicts as conflict
+from lakebed.concurrency import conflicts as publication
+from lakebed.concurrency.lock import FileLock
 from lakebed.operations import transaction
 from lakebed.services import service_transaction
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.storage.base import Storage
 from lakebed.timeline import transitions
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.conflicts import commits as conflict
-from lakebed.timeline.conflicts import publication
-from lakebed.timeline.locks.lock import FileLock
+from lakebed.timeline.instants import InstantClock
 from property.simulation.schedules import TABLES, History, Schedule, Table, tiny_rows
 from property.simulation.tiny import TinyTable
 from property.simulation.world import Actor, Installed

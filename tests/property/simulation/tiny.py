@@ -17,22 +17,22 @@ from typing import Any
 import pyarrow as pa
 
 import lakebed
+from lakebed.concurrency.conflicts import COMPACT_OPERATION
+from lakebed.concurrency.markers import write_marker
 from lakebed.config.settings import WriteSettings
 from lakebed.format.file_names import base_file_name, log_file_name, new_file_id
 from lakebed.index.base import Index
 from lakebed.model import RECORD_KEY, WRITER_ID, Action, CommitMetadata, FileSlice
 from lakebed.operations.transaction import Transaction
+from lakebed.properties.file import load_table_config
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage, _buckets
-from lakebed.timeline.conflicts.commits import COMPACT_OPERATION
-from lakebed.timeline.markers import write_marker
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.service_plans import CompactionPlan, compaction_operations, encode_compaction_plan
+from lakebed.timeline.bodies.plans import CompactionPlan, compaction_operations, encode_compaction_plan
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 Marks = dict[str, list[str]]
 SCHEMA = '{"type":"record","name":"r","fields":[{"name":"id","type":"string"}]}'

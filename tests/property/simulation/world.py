@@ -22,16 +22,20 @@ from typing import Any
 import pytest
 from greenlet import getcurrent, greenlet
 
+from lakebed.concurrency import heartbeat, lock
+from lakebed.concurrency import heartbeat as unchanged
+from lakebed.concurrency import lock as lock_file
+from lakebed.concurrency.heartbeat import ProcessIdentity
+from lakebed.concurrency.lock import FileLock
 from lakebed.operations import rollback
+from lakebed.properties import file as properties_file
 from lakebed.storage import clocks as steady
 from lakebed.storage import memory, parallel
 from lakebed.storage.base import FileInfo, Versioned, refused
 from lakebed.storage.faulty import Killed
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline import clock, properties_file, timeline
-from lakebed.timeline.locks import heartbeat, lock, lock_file, unchanged
-from lakebed.timeline.locks.lock import FileLock
-from lakebed.timeline.locks.process import ProcessIdentity
+from lakebed.timeline import instants as clock
+from lakebed.timeline import timeline
 
 START = 1_800_000_000.0
 # Longer than a lock and a heartbeat are valid.

@@ -12,9 +12,9 @@ from typing import Any
 
 from pyspark import daemon
 
+from lakebed.concurrency.markers import list_markers
 from lakebed.storage import opening
 from lakebed.storage.faulty import FaultyStorage
-from lakebed.timeline.markers import list_markers
 
 DEEDS = Path(os.environ.get("LAKEBED_TEST_DEEDS", "deeds"))
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakebed.concurrency.markers import list_markers
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.expressions.base import Constant
@@ -27,13 +28,12 @@ from lakebed.handles.targets import PlannedTargets, Target
 from lakebed.merge.incoming import Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, META_COLUMNS, POSITION, RECORD_KEY, BaseFile, FileSlice, LogFile
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.markers import list_markers
-from lakebed.timeline.table_config import TableConfig
-from lakebed.upkeep.write_status import WriteStatus, from_table
+from lakebed.write_status import WriteStatus, from_table
 
 DATA = pa.schema([("v", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])
 AVRO = avro_with_meta(arrow_to_avro(DATA, "t"))

@@ -35,14 +35,14 @@ from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.key_changes import from_bytes
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, DELETE, META_COLUMNS, RECORD_KEY, BaseFile, FileSlice
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.table_config import TableConfig
-from lakebed.upkeep.write_status import WriteStatus, from_table
+from lakebed.write_status import WriteStatus, from_table
 from sampling import HISTORIES, todays_of
 
 COW = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE"})

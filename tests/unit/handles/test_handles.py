@@ -22,12 +22,12 @@ from lakebed.handles.targets import HashedTargets, PlannedTargets, Target
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice, LogFile
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.table_config import TableConfig
-from lakebed.upkeep.write_status import WriteStatus, from_table
+from lakebed.write_status import WriteStatus, from_table
 
 DATA = pa.schema([("v", pa.int64())])
 COW = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE"})

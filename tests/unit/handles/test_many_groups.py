@@ -26,13 +26,13 @@ from lakebed.handles.targets import HashedTargets
 from lakebed.merge.incoming import Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths, with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.table_config import TableConfig
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, from_table
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table
 
 INSTANT = "20260101000000002"
 DATA = pa.schema(

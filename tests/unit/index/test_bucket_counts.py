@@ -16,9 +16,9 @@ from lakebed.format.hashes import bucket_ids
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.bucket_counts import BucketCounts
 from lakebed.index.partition_counts import count_in, parse_rules, rule_of
+from lakebed.properties.file import PROPERTIES_PATH
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.properties_file import PROPERTIES_PATH
 from write_tables import SCHEMA, rows
 
 KEYS = pa.array([f"k{n}" for n in range(500)])

@@ -11,8 +11,8 @@ from lakebed.index.base import Index
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.registry import check_same_index, index_properties, make_index, recorded_index
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
+from lakebed.properties.table_config import TableConfig
 from lakebed.timeline.index_changes import index_properties as changed_properties
-from lakebed.timeline.table_config import TableConfig
 
 KEYS = ("id", "code")
 

@@ -18,8 +18,8 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.keys import partition_of
 from lakebed.metadata.layout import parse_files
 from lakebed.metadata.read.metadata_table import open_metadata
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 
 from .opened_tables import WITH_INDEXES, WITH_METADATA, Opened, opened, unpacked

@@ -12,11 +12,11 @@ import pytest
 import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import INITIAL_INSTANT
+from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])

@@ -16,10 +16,10 @@ from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter, Records
 from lakebed.model import Action, CommitMetadata
+from lakebed.properties.file import load_table_config
 from lakebed.storage.counting import CountingStorage
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.bodies.commit import encode_commit
+from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -16,7 +16,7 @@ from lakebed.policies.cleaning import (
     retain_since,
     retain_versions,
 )
-from lakebed.timeline.service_plans import CleaningPolicy
+from lakebed.timeline.bodies.plans import CleaningPolicy
 
 COMMITS = completed("d01 d02 c03 d04 r05 d06")
 

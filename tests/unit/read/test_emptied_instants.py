@@ -9,11 +9,11 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.timeline import timeline
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from write_tables import SCHEMA, content, rows
 

@@ -19,7 +19,7 @@ from lakebed.schema.avro import arrow_to_avro
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.commit_metadata import encode_commit
+from lakebed.timeline.bodies.commit import encode_commit
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("hour", pa.int32()), ("text", pa.string())])
 LEFT_OUT = {

@@ -16,6 +16,8 @@ from golden_tables import golden
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.read.arrow_scan import in_order
 from lakebed.read.incremental import Changes, select_commits
 from lakebed.read.scan import Scan
@@ -24,8 +26,6 @@ from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import TableConfig
 
 
 def opened(folder: Path, name: str, **properties: str) -> tuple[Snapshot, CountingStorage]:

@@ -8,7 +8,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
-from lakebed.timeline.clock import following
+from lakebed.timeline.instants import following
 from write_tables import SCHEMA, files, rows
 
 _KEEP = {

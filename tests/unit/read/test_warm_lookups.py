@@ -15,6 +15,7 @@ from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyPositions
 from lakebed.metadata.store.writer import MetadataWriter, Records
 from lakebed.model import HOODIE
+from lakebed.properties.file import load_table_config
 from lakebed.read.lookup import exists, get
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
@@ -24,7 +25,6 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.storage.streams import RangeFile
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 
 ROWS = 40_000

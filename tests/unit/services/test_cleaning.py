@@ -17,6 +17,7 @@ from cleaning_tables import data_files, savepoint, shown, snapshot, timeline
 from compaction_tables import bare, context
 from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
+from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
 from lakebed.model import Action, State
@@ -25,10 +26,9 @@ from lakebed.services.cleaning_plan import find_cleanable
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.cleans import last_clean
+from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
+from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import format_time, parse_time
-from lakebed.timeline.locks.heartbeat import Heartbeat
-from lakebed.timeline.service_plans import CleanPlan, encode_clean_plan
 from lakebed.timeline.transitions import TimelineWriter
 from sampling import HISTORIES, todays
 from write_tables import content, rows

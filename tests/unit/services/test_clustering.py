@@ -22,7 +22,7 @@ from lakebed.handles import cluster as cluster_handle
 from lakebed.model import Action
 from lakebed.services.clustering import run_clustering
 from lakebed.table import Table
-from lakebed.timeline.clustering_plans import planned_clustering
+from lakebed.timeline.bodies.plans import planned_clustering
 from sampling import HISTORIES, todays_of
 from write_tables import content, last_commit, rows
 

@@ -15,20 +15,20 @@ import lakebed
 from compaction_tables import bare, context, log_files, pending, snapshot
 from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.cli.main import invoke
+from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path
+from lakebed.concurrency.markers import list_markers
 from lakebed.config.options import resolve_options
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.base_file import read_footer
 from lakebed.model import Action, CommitMetadata, State
+from lakebed.properties.file import load_table_config
 from lakebed.services.compaction import run_compaction
 from lakebed.services.compaction_plan import schedule_compaction
 from lakebed.services.service_transaction import ServiceTransaction
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.actions import rollback_target
-from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path
-from lakebed.timeline.markers import list_markers
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.service_plans import compaction_operations
+from lakebed.timeline.bodies.plans import compaction_operations
+from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from property.crossing import Change, Model, Write, Writer, held_writers

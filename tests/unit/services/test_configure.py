@@ -12,13 +12,13 @@ import pytest
 import lakebed
 from compaction_tables import log_files
 from lakebed.cli.main import invoke
+from lakebed.concurrency.lock import default_lock
 from lakebed.config.options import service_settings
 from lakebed.config.settings import PartitionTtlSettings
 from lakebed.errors import InvalidOption, LockTimeout, UnsupportedFeature
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, crash_at
 from lakebed.table import Table
-from lakebed.timeline.locks.lock import default_lock
 from restored_tables import refused
 from write_tables import content, rows
 

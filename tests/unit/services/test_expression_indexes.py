@@ -20,12 +20,12 @@ from lakebed.metadata.kinds.expression_zones import zone_notes
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config, update_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.upkeep.expression_records import results_of_files
 from tables_in_memory import in_memory

@@ -12,15 +12,13 @@ from pathlib import Path
 import pytest
 
 import lakebed
+from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import LakebedError
 from lakebed.model import Action, Instant, State
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.timeline.actions import RollbackPlan, encode_rollback_plan
-from lakebed.timeline.locks.heartbeat import Heartbeat
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.restore_metadata import encode_restore_plan
-from lakebed.timeline.savepoint_metadata import encode_savepoint
-from lakebed.timeline.service_plans import CleanPlan, encode_clean_plan
+from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
+from lakebed.timeline.bodies.rollback import RollbackPlan, encode_restore_plan, encode_rollback_plan, encode_savepoint
 from lakebed.timeline.transitions import TimelineWriter
 from write_tables import rows
 

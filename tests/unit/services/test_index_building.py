@@ -19,14 +19,14 @@ from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.store.creation import PARTITIONS_INFLIGHT
 from lakebed.model import Action, State
 from lakebed.operations.transaction import Transaction
+from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.services.index_building import run as building
 from lakebed.services.index_building.plan import pending_indexings
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed
 from lakebed.table import Table
-from lakebed.timeline.actions import decode_action
-from lakebed.timeline.index_plans import PlannedIndex, encode_index_metadata, encode_index_plan, planned_indexes
-from lakebed.timeline.properties_file import load_table_config, update_table_config
+from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, encode_index_plan, planned_indexes
+from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from write_tables import SCHEMA, content, files, rows

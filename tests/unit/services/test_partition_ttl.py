@@ -21,7 +21,7 @@ from lakebed.operations.write import Write
 from lakebed.services.partition_ttl import ExpirePartitions, expire_partitions
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.actions import decode_action
+from lakebed.timeline.bodies.rollback import decode_action
 from write_tables import SCHEMA, content, files, last_commit, rows
 
 Make = Callable[..., Table]

@@ -13,17 +13,17 @@ import lakebed
 from cleaning_tables import data_files, timeline
 from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
+from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.text import parse_properties
 from lakebed.metadata.kinds.updates import NewFile, file_records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import Action
+from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
 from lakebed.services.repairing.table import PARTS
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.locks.heartbeat import Heartbeat
-from lakebed.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from sampling import HISTORIES, todays

@@ -14,14 +14,14 @@ from compaction_tables import bare
 from crash_tables import leftovers
 from golden_tables import golden
 from lakebed.cli.main import invoke
+from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.format.avro.encoder import read_avro_file
 from lakebed.model import Action
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.locks.heartbeat import Heartbeat
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.restore_metadata import encode_restore_metadata, encode_restore_plan, planned_rollbacks
+from lakebed.timeline.bodies.rollback import encode_restore_metadata, encode_restore_plan, planned_rollbacks
 from lakebed.timeline.transitions import TimelineWriter
 from property.crossing import Change, Model, Write, Writer, held_writers
 from restored_tables import (

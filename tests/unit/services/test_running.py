@@ -19,17 +19,17 @@ from cleaning_tables import data_files, timeline
 from compaction_tables import log_files, pending
 from lakebed.cli.main import invoke
 from lakebed.cli.services_view import ServicesView
+from lakebed.concurrency.lock import lock_body
+from lakebed.concurrency.providers import LEASE_FILE, LEASE_SECONDS, ServicesLease
 from lakebed.errors import InvalidOption, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.metadata.kinds.index_names import IndexName, remembered_property
 from lakebed.model import Action
+from lakebed.properties.file import update_table_config
 from lakebed.services.running import table as served
 from lakebed.services.running.event import ServiceEvent
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Killed, crash_at
 from lakebed.table import Table
-from lakebed.timeline.locks.lease import LEASE_FILE, LEASE_SECONDS, ServicesLease
-from lakebed.timeline.locks.lock_file import lock_body
-from lakebed.timeline.properties_file import update_table_config
 from steady_time import later
 from write_tables import content, files, rows
 

@@ -15,12 +15,12 @@ from lakebed.errors import InvalidOption
 from lakebed.format.avro.encoder import read_avro_file
 from lakebed.model import Action
 from lakebed.operations.placement import AssignedRows
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.savepoint_metadata import encode_savepoint, savepointed_names
+from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 from restored_tables import KINDS, OPTIONS, actions, cleaned, files_of, first_commits, refused, timeline
 from write_tables import content, rows
 

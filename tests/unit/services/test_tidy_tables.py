@@ -13,6 +13,7 @@ import pytest
 
 import lakebed
 from cleaning_tables import data_files, timeline
+from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import InvalidOption, StorageError
 from lakebed.model import Action
 from lakebed.storage import open_storage
@@ -21,7 +22,6 @@ from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
-from lakebed.timeline.locks.heartbeat import Heartbeat
 from lakebed.timeline.transitions import TimelineWriter
 from sampling import HISTORIES, todays
 from write_tables import content, rows

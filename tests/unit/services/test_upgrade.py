@@ -17,16 +17,16 @@ from compaction_tables import context, log_files, pending
 from crash_tables import leftovers
 from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
+from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.metadata.kinds.definitions import load_definitions
 from lakebed.model import Action, Instant
 from lakebed.operations.upsert import upsert
+from lakebed.properties.file import load_table_config
 from lakebed.services.upgrading.plan import NOTED_PROPERTY
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.instants import completes_as, parse_instant_file
-from lakebed.timeline.locks.heartbeat import Heartbeat
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.transitions import TimelineWriter
 from restored_tables import OPTIONS, every_action, first_commits, is_whole, located, refused, timeline
 from same_rows import assert_same_rows

@@ -17,13 +17,13 @@ from lakebed.format.data_block import encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.log_file import HeaderKey, LogBlock, block_bytes, delete_block, encode_positions, rollback_block
 from lakebed.model import META_COLUMNS, RECORD_KEY, BaseFile, FileSlice, LogFile
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.slices.block_view import BlockView
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.logs import SliceLogs
 from lakebed.slices.reader import MERGE_MEMORY, SliceReader
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.table_config import TableConfig
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("w", pa.string())])
 BASE = "20240101000000000"

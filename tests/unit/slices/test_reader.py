@@ -11,10 +11,10 @@ import pytest
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice, LogFile
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import SliceReader, base_files_only, readable_slices
 from lakebed.storage.local import LocalStorage
-from lakebed.timeline.table_config import TableConfig
 
 COW = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE"})
 MOR = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "MERGE_ON_READ"})

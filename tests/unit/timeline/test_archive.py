@@ -12,10 +12,10 @@ import pytest
 from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.errors import CorruptFile
 from lakebed.model import Action
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.counting import CountingStorage
 from lakebed.timeline.archive import ArchivedTimeline
-from lakebed.timeline.properties_file import load_table_config
 
 Open = Callable[[GoldenTable], Any]
 PRESENT = {table.name for table in golden_tables()}

@@ -13,24 +13,16 @@ from golden_tables import golden
 from lakebed.format.avro.encoder import write_avro_file
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.model import Action, CommitMetadata, FileSlice, Instant
+from lakebed.properties.file import create_table
+from lakebed.properties.new_table import new_table_properties
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline import archive_writer
-from lakebed.timeline.actions import (
-    RollbackPlan,
-    clustering_groups,
-    decode_action,
-    encode_requested_replace,
-    encode_rollback_metadata,
-    encode_rollback_plan,
-)
 from lakebed.timeline.archive_writer import archive
-from lakebed.timeline.avro_schemas import schema_text
-from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.instants import parse_instant_file
-from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.properties_file import create_table
-from lakebed.timeline.service_plans import (
+from lakebed.timeline.bodies.commit import encode_commit
+from lakebed.timeline.bodies.encoding import schema_text
+from lakebed.timeline.bodies.plans import (
     CleanPlan,
     CompactionPlan,
     clean_files,
@@ -39,7 +31,15 @@ from lakebed.timeline.service_plans import (
     encode_clean_plan,
     encode_compaction_plan,
 )
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.bodies.rollback import (
+    RollbackPlan,
+    clustering_groups,
+    decode_action,
+    encode_requested_replace,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.errors import InvalidOption
-from lakebed.timeline.clock import InstantClock, following
+from lakebed.timeline.instants import InstantClock, following
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from lakebed.errors import CorruptFile
 from lakebed.format.avro.encoder import read_avro_file
 from lakebed.model import Action, CommitMetadata, WriteStat
-from lakebed.timeline.commit_metadata import PartitionProfile, decode_commit, encode_commit, encode_inflight
-from lakebed.timeline.pretty_json import pretty_json
+from lakebed.timeline.bodies.commit import PartitionProfile, decode_commit, encode_commit, encode_inflight
+from lakebed.timeline.bodies.encoding import pretty_json
 
 STAT = WriteStat("f-0", "p/f-0_0-1-2_3.parquet", "p", "2", 10, 4, 3, 1, 999, "f-0_0-0-0_2.parquet", 0, 77)
 META = CommitMetadata(

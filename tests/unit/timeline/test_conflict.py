@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from lakebed.concurrency.conflicts import StartedAt, TouchedFiles, check_conflicts
 from lakebed.errors import CommitConflict
 from lakebed.format.avro.encoder import write_avro_file
 from lakebed.model import Action, CommitMetadata, Instant, State, WriteStat
+from lakebed.properties.file import create_table
+from lakebed.properties.new_table import new_table_properties
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.actions import RollbackPlan, encode_requested_replace, encode_rollback_plan
-from lakebed.timeline.avro_schemas import schema_text
-from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.conflicts.commits import StartedAt, TouchedFiles, check_conflicts
-from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.properties_file import create_table
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.bodies.commit import encode_commit
+from lakebed.timeline.bodies.encoding import schema_text
+from lakebed.timeline.bodies.rollback import RollbackPlan, encode_requested_replace, encode_rollback_plan
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -12,7 +12,9 @@ import pytest
 from golden_tables import GoldenTable, golden_tables
 from lakebed.format.avro.encoder import embedded_schema, is_avro_file, read_avro_file, write_avro_file
 from lakebed.model import Action, Instant, State
-from lakebed.timeline.actions import (
+from lakebed.timeline.bodies.commit import PartitionProfile, decode_commit, encode_commit, encode_inflight
+from lakebed.timeline.bodies.encoding import schema_text
+from lakebed.timeline.bodies.rollback import (
     RollbackPlan,
     decode_action,
     encode_requested_replace,
@@ -21,8 +23,6 @@ from lakebed.timeline.actions import (
     rollback_files,
     rollback_target,
 )
-from lakebed.timeline.avro_schemas import schema_text
-from lakebed.timeline.commit_metadata import PartitionProfile, decode_commit, encode_commit, encode_inflight
 from lakebed.timeline.instants import parse_instant_file
 
 Open = Callable[[GoldenTable], Any]

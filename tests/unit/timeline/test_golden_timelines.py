@@ -10,7 +10,7 @@ import pytest
 
 from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.model import Action, CommitMetadata
-from lakebed.timeline.actions import clustering_groups, decode_action
+from lakebed.timeline.bodies.rollback import clustering_groups, decode_action
 from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.timeline import Timeline
 

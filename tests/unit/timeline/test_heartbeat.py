@@ -11,11 +11,19 @@ from pathlib import Path
 import pytest
 import time_machine
 
+from lakebed.concurrency.heartbeat import (
+    Heartbeat,
+    ProcessIdentity,
+    heartbeat_path,
+    is_dead,
+    is_gone,
+    process_start,
+    remove_heartbeat,
+    this_process,
+)
+from lakebed.concurrency.markers import write_marker
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
-from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
-from lakebed.timeline.locks.process import ProcessIdentity, is_gone, process_start, this_process
-from lakebed.timeline.markers import write_marker
 from steady_time import later
 
 from .processes import another_process, kill
@@ -176,7 +184,7 @@ def test_a_process_of_this_machine_lives_until_it_is_killed(tmp_path: Path) -> N
     program = """
         import sys
         from lakebed.storage import open_storage
-        from lakebed.timeline.locks.heartbeat import Heartbeat
+        from lakebed.concurrency.heartbeat import Heartbeat
         Heartbeat(open_storage(sys.argv[1]), sys.argv[2], "w").start()
         print("ready", flush=True)
         sys.stdin.read()

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import lakebed
+from lakebed.concurrency.heartbeat import is_gone, this_process
+from lakebed.concurrency.lock import LOCK_FILE, FileLock
 from lakebed.errors import CorruptFile, LockTimeout, StorageError
 from lakebed.storage import open_storage
-from lakebed.timeline.actions import decode_action
-from lakebed.timeline.commit_metadata import decode_commit
-from lakebed.timeline.locks.lock import LOCK_FILE, FileLock
-from lakebed.timeline.locks.process import is_gone, this_process
+from lakebed.timeline.bodies.commit import decode_commit
+from lakebed.timeline.bodies.rollback import decode_action
 from write_tables import SCHEMA, content, rows
 
 STAT = {"fileId": "f", "path": "p/f_0-1-0_1.parquet", "numWrites": 1}

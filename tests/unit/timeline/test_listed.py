@@ -7,12 +7,11 @@ import random
 import pytest
 
 from lakebed.model import Action
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline import listed as listed_module
+from lakebed.timeline import timeline as listed_module
 from lakebed.timeline.instants import completed_name, inflight_name, parse_instant_file, requested_name
-from lakebed.timeline.listed import Listed, TimelineFiles
-from lakebed.timeline.table_config import TableConfig
-from lakebed.timeline.timeline import load_timeline
+from lakebed.timeline.timeline import Listed, TimelineFiles, load_timeline
 
 WRITES = [Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.COMPACTION, Action.CLUSTERING]
 OTHERS = [Action.CLEAN, Action.ROLLBACK, Action.INDEXING, Action.RESTORE]

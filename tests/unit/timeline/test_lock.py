@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 import time_machine
 
+from lakebed.concurrency.heartbeat import this_process
+from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, FileLock, default_lock
 from lakebed.errors import LockTimeout
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed, Mode
-from lakebed.timeline.locks.lock import HDFS_LOCK_FILE, LOCK_FILE, FileLock, default_lock
-from lakebed.timeline.locks.process import this_process
 from steady_time import later
 
 from .processes import another_process, kill
@@ -29,7 +29,7 @@ from .processes import another_process, kill
 HOLD = """
     import sys
     from lakebed.storage import open_storage
-    from lakebed.timeline.locks.lock import default_lock
+    from lakebed.concurrency.lock import default_lock
     with default_lock(open_storage(sys.argv[1])):
         print("ready", flush=True)
         sys.stdin.read()
@@ -109,7 +109,7 @@ def test_processes_that_count_under_the_lock_lose_no_count(tmp_path: Path) -> No
     program = """
         import sys
         from lakebed.storage import open_storage
-        from lakebed.timeline.locks.lock import default_lock
+        from lakebed.concurrency.lock import default_lock
         storage = open_storage(sys.argv[1])
         for _ in range(8):
             with default_lock(storage, wait_seconds=60):
@@ -349,7 +349,7 @@ SMALL = """
     import resource, sys
     from lakebed.errors import StorageError
     from lakebed.storage import open_storage
-    from lakebed.timeline.locks.lock import LOCK_FILE, default_lock
+    from lakebed.concurrency.lock import LOCK_FILE, default_lock
     storage = open_storage(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
     try:
@@ -373,7 +373,7 @@ def test_who_waits_gets_it_before_the_others_have_had_it_often(tmp_path: Path) -
         import sys, time
         from pathlib import Path
         from lakebed.storage import open_storage
-        from lakebed.timeline.locks.lock import default_lock
+        from lakebed.concurrency.lock import default_lock
         storage, turns = open_storage(sys.argv[1]), Path(sys.argv[1], "turns")
         print("ready", flush=True)
         name = sys.stdin.readline()

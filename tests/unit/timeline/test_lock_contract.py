@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.timeline.locks.lock import HDFS_LOCK_FILE, LOCK_FILE
+from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE
 from lock_contract import LockContract
 
 

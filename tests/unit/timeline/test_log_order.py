@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakebed.format.file_names import parse_log_file
-from lakebed.timeline.actions import rollback_files, rollback_logs
+from lakebed.timeline.bodies.rollback import rollback_files, rollback_logs
 from lakebed.timeline.file_slices import latest_slices
 
 

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
+from lakebed.concurrency.markers import Marker, delete_markers, list_markers, marker_path, write_marker
 from lakebed.storage import Storage, open_storage
-from lakebed.timeline.markers import Marker, delete_markers, list_markers, marker_path, write_marker
 
 T = "20240101000000000"
 

@@ -9,9 +9,8 @@ import pytest
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.text import parse_properties
-from lakebed.timeline.merge_config import MODE_NAMES
-from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import TableConfig
+from lakebed.properties.new_table import new_table_properties
+from lakebed.properties.table_config import MODE_NAMES, TableConfig
 
 METADATA_TABLE_KEYS = {
     "hoodie.table.metadata.partitions",

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lakebed.timeline.locks.periodic import PeriodicTask
+from lakebed.concurrency.heartbeat import PeriodicTask
 
 
 def test_it_goes_on_until_it_is_stopped() -> None:

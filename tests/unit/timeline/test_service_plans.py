@@ -9,9 +9,8 @@ import pytest
 from golden_tables import golden, golden_tables
 from lakebed.format.avro.encoder import embedded_schema, read_avro_file
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
-from lakebed.timeline.actions import decode_action
-from lakebed.timeline.avro_schemas import schema_text
-from lakebed.timeline.service_plans import (
+from lakebed.timeline.bodies.encoding import schema_text
+from lakebed.timeline.bodies.plans import (
     CleanPlan,
     CompactionPlan,
     clean_files,
@@ -20,6 +19,7 @@ from lakebed.timeline.service_plans import (
     encode_clean_plan,
     encode_compaction_plan,
 )
+from lakebed.timeline.bodies.rollback import decode_action
 
 BY_CURRENT_HUDI = [t.name for t in golden_tables(lambda t: t.name.startswith("v9_"))]
 

@@ -19,18 +19,18 @@ from lakebed.errors import (
     UnsupportedFeature,
 )
 from lakebed.format.text import parse_properties
-from lakebed.storage.counting import CountingStorage
-from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
-from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline import properties_file
-from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.properties_file import (
+from lakebed.properties import file as properties_file
+from lakebed.properties.file import (
     BACKUP_PATH,
     PROPERTIES_PATH,
     create_table,
     load_table_config,
     update_table_config,
 )
+from lakebed.properties.new_table import new_table_properties
+from lakebed.storage.counting import CountingStorage
+from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
+from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.timeline import load_timeline
 
 

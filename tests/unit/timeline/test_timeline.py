@@ -10,12 +10,12 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.model import Action, CommitMetadata, State, WriteStat
+from lakebed.properties.file import create_table
+from lakebed.properties.new_table import new_table_properties
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.properties_file import create_table
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 T = [f"2026112111014968{n}" for n in range(10)]

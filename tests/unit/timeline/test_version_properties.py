@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.timeline.merge_config import PAYLOAD_PACKAGE, PAYLOAD_RULES
-from lakebed.timeline.new_table import new_table_properties
-from lakebed.timeline.table_config import MERGE_PROPERTY_PREFIX, TableConfig
-from lakebed.timeline.versions.properties import (
+from lakebed.properties.new_table import new_table_properties
+from lakebed.properties.table_config import MERGE_PROPERTY_PREFIX, PAYLOAD_PACKAGE, PAYLOAD_RULES, TableConfig
+from lakebed.services.upgrade_properties import (
     changed_properties,
     other_layout,
     versions_between,

@@ -15,16 +15,16 @@ from lakebed.metadata.kinds import stats_records
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
 from lakebed.metadata.schemas import record_schema
 from lakebed.model import BaseFile, CommitMetadata, FileSlice, LogFile, WriteStat
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.table_config import TableConfig
 from lakebed.upkeep.changed_keys import compared
 from lakebed.upkeep.kind import TableAction
 from lakebed.upkeep.registry import upkeep_of
 from lakebed.upkeep.stored_files import live_after, live_files
-from lakebed.upkeep.write_status import WriteStatus, from_table, of_slice, to_batch
+from lakebed.write_status import WriteStatus, from_table, of_slice, to_batch
 from write_tables import last_commit, rows
 
 Make = Callable[..., Table]

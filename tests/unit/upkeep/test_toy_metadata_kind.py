@@ -20,12 +20,12 @@ from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
-from lakebed.timeline.properties_file import load_table_config
 from lakebed.timeline.timeline import load_timeline
 from lakebed.upkeep.comparison import comparable, joined
 from lakebed.upkeep.grouping import grouped

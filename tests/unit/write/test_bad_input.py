@@ -19,9 +19,9 @@ from lakebed.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
+from lakebed.properties.file import update_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import update_table_config
 from write_tables import SCHEMA, content, files, refused, rows
 
 Make = Callable[..., Table]

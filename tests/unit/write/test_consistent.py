@@ -14,7 +14,7 @@ from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.operations.placement import NumberedRows
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 from write_tables import content, refused, rows
 
 SPLITS = {"hoodie.bucket.index.max.num.buckets": 4, "hoodie.parquet.max.file.size": 900}

@@ -15,7 +15,7 @@ from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.model import Action
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.timeline.clustering_plans import planned_clustering
+from lakebed.timeline.bodies.plans import planned_clustering
 from same_rows import assert_same_rows
 
 TABLES = golden_tables(lambda t: "bucket_consistent" in t.name)

@@ -15,11 +15,11 @@ from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.metadata.kinds.definitions import load_definitions
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import Action, Instant, State
+from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import Storage, open_storage
 from lakebed.table import Table
-from lakebed.timeline.actions import RollbackPlan, encode_rollback_plan
-from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.bodies.rollback import RollbackPlan, encode_rollback_plan
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from write_tables import SCHEMA, content, rows

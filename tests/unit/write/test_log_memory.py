@@ -27,7 +27,7 @@ from pathlib import Path
 import lakebed
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.timeline.properties_file import load_table_config
+from lakebed.properties.file import load_table_config
 def held():  # mapped files aside: their pages may be dropped
     return int(re.search(r"RssAnon:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 def watch():

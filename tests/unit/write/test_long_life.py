@@ -17,7 +17,8 @@ from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
-from lakebed.timeline import listed, timeline
+from lakebed.timeline import timeline
+from lakebed.timeline import timeline as listed
 
 KEYS = 50
 

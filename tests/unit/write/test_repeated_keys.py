@@ -12,12 +12,12 @@ from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
 from lakebed.operations.job import write_context
 from lakebed.operations.upsert import insert
+from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage.opening import open_storage
 from lakebed.table import Table
 from lakebed.timeline import timeline
-from lakebed.timeline.commit_metadata import encode_commit
-from lakebed.timeline.properties_file import load_table_config, update_table_config
+from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.timeline import load_timeline
 from write_tables import content, files, rows
 

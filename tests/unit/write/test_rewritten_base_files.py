@@ -11,7 +11,7 @@ import lakebed
 from lakebed.errors import CommitConflict
 from lakebed.operations.placement import AssignedRows
 from lakebed.table import Table
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 from write_tables import content, rows
 
 Make = Callable[..., Table]

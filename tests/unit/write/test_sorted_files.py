@@ -20,10 +20,10 @@ from lakebed.format.parquet_writer import SORTED_ROW_GROUP_ROWS
 from lakebed.handles import file_writer, key_ordered
 from lakebed.handles.key_ordered import row_group_steps
 from lakebed.model import RECORD_KEY
+from lakebed.properties.file import update_table_config
+from lakebed.properties.table_config import SORT
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.properties_file import update_table_config
-from lakebed.timeline.table_config import SORT
 from tables_in_memory import in_memory
 from write_tables import SCHEMA, content, rows
 

@@ -27,8 +27,8 @@ from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import FILE_ID, PARTITION_PATH, Action, FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.clustering_plans import ClusteringGroup, ClusteringOperation, planned_clustering
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation, planned_clustering
+from lakebed.write_status import WriteStatus
 
 # Of so many file slices keys are looked at to tell whether a table has the index.
 _SAMPLE_SLICES = 32

@@ -12,7 +12,7 @@ from lakebed.index.base import Resizes
 from lakebed.index.consistent.ring import Children, Node, Ring, merge, neighbours, renewed, split
 from lakebed.index.consistent.ring_hash import ring_hashes
 from lakebed.model import FileGroupId, FileSlice
-from lakebed.timeline.clustering_plans import ClusteringGroup, ClusteringOperation
+from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from lakebed.errors import CorruptFile, IndexInconsistent
 from lakebed.format.hashes import Int32s
 from lakebed.index.consistent.ring_hash import RING_SIZE
-from lakebed.timeline.pretty_json import pretty_json
+from lakebed.timeline.bodies.encoding import pretty_json
 
 INITIAL = "0" * 14
 """The instant of a partition path's first ring."""

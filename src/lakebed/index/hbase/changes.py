@@ -13,18 +13,18 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.markers import list_marker_files, marker_folder
 from lakebed.index.changed_places import changed_places
 from lakebed.index.hbase.client import Client, client_of
 from lakebed.index.hbase.places import DELETED, notes_of, row_keys, split_notes, visible_places
 from lakebed.index.hbase.settings import HBaseTable
 from lakebed.model import FILE_ID, OLD_PARTITION, RECORD_KEY, Action, FileSlice
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.actions import rollback_target
-from lakebed.timeline.markers import list_marker_files, marker_folder
-from lakebed.timeline.rolled_back import rollback_record
+from lakebed.timeline.bodies.rollback import rollback_target
+from lakebed.timeline.history import rollback_record
 from lakebed.timeline.timeline import load_timeline
 from lakebed.upkeep.stored_rows import stored_rows
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 _SIDE_FILE = "hbase.rows"
 _DAY_MS = 24 * 60 * 60 * 1000

@@ -26,7 +26,7 @@ from lakebed.model import DELETE, DERIVED, FILE_ID, FILE_NAME, INSTANT, OLD_PART
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
 from lakebed.upkeep.stored_rows import stored_rows
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 _DOUBTED, _STORED, _THERE = (f"{DERIVED}{name}" for name in ("doubted", "stored", "there"))
 _SAMPLED_SLICES, _SAMPLED_KEYS = 8, 100

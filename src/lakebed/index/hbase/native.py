@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.zookeeper import import_kazoo
 from lakebed.index.hbase.client import COLUMNS, FAMILY, ROWS, unanswered
 from lakebed.index.hbase.connection import Answer, Connection, Unserved
 from lakebed.index.hbase.pace import Pace
@@ -28,7 +29,6 @@ from lakebed.index.hbase.wire import (
     number_field,
     text_of,
 )
-from lakebed.timeline.locks.zookeeper import import_kazoo
 
 Int64s = npt.NDArray[np.int64]
 Server = tuple[str, int]

@@ -10,9 +10,9 @@ from lakebed.errors import CorruptFile, StorageError
 from lakebed.format.file_names import is_data_path
 from lakebed.format.text import parse_json_object
 from lakebed.model import HOODIE
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
-from lakebed.timeline.pretty_json import pretty_json
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.bodies.encoding import pretty_json
 
 DEFINITIONS_PROPERTY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = f"{HOODIE}/.index_defs/index.json"

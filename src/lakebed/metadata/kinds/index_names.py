@@ -9,7 +9,7 @@ from lakebed.errors import InvalidOption
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.registry import find_kind, kind_of, kinds
 from lakebed.metadata.layout import FILES, RECORD_INDEX, secondary_index_name
-from lakebed.timeline.table_config import TableConfig
+from lakebed.properties.table_config import TableConfig
 
 # Indexes that a new table gets with its first write, separated by commas.
 WANTED_PROPERTY = "lakebed.metadata.indexes"

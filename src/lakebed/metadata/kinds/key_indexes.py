@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
-from lakebed.timeline.table_config import TableConfig
 
 _IS_PARTITIONED = "isPartitioned"
 _FIRST_VERSION_WITH_DEFINITION = 9

@@ -38,9 +38,9 @@ from lakebed.metadata.read.merge_records import Decode, Layer, alive, decoded, n
 from lakebed.metadata.read.stats_lookup import Stats, Types, read_stats
 from lakebed.metadata.store.slices import MetadataSlices, open_slices
 from lakebed.model import FileSlice
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
 FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])

@@ -9,7 +9,7 @@ from lakebed.model import Action, Instant
 from lakebed.policies.archival import ArchivalBounds, ArchivalLimit, before_pending, is_archival_due, plan_archival
 from lakebed.policies.compaction import last_compaction
 from lakebed.timeline.archive_writer import archive
-from lakebed.timeline.listed import COMMITS
+from lakebed.timeline.timeline import COMMITS
 from lakebed.wording import count_text
 
 

@@ -19,8 +19,8 @@ from lakebed.metadata.store.group_files import CREATION_TOKEN, WrittenBase
 from lakebed.metadata.store.rollback import finish_rollbacks
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, BaseFile, LogFile
-from lakebed.timeline.properties_file import update_table_config
-from lakebed.timeline.table_config import TableConfig
+from lakebed.properties.file import update_table_config
+from lakebed.properties.table_config import TableConfig
 
 
 def begin(

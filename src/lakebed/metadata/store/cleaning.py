@@ -12,8 +12,8 @@ from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, BaseFile, LogFile, State
 from lakebed.policies.cleaning import Protected, Retention, has_expired_since, plan_cleaning, retain_commits
 from lakebed.policies.compaction import last_compaction
+from lakebed.timeline.bodies.plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
 from lakebed.timeline.file_slices import GroupSlices, all_slices
-from lakebed.timeline.service_plans import CleanPlan, clean_files, encode_clean_metadata, encode_clean_plan
 from lakebed.wording import count_text
 
 # Readers that began before a compaction get this many instants to finish.

@@ -16,8 +16,8 @@ from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.policies.compaction import delta_commits_since_compaction, plan_compaction
 from lakebed.policies.rollback import files_of_instant
 from lakebed.storage.atomic_file import remove_asides
-from lakebed.timeline.commit_metadata import NEW_FILE
-from lakebed.timeline.service_plans import CompactionOperation, compaction_operations, encode_compaction_plan
+from lakebed.timeline.bodies.commit import NEW_FILE
+from lakebed.timeline.bodies.plans import CompactionOperation, compaction_operations, encode_compaction_plan
 from lakebed.wording import count_text
 
 _OPERATION = "COMPACT"

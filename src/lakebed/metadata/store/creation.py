@@ -33,9 +33,9 @@ from lakebed.metadata.store.rollback import finish_rollbacks
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.metadata.store.suffixes import FIRST_BUILD
 from lakebed.model import Action, Instant
+from lakebed.properties.file import create_table, update_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.timeline.instants import suffix_of
-from lakebed.timeline.properties_file import create_table, update_table_config
-from lakebed.timeline.table_config import TableConfig
 
 PARTITIONS = "hoodie.table.metadata.partitions"
 PARTITIONS_INFLIGHT = f"{PARTITIONS}.inflight"

@@ -17,7 +17,7 @@ from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, State
 from lakebed.storage.parallel import in_background
-from lakebed.timeline.commit_metadata import PartitionProfile, encode_inflight
+from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
 
 OPERATION = "UPSERT_PREPPED"
 

@@ -19,8 +19,7 @@ from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, 
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import goes_by_slice
 from lakebed.timeline.instants import suffix_of
-from lakebed.timeline.listed import completed_at
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 
 WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False})"
 WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"

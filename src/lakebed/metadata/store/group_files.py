@@ -21,7 +21,7 @@ from lakebed.metadata.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
 from lakebed.metadata.schemas import form_of_version, record_schema
 from lakebed.model import WriteStat
 from lakebed.storage.base import Storage
-from lakebed.timeline.commit_metadata import NEW_FILE, stat_record
+from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
 
 Entries = tuple[Any, Any]
 

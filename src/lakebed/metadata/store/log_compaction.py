@@ -21,7 +21,7 @@ from lakebed.metadata.store.store import MetadataStore
 from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, FileSlice
 from lakebed.policies.compaction import plan_log_compaction
-from lakebed.timeline.service_plans import encode_compaction_plan
+from lakebed.timeline.bodies.plans import encode_compaction_plan
 from lakebed.wording import count_text
 
 _OPERATION = "LOG_COMPACT"

@@ -15,7 +15,7 @@ from lakebed.metadata.store.store import MetadataStore
 from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import HOODIE, Action, Instant, LogFile, State
 from lakebed.policies.rollback import files_of_instant, is_void
-from lakebed.timeline.actions import (
+from lakebed.timeline.bodies.rollback import (
     RollbackPlan,
     encode_rollback_metadata,
     encode_rollback_plan,
@@ -23,8 +23,8 @@ from lakebed.timeline.actions import (
     rollback_logs,
     rollback_target,
 )
-from lakebed.timeline.listed import completed_at
-from lakebed.timeline.rolled_back import rollback_record
+from lakebed.timeline.history import rollback_record
+from lakebed.timeline.timeline import completed_at
 
 _UNDONE = (Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _UNDONE_BY_PLANS = (*_UNDONE, Action.COMMIT, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)

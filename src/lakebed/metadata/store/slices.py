@@ -22,13 +22,13 @@ from lakebed.metadata.store.expected_files import (
 )
 from lakebed.metadata.store.small_files import HFILES, LOGS, remember_newest_base
 from lakebed.model import Action, BaseFile, FileSlice, LogFile
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.file_slices import latest_slices
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.rolled_back import rolled_back
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.history import rolled_back
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 

@@ -14,14 +14,13 @@ from lakebed.metadata.store.group_files import FileGroup
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.commit_metadata import commit_from_record, encode_commit
-from lakebed.timeline.instants import without_suffix
-from lakebed.timeline.properties_file import load_table_config
-from lakebed.timeline.table_config import TableConfig
+from lakebed.timeline.bodies.commit import commit_from_record, encode_commit
+from lakebed.timeline.instants import InstantClock, without_suffix
 from lakebed.timeline.timeline import Timeline, load_timeline, remember_commit
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -12,8 +12,8 @@ from lakebed.metadata.store.creation import NewPartition
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog
 from lakebed.metadata.store.services import finish_services, run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
-from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline
 
 __all__ = ["GroupRecords", "MetadataSettings", "MetadataWriter", "NewPartition", "Records"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import is_data_path
@@ -20,12 +21,11 @@ from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import GroupSizing
 from lakebed.model import Action, Instant, State, has_completion_times
+from lakebed.properties.file import update_table_config
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.index_plans import PlannedIndex, encode_index_plan, last_before_pending, planned_indexes
-from lakebed.timeline.locks.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.timeline.properties_file import update_table_config
+from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_plan, last_before_pending, planned_indexes
+from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.upkeep.registry import find_upkeep, upkeep_of

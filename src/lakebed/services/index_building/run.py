@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead
+from lakebed.concurrency.lock import Lock, default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
@@ -21,16 +23,14 @@ from lakebed.metadata.layout import FILES, METADATA_FOLDER, GroupSizing
 from lakebed.metadata.store.group_files import WrittenBase
 from lakebed.metadata.store.writer import MetadataWriter, NewPartition
 from lakebed.model import Action, Instant, State
+from lakebed.properties.file import load_table_config
 from lakebed.services.index_building.plan import named_indexes, pending_indexings
 from lakebed.services.index_jobs import can_build, file_group_counts, is_large, written_by_job, written_here
 from lakebed.services.indexing import note_zone
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.clock import InstantClock
-from lakebed.timeline.index_plans import PlannedIndex, encode_index_metadata, planned_indexes
-from lakebed.timeline.locks.heartbeat import Heartbeat, heartbeat_path, is_dead
-from lakebed.timeline.locks.lock import Lock, default_lock
-from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, planned_indexes
+from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.upkeep.kind import FirstBuild

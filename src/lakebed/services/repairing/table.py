@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, get_args
 
+from lakebed.concurrency.lock import Lock, default_lock
+from lakebed.concurrency.providers import table_lock
 from lakebed.config.features import check_write
 from lakebed.config.options import resolve_options
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError, UnsupportedFeature
@@ -14,6 +16,8 @@ from lakebed.model import HOODIE, RECORD_KEY
 from lakebed.operations.admission import admit
 from lakebed.operations.context import WriteContext
 from lakebed.operations.job import session_engine, write_context
+from lakebed.properties.file import load_table_config, mend_properties, update_table_config
+from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
 from lakebed.services.repair import repair as repair_metadata
 from lakebed.services.repairing.duplicates import delete_copies, find_copies
 from lakebed.services.repairing.orphans import Orphans, folders_without_metadata
@@ -23,13 +27,8 @@ from lakebed.slices.facts import table_features
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import FileInfo, Storage
-from lakebed.timeline.listed import completed_at
-from lakebed.timeline.locks.lock import Lock, default_lock
-from lakebed.timeline.locks.providers import table_lock
-from lakebed.timeline.properties_file import load_table_config, mend_properties, update_table_config
-from lakebed.timeline.table_config import INDEX_CHECKED, INDEX_REPEATED
-from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.timeline.unchecked_inserts import has_unchecked_inserts
+from lakebed.timeline.history import has_unchecked_inserts
+from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 from lakebed.upkeep.comparison import DIFFERENCES
 from lakebed.wording import count_text
 

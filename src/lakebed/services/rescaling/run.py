@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.config.features import check_write
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, UnsupportedFeature
@@ -17,6 +18,7 @@ from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice
 from lakebed.operations.context import WriteContext
 from lakebed.operations.transaction import Transaction
+from lakebed.properties.file import load_table_config
 from lakebed.services.compaction import file_format
 from lakebed.services.compaction_plan import groups_in_plans
 from lakebed.services.index_jobs import build_by_job, can_build, is_large
@@ -25,12 +27,10 @@ from lakebed.services.rescaling.plan import RescalePlan, plan_moves
 from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.actions import encode_requested_replace
-from lakebed.timeline.conflicts.commits import CLUSTER_OPERATION
-from lakebed.timeline.properties_file import load_table_config
+from lakebed.timeline.bodies.rollback import encode_requested_replace
 from lakebed.timeline.timeline import Timeline
-from lakebed.upkeep.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 from lakebed.wording import count_text, size_text
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 # Readers of changes pass over commits with this operation: file groups go, their rows stay.
 _OPERATION = CLUSTER_OPERATION

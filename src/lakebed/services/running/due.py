@@ -26,7 +26,7 @@ from lakebed.services.index_building.run import IndexingResult, build_planned
 from lakebed.services.log_compaction import compact_logs, is_log_compaction_due
 from lakebed.services.partition_ttl import expire_partitions, expired_partitions, never_expires
 from lakebed.services.service_transaction import ServiceTransaction, can_be_run
-from lakebed.timeline.clock import InstantClock
+from lakebed.timeline.instants import InstantClock
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.wording import count_text
 

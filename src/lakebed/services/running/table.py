@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from lakebed.concurrency.providers import ServicesLease
 from lakebed.config.options import resolve_options
 from lakebed.errors import LakebedError
 from lakebed.operations.context import WriteContext
 from lakebed.operations.job import session_engine, write_context
+from lakebed.properties.file import load_table_config
 from lakebed.services.after_write import engine_for, engine_for_all
 from lakebed.services.running.due import SERVICES, TableService, settings_of
 from lakebed.services.running.event import ServiceEvent
@@ -18,8 +20,6 @@ from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.timeline.locks.lease import ServicesLease
-from lakebed.timeline.properties_file import load_table_config
 
 T = TypeVar("T")
 # What one service did may make another one due: so often all of them are looked at in a turn.

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.features import check_write
 from lakebed.config.options import resolve_options
 from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError
@@ -28,22 +29,21 @@ from lakebed.metadata.layout import METADATA_FOLDER, RECORD_INDEX, GroupSizing
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.model import Action, LogFile, State
 from lakebed.operations.context import WriteContext
+from lakebed.properties.file import update_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.services.cleaning import clean, run_clean
 from lakebed.services.compaction import compact
 from lakebed.services.rebuilding import build_as_defined, sizings_of
 from lakebed.services.undoing import Undoing
+from lakebed.services.upgrade_properties import other_layout, with_changes
+from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
 from lakebed.services.upgrading.plan import NOTED_PROPERTY, VersionPlan, check_direction, noted_indexes, plan_version
 from lakebed.slices.facts import table_features
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
-from lakebed.timeline.locks.heartbeat import is_dead
-from lakebed.timeline.properties_file import update_table_config
-from lakebed.timeline.table_config import TableConfig
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.timeline.versions.instants import copy_timeline, remove_timeline
-from lakebed.timeline.versions.properties import other_layout, with_changes
 from lakebed.wording import count_text
 
 # Writers may log between the compaction and the lock so many times.

@@ -14,11 +14,11 @@ from lakebed.metadata.kinds.key_indexes import is_partitioned
 from lakebed.metadata.layout import BLOOM_FILTERS, FILES, PARTITION_STATS, RECORD_INDEX
 from lakebed.model import Action, has_completion_times
 from lakebed.policies.rollback import is_log_path
+from lakebed.properties.file import SUPPORTED_VERSIONS
+from lakebed.properties.table_config import TableConfig
 from lakebed.services.cleaning_plan import savepointed_files
+from lakebed.services.upgrade_properties import changed_properties
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.properties_file import SUPPORTED_VERSIONS
-from lakebed.timeline.table_config import TableConfig
-from lakebed.timeline.versions.properties import changed_properties
 from lakebed.upkeep.registry import find_upkeep
 from lakebed.wording import count_text
 

@@ -23,7 +23,7 @@ from lakebed.metadata.kinds.key_changes import AFTER, KEY
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.changed_keys import group_changes
-from lakebed.upkeep.write_status import WriteStatus
+from lakebed.write_status import WriteStatus
 
 _TABLES = """
 create table if not exists place (instant text, partition text, key text, file_id text);

@@ -1,4 +1,9 @@
-"""Plans and bodies of the other actions: decoded with Hudi's field names, encoded where lakebed writes them."""
+"""Plans and bodies of the other actions: decoded with Hudi's field names, encoded where lakebed writes them.
+
+Plan and body of a restore: which instants are taken back, and what was deleted for each.
+
+The body of a savepoint: who made it, when and why, and the files that cleaning keeps for it.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,8 @@ from typing import Any
 from lakebed.format.avro.encoder import is_avro_file, read_avro_file, write_avro_file
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.text import parse_json_object
-from lakebed.model import FileGroupId, Instant, path_in
-from lakebed.timeline.avro_schemas import schema_text
-from lakebed.timeline.body_shapes import ACTION, check_shape
+from lakebed.model import Action, FileGroupId, Instant, State, path_in
+from lakebed.timeline.bodies.encoding import ACTION, check_shape, schema_text
 from lakebed.wording import count_text
 
 
@@ -187,3 +191,82 @@ def _join(folder: str, name: str) -> str:
 def _plain(root: str) -> str:
     """The table's URL without the slash at its end; local paths go without a scheme, as Hudi writes them."""
     return root.removeprefix("file://").rstrip("/")
+
+
+_PLAN_VERSION = 2
+_ACTIONS = frozenset(action.value for action in Action)
+
+
+def encode_restore_plan(instants: Sequence[Instant], to: str) -> bytes:
+    """The requested body of a restore to the instant `to`, which takes these back in this order."""
+    record = {
+        "instantsToRollback": [_info(instant) for instant in instants],
+        "version": _PLAN_VERSION,
+        "savepointToRestoreTimestamp": to,
+    }
+    return write_avro_file(schema_text("HoodieRestorePlan"), record)
+
+
+def planned_rollbacks(plan: Mapping[str, Any]) -> list[Instant]:
+    """The instants that a restore's plan takes back, in its order; all as pending, whatever they are."""
+    found: list[Instant] = []
+    for info in plan.get("instantsToRollback") or ():
+        time, action = (info.get("commitTime"), info.get("action")) if isinstance(info, dict) else (None, None)
+        if isinstance(time, str) and time.isdigit() and action in _ACTIONS:
+            found.append(Instant(time, Action(action), State.INFLIGHT))
+    return found
+
+
+def restored_instant(plan: Mapping[str, Any]) -> str:
+    """The requested time of the instant that a restore goes back to; empty where its plan does not say."""
+    return str(plan.get("savepointToRestoreTimestamp") or "")
+
+
+def encode_restore_metadata(
+    instant: str, instants: Sequence[Instant], rollbacks: Mapping[str, Sequence[Mapping[str, Any]]], millis: int
+) -> bytes:
+    """The completed body of the restore `instant`, with the decoded bodies of the rollbacks of each instant."""
+    record = {
+        "startRestoreTime": instant,
+        "timeTakenInMillis": millis,
+        "instantsToRollback": [one.time for one in instants],
+        "hoodieRestoreMetadata": {time: list(bodies) for time, bodies in rollbacks.items()},
+        "version": 1,
+        "restoreInstantInfo": [_info(one) for one in instants],
+    }
+    return write_avro_file(schema_text("HoodieRestoreMetadata"), record)
+
+
+def _info(instant: Instant) -> dict[str, str]:
+    return {"commitTime": instant.time, "action": instant.action.value}
+
+
+def encode_savepoint(files: Mapping[str, Sequence[str]], *, user: str, comment: str, at_millis: int) -> bytes:
+    """The completed body of a savepoint of these files: their names by partition path."""
+    record = {
+        "savepointedBy": user,
+        "savepointedAt": at_millis,
+        "comments": comment,
+        "partitionMetadata": {
+            partition: {"partitionPath": partition, "savepointDataFile": list(names)}
+            for partition, names in files.items()
+        },
+        "version": 1,
+    }
+    return write_avro_file(schema_text("HoodieSavepointMetadata"), record)
+
+
+def savepointed_names(record: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The names of the files that a savepoint keeps, by partition path."""
+    found: Mapping[str, Mapping[str, Any]] = record.get("partitionMetadata") or {}
+    return {
+        (part.get("partitionPath") or ""): tuple(
+            name.rpartition("/")[2] for name in part.get("savepointDataFile") or ()
+        )
+        for part in found.values()
+    }
+
+
+def savepointed_paths(record: Mapping[str, Any]) -> list[str]:
+    """The same as paths relative to the table."""
+    return [path_in(partition, name) for partition, names in savepointed_names(record).items() for name in names]

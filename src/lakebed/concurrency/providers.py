@@ -3,6 +3,11 @@
 The lock beside the table is always taken: two jobs of lakebed, of which one does not name the service, exclude each
 other all the same, and a service that forgets a holder does not make it lose its table. Real Hudi's writers go by the
 service.
+
+The lease on a table's services: whoever has it looks after the table, so that several processes share many tables.
+
+Nothing is kept right by it: writers do not look at it, and every service has its own place on the timeline. It only
+keeps two from doing the same work.
 """
 
 from __future__ import annotations
@@ -10,10 +15,11 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
+from lakebed.concurrency.lock import HDFS_LOCK_FILE, FileLock, Lock, default_lock
 from lakebed.config.settings import LockSettings
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, LockTimeout
+from lakebed.model import HOODIE
 from lakebed.storage import Storage
-from lakebed.timeline.locks.lock import HDFS_LOCK_FILE, FileLock, Lock, default_lock
 
 _PREFIX = "hoodie.write.lock"
 
@@ -33,7 +39,7 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
             return None  # the table's own
         return FileLock(storage, HDFS_LOCK_FILE, wait_seconds=wait_seconds, release_deletes=True)
     if provider == "ZookeeperBasedLockProvider":
-        from lakebed.timeline.locks.zookeeper import ZooKeeperLock
+        from lakebed.concurrency.zookeeper import ZooKeeperLock
 
         url = _given(settings.zookeeper_url, "zookeeper.url", provider)
         base = _given(settings.zookeeper_base_path, "zookeeper.base_path", provider).rstrip("/")
@@ -48,7 +54,7 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
             wait_seconds=wait_seconds,
         )
     if provider == "DynamoDBBasedLockProvider":
-        from lakebed.timeline.locks.dynamodb import DynamoDbLock
+        from lakebed.concurrency.dynamodb import DynamoDbLock
 
         return DynamoDbLock(
             _given(settings.dynamodb_table, "dynamodb.table", provider),
@@ -59,7 +65,7 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
             wait_seconds=wait_seconds,
         )
     if provider == "HiveMetastoreBasedLockProvider":
-        from lakebed.timeline.locks.hive import HiveMetastoreLock
+        from lakebed.concurrency.hive import HiveMetastoreLock
 
         return HiveMetastoreLock(
             _given(settings.hive_uris, "hivemetastore.uris", provider),
@@ -115,3 +121,31 @@ class NestedLock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
+
+
+LEASE_FILE = f"{HOODIE}/.locks/services_lease.json"
+# A process that dies leaves its tables alone for so long, where nobody can see that it is gone.
+LEASE_SECONDS = 120.0
+_RENEW_SECONDS = 30.0
+
+
+class ServicesLease(FileLock):
+    """See the module: a lock beside the table's own, for which nobody waits."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage, LEASE_FILE, wait_seconds=0.0, validity=LEASE_SECONDS, renew_every=_RENEW_SECONDS)
+
+    def take(self) -> bool:
+        """Take it if it is free, or was left by a process that died."""
+        try:
+            self.acquire(0.0)
+        except LockTimeout:
+            return False
+        return True
+
+    def holder(self) -> str:
+        """Who has it, for people to read; empty where nobody does."""
+        seen = self._read()
+        if seen is None or seen[0].expired:
+            return ""
+        return str(seen[0].process or seen[0])

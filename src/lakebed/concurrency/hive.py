@@ -13,10 +13,10 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
+from lakebed.concurrency.heartbeat import this_process
+from lakebed.concurrency.lock import LeasedLock
 from lakebed.errors import StorageError, UnsupportedFeature
 from lakebed.storage.base import refused
-from lakebed.timeline.locks.leased import LeasedLock
-from lakebed.timeline.locks.process import this_process
 
 _PORT = 9083
 _TIMEOUT, _DEFAULT_SECONDS = "hive.txn.timeout", 300.0

@@ -20,9 +20,9 @@ from lakebed.errors import (
 )
 from lakebed.format.text import dump_properties, parse_properties
 from lakebed.model import HOODIE
+from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import put_once, write_settled
-from lakebed.timeline.table_config import CURRENT_VERSION, TableConfig
 
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
 BACKUP_PATH = f"{PROPERTIES_PATH}.backup"

@@ -8,26 +8,141 @@ Waiting is by polls, which take turns by chance: pauses are jittered, of some hu
 near, and get shorter for those who have waited longer; who gives the lock back while others want it pauses before it
 asks again. Nobody waits longer than asked for. Of ten writers that hold it for 50 ms each (0.45 s in a line) half wait
 0.4 s, and the longest wait seen was 3 s.
+
+`LeasedLock`: what the locks of services have in common. They hold for a time, and are prolonged in the background.
+
+A holder counts its own time on a clock that nobody sets, from before its last request that succeeded, and believes to
+have less of it than the service grants.
+
+What a lock file says about who holds the lock, and whether that one still can.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import random
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import TracebackType
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from lakebed.concurrency.heartbeat import (
+    PeriodicTask,
+    ProcessIdentity,
+    is_gone,
+    is_this_process,
+    this_process,
+    unchanged_for,
+)
 from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.clocks import steady
-from lakebed.timeline.locks.lock_file import DRIFT_SECONDS, VALIDITY_SECONDS, Holder, holding, lock_body, read_lock_body
-from lakebed.timeline.locks.periodic import PeriodicTask
+
+VALIDITY_SECONDS = 300.0
+DRIFT_SECONDS = 0.5
+_BODY_BYTES = 400  # of one size: a local disk then changes it in place
+# Storage is asked for its time when a lock was seen unchanged this long: most are renewed or given back before.
+_ASK_AFTER = 1.0
+
+# Owners that hold a lock in this process: one that is on storage, names this process and is not here was abandoned.
+holding: set[str] = set()
+os.register_at_fork(after_in_child=holding.clear)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What a lock file says. `validity` is for how many seconds it holds without being renewed; None: for ever, as a
+    file that is a lock by being there. `until` is what the holder's clock said would be its end: for people to read."""
+
+    owner: str
+    validity: float | None
+    until: float | None = None
+    expired: bool = False
+    process: ProcessIdentity | None = None
+    is_readable: bool = True
+
+    def seconds_left(self, storage: Storage, path: str, version: str) -> float:
+        """For how long it may still hold, at most; 0 when it is over. `version` is the one that was read.
+
+        A process of this machine that is gone holds nothing. Any other holder's time is over when the file stayed
+        unchanged for its validity, as seen from here: its stamps are of a clock that may be wrong.
+        """
+        if self.expired or self._is_abandoned():
+            return 0.0
+        if self.validity is None:
+            return math.inf
+        limit = self.validity + DRIFT_SECONDS
+        return max(0.0, limit - unchanged_for(storage, path, version, limit, ask_after=_ASK_AFTER))
+
+    def _is_abandoned(self) -> bool:
+        if self.process is None:
+            return False
+        return self.owner not in holding if is_this_process(self.process) else is_gone(self.process)
+
+    def __str__(self) -> str:
+        if not self.is_readable:
+            return "a file that is no lock file (it may have been cut off)"
+        who = self.owner or "an unnamed writer"
+        where = f" ({self.process})" if self.process else ""
+        if self.validity is None:
+            return f"{who}{where}, without a time limit"
+        if self.until is None:
+            return f"{who}{where}"
+        return (
+            f"{who}{where}, until {datetime.fromtimestamp(self.until, UTC).isoformat(timespec='seconds')} by its clock"
+        )
+
+
+def lock_body(owner: str, until: float, validity: float, *, expired: bool) -> bytes:
+    """A lock file of this process: the first three fields are Hudi's."""
+    body = {
+        "expired": expired,
+        "validUntil": int(until * 1000),
+        "owner": owner,
+        "validitySeconds": validity,
+        **this_process().to_json(),
+    }
+    return json.dumps(body).encode().ljust(_BODY_BYTES)
+
+
+def read_lock_body(data: bytes, path: str) -> Holder:
+    """Who holds a lock by this file. One that cannot be understood may be someone's all the same: it holds for the
+    usual time."""
+    if not data.strip() and not path.endswith(".json"):  # Hudi's file-system lock has no content
+        return Holder("", None)
+    try:
+        body = json.loads(data)
+        until = body.get("validUntil")
+        seconds = None if until is None else float(until) / 1000
+        if seconds is not None:
+            datetime.fromtimestamp(seconds, UTC)
+        return Holder(
+            str(body["owner"]),
+            None if seconds is None else _validity(body),
+            seconds,
+            bool(body.get("expired", False)),
+            ProcessIdentity.from_json(body),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError):
+        return Holder("", VALIDITY_SECONDS, is_readable=False)
+
+
+def _validity(body: Mapping[str, object]) -> float:
+    """Hudi's files do not say how long they are valid: they are renewed much more often than this."""
+    stated = body.get("validitySeconds")
+    if isinstance(stated, int | float) and math.isfinite(stated) and stated > 0:
+        return float(stated)
+    return VALIDITY_SECONDS
+
 
 LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
 HDFS_LOCK_FILE = f"{HOODIE}/lock"
@@ -284,3 +399,114 @@ def _way_out(left: float) -> str:
         f"run it again: if the holder died, this process takes the lock over when the file has stayed as it is for "
         f"another {left:.0f} seconds; or delete it if you are sure that nobody writes"
     )
+
+
+class LeasedLock(ABC):
+    """See the module. `where` names the lock in messages; not re-entrant."""
+
+    pauses: ClassVar[tuple[float, float]] = (0.05, 1.0)
+    """Seconds between two tries: the shortest, and the longest of who has waited for long."""
+
+    def __init__(self, where: str, wait_seconds: float) -> None:
+        self.where = where
+        self._wait_seconds = wait_seconds
+        self._held = False
+        self._valid_until = 0.0
+        self._periodic: PeriodicTask | None = None
+        self._changing = threading.Lock()
+
+    @property
+    @abstractmethod
+    def validity(self) -> float:
+        """For how many seconds it holds after a request that succeeded; known once one did."""
+
+    @abstractmethod
+    def _try(self) -> bool:
+        """Take it, if it is free. Raises `StorageError` where the service does not answer."""
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for so long, or until it may be free."""
+        time.sleep(seconds)
+
+    @abstractmethod
+    def _prolong(self) -> bool:
+        """Ask whether it is held yet, for another while."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Give it back, or what was begun to get it, and what connections there are. What fails here runs out."""
+
+    @abstractmethod
+    def _holder(self) -> str:
+        """Who has it, for messages."""
+
+    def acquire(self, timeout: float) -> None:
+        if self._held:
+            raise RuntimeError("the lock is held by this object already")
+        started = time.monotonic()
+        try:
+            while not self._taken(started + timeout):
+                waited = time.monotonic() - started
+                if waited >= timeout:
+                    raise LockTimeout(
+                        f"no lock on the table within {timeout:g} seconds: {self.where} is held by {self._holder()}",
+                        hint="run it again when the other writer is done",
+                        context={"path": self.where},
+                    )
+                least, most = self.pauses
+                self._pause(min(random.uniform(0.5, 1.5) * min(most, max(least, waited / 4)), timeout - waited))
+        except BaseException:
+            self._let_go()
+            raise
+        self._held = True
+        self._periodic = PeriodicTask(self.validity / 3, self.renew, "table-lock")
+        self._periodic.start()
+
+    def _taken(self, deadline: float) -> bool:
+        started = steady()
+        try:
+            taken = self._try()
+        except StorageError as error:
+            if not error.retryable or time.monotonic() >= deadline:
+                raise
+            return False
+        if taken:
+            self._valid_until = started + self.validity
+        return taken
+
+    def renew(self) -> bool:
+        with self._changing:
+            if not self._held:
+                return False
+            started = steady()
+            try:
+                if self._prolong():
+                    self._valid_until = started + self.validity
+                    return True
+            except StorageError as error:
+                if error.retryable and self.still_mine():
+                    return True  # nobody else can have it yet, and the next request may be answered
+            self._valid_until = 0.0
+            return False
+
+    def still_mine(self) -> bool:
+        return self._held and steady() < self._valid_until
+
+    def release(self) -> None:
+        if not self._held:
+            return
+        if self._periodic is not None:
+            self._periodic.stop()
+        with self._changing:
+            self._held = False
+            self._valid_until = 0.0
+            self._let_go()
+
+    def __enter__(self) -> LeasedLock:
+        self.acquire(self._wait_seconds)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()

@@ -9,10 +9,8 @@ from typing import Any, cast
 from lakebed.format.avro.encoder import is_avro_file, read_avro_file, write_avro_file
 from lakebed.format.text import parse_json_object
 from lakebed.model import Action, CommitMetadata, WriteStat, has_completion_times
-from lakebed.timeline.avro_schemas import schema_text
-from lakebed.timeline.body_shapes import COMMIT, check_shape
+from lakebed.timeline.bodies.encoding import COMMIT, check_shape, pretty_json, schema_text
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.pretty_json import pretty_json
 
 UNKNOWN_OPERATION = "UNKNOWN"
 NEW_FILE = "null"

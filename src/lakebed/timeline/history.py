@@ -1,4 +1,9 @@
-"""What the cleans of a timeline say: how far the last one came, and from when on views of the past are whole."""
+"""What the cleans of a timeline say: how far the last one came, and from when on views of the past are whole.
+
+What the rollbacks of a timeline undo.
+
+Inserts of other writers that may have stored keys a second time: real Hudi does not look keys up for them.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, Kept
-from lakebed.model import Action, Instant
-from lakebed.timeline.service_plans import SAVEPOINTED
-from lakebed.timeline.timeline import Timeline
+from lakebed.model import WRITER_ID, Action, Instant
+from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.bodies.plans import SAVEPOINTED
+from lakebed.timeline.bodies.rollback import planned_rollbacks, rollback_target
+from lakebed.timeline.timeline import Timeline, completed_at
 
 _KEPT_BYTES = 1 << 20
 _BYTES_OF_ONE = 500
@@ -80,3 +88,50 @@ def _clean(time: str, earliest: str, body: Mapping[str, Any]) -> Clean:
 
 _CLEANS = BoundedCache[Kept[Clean]](_KEPT_BYTES)
 """Completed cleans by their file. A file of this name is written once."""
+
+
+def rollback_record(timeline: Timeline, rollback: Instant) -> Mapping[str, Any]:
+    """The decoded plan of a rollback; empty where it cannot be read."""
+    try:
+        return timeline.plan(rollback)
+    except CorruptFile:
+        return {}
+
+
+def rolled_back(timeline: Timeline, since: str) -> Iterator[tuple[Instant, str]]:
+    """Rollbacks behind a time, pending ones too, with the instant that each undoes, and restores with each of theirs;
+    their plans are read."""
+    rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time > since]
+    yield from zip(rollbacks, parallel_map(lambda i: rollback_target(timeline.plan(i)), rollbacks), strict=True)
+    restores = [i for i in timeline.instants if i.action is Action.RESTORE and i.time > since]
+    for restore, plan in zip(restores, parallel_map(timeline.plan, restores), strict=True):
+        yield from ((restore, undone.time) for undone in planned_rollbacks(plan))
+
+
+_OPERATIONS = frozenset(
+    (
+        "INSERT",
+        "INSERT_PREPPED",
+        "BULK_INSERT",
+        "BULK_INSERT_PREPPED",
+        "INSERT_OVERWRITE",
+        "INSERT_OVERWRITE_TABLE",
+    )
+)
+
+
+def has_unchecked_inserts(timeline: Timeline, checked: str = "") -> bool:
+    """Whether another writer than lakebed has inserted rows since the last commit of lakebed, which took note of all
+    that had completed before it, and since the time `checked`, up to which keys are known to be unique.
+
+    Archived commits are not looked at.
+    """
+    for instant in reversed(timeline.listed.commits_by_completion):
+        if completed_at(instant) <= checked:
+            return False
+        commit = timeline.commit_metadata(instant)
+        if WRITER_ID in commit.extra:
+            return False
+        if commit.operation in _OPERATIONS:
+            return True
+    return False

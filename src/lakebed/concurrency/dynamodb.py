@@ -12,11 +12,11 @@ from collections.abc import Generator
 from importlib import import_module
 from typing import Any
 
+from lakebed.concurrency.heartbeat import this_process
+from lakebed.concurrency.lock import LeasedLock
 from lakebed.errors import StorageError, UnsupportedFeature
 from lakebed.storage.base import refused
 from lakebed.storage.clocks import steady
-from lakebed.timeline.locks.leased import LeasedLock
-from lakebed.timeline.locks.process import this_process
 
 _KEY, _OWNER, _LEASE, _VERSION, _RELEASED = "key", "ownerName", "leaseDuration", "recordVersionNumber", "isReleased"
 _HEARD_SECONDS = 5.0

@@ -1,19 +1,39 @@
-"""Whether a write may commit after what others committed since it began: pure rules over two views of the timeline."""
+"""Whether a write may commit after what others committed since it began: pure rules over two views of the timeline.
+
+An instant that was published after its writer had lost the table lock: whether it may stand.
+
+Rows that lack columns beside deletes of the same file group, by non-blocking writers that cross.
+
+Behind a delete in a log a record with some columns takes the others from the base file, where the deleted row still is:
+that is how every reader of Hudi's format merges. Who writes such a record therefore has to know of the delete, or the
+delete has to come behind it, where readers merge (by requested time) as well as in the order in which both completed.
+
+Finding out before its rows are written that a write will lose: by the markers of the writers that began before it.
+
+Two writers that come to a file group at the same moment may miss each other: that is found when they commit, as ever.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from lakebed.concurrency.heartbeat import is_dead
+from lakebed.concurrency.markers import Marker, list_markers_in
 from lakebed.errors import CommitConflict
-from lakebed.format.file_names import bucket_of_file_id
-from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, has_completion_times
-from lakebed.timeline.actions import rollback_target
-from lakebed.timeline.commit_metadata import NEW_FILE
+from lakebed.format.file_names import bucket_of_file_id, parse_base_file, parse_log_file
+from lakebed.format.log_file import HeaderKey, scan_blocks
+from lakebed.format.sources import FileSource
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, WriteStat, has_completion_times
+from lakebed.properties.table_config import TableConfig
+from lakebed.storage.base import Storage
+from lakebed.timeline.bodies.commit import NEW_FILE
+from lakebed.timeline.bodies.plans import compaction_operations
+from lakebed.timeline.bodies.rollback import rollback_target
+from lakebed.timeline.history import rollback_record
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.listed import COMMITS
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.timeline import COMMITS, Timeline
 
 CLUSTER_OPERATION = "CLUSTER"
 COMPACT_OPERATION = "COMPACT"
@@ -250,8 +270,7 @@ def _groups(metadata: CommitMetadata, *, appended: bool = True) -> Iterator[File
 
 def _bucket(group: FileGroupId) -> tuple[str, int | str]:
     partition, file_id = group
-    number = bucket_of_file_id(file_id)
-    return partition, file_id if number is None else number
+    return partition, _bucket_or_file(file_id)
 
 
 def _same(one: str, other: str) -> bool:
@@ -263,3 +282,139 @@ def _only_adds(before: str, after: str) -> bool:
     """Whether a schema has every column of an older one as it was."""
     old, new = ({f["name"]: f["type"] for f in json.loads(text).get("fields", ())} for text in (before, after))
     return all(new.get(name) == kind for name, kind in old.items())
+
+
+def reason_to_take_back(
+    instant: str, action: Action, config: TableConfig, timeline: Timeline, checked: Timeline
+) -> str | None:
+    """Why it may not: somebody undid it, or committed or planned since the timeline was `checked` without seeing it.
+    None where it stands."""
+    # whose rollback was cut off finds its requested file still there
+    if not is_requested(timeline, instant, action) or is_rolled_back(instant, timeline, checked):
+        return "another writer rolled it back"
+    since = [i for i in commits_since(timeline, StartedAt.of(checked)) if i.time != instant]
+    for stats in (commit.stats for commit in timeline.commits_metadata(since)):
+        if any(stat.prev_commit == instant for group in stats.values() for stat in group):
+            return None
+    if since:
+        return f"instant {since[0].time} was committed"
+    if config.table_type != "mor" or not has_completion_times(config.version):
+        return None
+    plan = plan_without(timeline.find(instant, action), timeline, checked)
+    return None if plan is None else f"compaction {plan.time} was planned without its log files"
+
+
+def is_requested(timeline: Timeline, instant: str, action: Action) -> bool:
+    """Whether the first file of an instant is there, which goes when it is rolled back and nobody writes again."""
+    return (instant, completes_as(action)) in timeline.requested
+
+
+def plan_without(mine: Instant | None, timeline: Timeline, checked: Timeline) -> Instant | None:
+    """A compaction that was planned since the timeline was `checked`, of a file group that this write appended to, and
+    does not merge its log file: readers would look for that in the file slice before, and miss it."""
+    if mine is None or not mine.is_completed:
+        return None
+    stats = (stat for group in timeline.commit_metadata(mine).stats.values() for stat in group)
+    logs = {(s.partition, s.file_id): s.path.rpartition("/")[2] for s in stats if s.log_version is not None}
+    before = {i.time for i in checked.instants}
+    for plan in timeline.instants if logs else ():
+        if plan.time in before or not _is_compaction(timeline, plan):
+            continue
+        for op in compaction_operations(timeline.plan(plan)):
+            if logs.get((op.partition, op.file_id), "") not in ("", *op.log_files):
+                return plan
+    return None
+
+
+def _is_compaction(timeline: Timeline, instant: Instant) -> bool:
+    if instant.action is Action.COMMIT and instant.is_completed:
+        return timeline.commit_metadata(instant).operation == COMPACT_OPERATION
+    return instant.action is Action.COMPACTION
+
+
+def is_rolled_back(instant: str, timeline: Timeline, checked: Timeline) -> bool:
+    """Whether another writer has begun to take the instant back since the timeline was `checked`."""
+    before = {i.time for i in checked.instants}
+    rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time not in before]
+    return any(rollback_target(rollback_record(timeline, i)) == instant for i in rollbacks)
+
+
+def check_deletes(
+    storage: Storage, instant: str, ours: CommitMetadata, others: Iterable[tuple[Instant, CommitMetadata]]
+) -> None:
+    """Raise `CommitConflict` where one of this write and of another, which completed since it began, deleted rows of a
+    file group and the other one logged rows there that lack columns. A later delete of this write is no conflict: it
+    comes behind such rows everywhere."""
+    mine = _logs(ours)
+    for other, metadata in others:
+        if metadata.operation == LOG_COMPACT_OPERATION:  # these deletes have instants of their own
+            continue
+        theirs = _logs(metadata)
+        for group in sorted(mine.keys() & theirs.keys()):
+            late = _deletes(theirs[group]) and _lacks_columns(storage, mine[group])
+            early = instant < other.time and _deletes(mine[group]) and _lacks_columns(storage, theirs[group])
+            if late or early:
+                _refuse_lost_delete(group, other, late=late)
+
+
+def _logs(metadata: CommitMetadata) -> dict[FileGroupId, list[WriteStat]]:
+    """The log files that a commit wrote, by file group."""
+    found: dict[FileGroupId, list[WriteStat]] = {}
+    for partition, stats in metadata.stats.items():
+        for stat in stats:
+            if stat.log_version is not None:
+                found.setdefault((partition, stat.file_id), []).append(stat)
+    return found
+
+
+def _deletes(logs: Sequence[WriteStat]) -> bool:
+    return any(stat.num_deletes for stat in logs)
+
+
+def _lacks_columns(storage: Storage, logs: Sequence[WriteStat]) -> bool:
+    heads = (head for s in logs for head in scan_blocks(FileSource(storage, s.path, s.file_size or None)))
+    return any((head.headers.get(HeaderKey.IS_PARTIAL) or "").lower() == "true" for head in heads)
+
+
+def _refuse_lost_delete(group: FileGroupId, other: Instant, *, late: bool) -> None:
+    partition, file_id = group
+    written, deleted = "rows that lack columns were written to", "rows were deleted from"
+    mine, theirs = (written, deleted) if late else (deleted, written)
+    raise CommitConflict(
+        f"{mine} file group {file_id} in partition {partition!r} while, by instant {other.time}, {theirs} it",
+        hint="Nothing of this write is visible; run it again: it then sees them.",
+        context={"partition": partition, "file_id": file_id, "instant": other.time},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyConflicts:
+    """Sent to the tasks. `rivals` are the instants of the writes that were pending when this one began; `by_bucket`
+    where two file ids of one bucket mean the same file group."""
+
+    rivals: tuple[str, ...]
+    by_bucket: bool = False
+
+    def check(self, storage: Storage, partition: str, file_id: str) -> None:
+        """Raise `CommitConflict` where a live rival is at this file group; asks storage once for each rival."""
+        for rival in self.rivals:
+            markers = list_markers_in(storage, rival, partition)
+            if any(self._is_at(marker, file_id) for marker in markers) and not is_dead(storage, rival):
+                raise CommitConflict(
+                    f"file group {file_id} in partition {partition!r} is being changed by another writer (instant"
+                    f" {rival})",
+                    hint="Nothing of this write is visible; run it again when that one is done.",
+                    context={"partition": partition, "file_id": file_id, "instant": rival},
+                )
+
+    def _is_at(self, marker: Marker, file_id: str) -> bool:
+        name = marker.file_name
+        file = parse_base_file(marker.partition, name, 0) or parse_log_file(marker.partition, name, 0)
+        if file is None:
+            return False
+        return file.file_id == file_id or (self.by_bucket and _bucket_or_file(file.file_id) == _bucket_or_file(file_id))
+
+
+def _bucket_or_file(file_id: str) -> int | str:
+    number = bucket_of_file_id(file_id)
+    return file_id if number is None else number

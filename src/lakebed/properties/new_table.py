@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.timeline.merge_config import (
+from lakebed.properties.file import SUPPORTED_VERSIONS, table_checksum
+from lakebed.properties.table_config import (
+    CURRENT_VERSION,
     DEFAULT_PAYLOAD,
+    MERGE_PROPERTY_PREFIX,
     MODE_NAMES,
     OVERWRITE_PAYLOAD,
+    PARTITION_TYPES,
     PAYLOAD_PACKAGE,
     PAYLOAD_RULES,
     STRATEGY_OF_MODE,
     MergeMode,
     PayloadRule,
+    default_key_generator,
     mode_of_payload,
 )
-from lakebed.timeline.properties_file import SUPPORTED_VERSIONS, table_checksum
-from lakebed.timeline.table_config import CURRENT_VERSION, MERGE_PROPERTY_PREFIX, PARTITION_TYPES, default_key_generator
 
 _EXTRACTOR_PACKAGE = "org.apache.hudi.hive."
 

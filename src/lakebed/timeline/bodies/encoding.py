@@ -2,11 +2,20 @@
 
 Bodies of version 6 are JSON of any shape, and an Avro body comes with its own schema, so types are checked after
 decoding: whoever reads a body takes the fields named here as they are.
+
+JSON text laid out as Hudi's Java writer lays out the version 6 commit files.
+
+The Avro schemas of the timeline bodies that lakebed writes, as Hudi's Java classes embed them: `schemas/*.avsc`.
+
+Bodies are always decoded with the schema embedded in the file; these are for encoding only.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile
@@ -146,3 +155,51 @@ def _corrupt(path: str, where: str, value: Any, expected: str) -> CorruptFile:
         hint="The file was changed since it was written; restore it from a copy.",
         context={"path": path, "field": where},
     )
+
+
+def pretty_json(value: Any, depth: int = 0) -> str:
+    """Objects go over several lines, two blanks a level and ` : ` after keys; lists stay on one line.
+
+    >>> print(pretty_json({"a": [1, 2], "b": {}}))
+    {
+      "a" : [ 1, 2 ],
+      "b" : { }
+    }
+    """
+    if isinstance(value, dict):
+        return _object(cast("dict[str, Any]", value), depth)
+    if isinstance(value, list | tuple):
+        items = ", ".join([pretty_json(item, depth) for item in cast("list[Any]", value)])
+        return f"[ {items} ]" if items else "[ ]"
+    if value is None:
+        return "null"
+    if type(value) is int:
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _object(fields: dict[str, Any], depth: int) -> str:
+    if not fields:
+        return "{ }"
+    indent = "  " * (depth + 1)
+    lines = [
+        f"{indent}{json.dumps(key, ensure_ascii=False)} : {pretty_json(v, depth + 1)}" for key, v in fields.items()
+    ]
+    return "{\n" + ",\n".join(lines) + "\n" + "  " * depth + "}"
+
+
+# read as the module is imported: later the process may be short of file descriptors
+_SCHEMA_TEXTS = {
+    file.name.removesuffix(".avsc"): file.read_text(encoding="utf-8")
+    for file in (files("lakebed.timeline") / "schemas").iterdir()
+}
+
+
+@cache
+def schema_text(name: str) -> str:
+    """The schema of a record such as `HoodieCommitMetadata` as compact JSON.
+
+    >>> schema_text("HoodieRollbackPlan")[:44]
+    '{"type":"record","name":"HoodieRollbackPlan"'
+    """
+    return json.dumps(json.loads(_SCHEMA_TEXTS[name]), separators=(",", ":"))

@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.model import has_completion_times
-from lakebed.timeline.merge_config import MODE_STRATEGIES, PAYLOAD_RULES, MergeMode, mode_of_payload
-from lakebed.timeline.new_table import merge_properties, partition_text
-from lakebed.timeline.properties_file import SUPPORTED_VERSIONS
-from lakebed.timeline.table_config import (
+from lakebed.properties.file import SUPPORTED_VERSIONS
+from lakebed.properties.new_table import merge_properties, partition_text
+from lakebed.properties.table_config import (
     CURRENT_VERSION,
     KEY_GENERATOR_CLASSES,
     MERGE_PROPERTY_PREFIX,
+    MODE_STRATEGIES,
     PARTITION_TYPES,
+    PAYLOAD_RULES,
+    MergeMode,
     TableConfig,
+    mode_of_payload,
 )
 
 _VERSION = "hoodie.table.version"

@@ -14,10 +14,10 @@ from collections.abc import Generator
 from importlib import import_module
 from typing import Any
 
+from lakebed.concurrency.heartbeat import this_process
+from lakebed.concurrency.lock import LeasedLock
 from lakebed.errors import StorageError, UnsupportedFeature
 from lakebed.storage.base import refused
-from lakebed.timeline.locks.leased import LeasedLock
-from lakebed.timeline.locks.process import this_process
 
 _DIGITS = 10
 _SEPARATOR = "-lock-"

@@ -1,0 +1,407 @@
+"""Heartbeats: a writer shows that it lives, and others tell who is dead.
+
+A process of this machine is dead when it is gone. Anything else is dead when its heartbeat stayed unchanged for too
+long (`unchanged` has the rule), never by comparing its stamp with the clock here. Until then its instant is left
+pending, as that of a living writer: nobody waits for it.
+
+For how long a file has not changed: what tells whether a lock or heartbeat of another host is dead.
+
+No host's clock is believed, neither the stamp that the other one wrote nor the time here: either may be hours off.
+There are two witnesses, and each alone is enough:
+
+- This process. It saw the file as it is now so and so long ago, by a clock that nobody sets. What it saw it keeps, so
+  that waiting goes on where an earlier attempt gave up.
+- The storage, where it stamps files itself (object stores, HDFS, local disks, NFS): the stamp of a file that is
+  written now, less the stamp of the file in question. Both are of one clock, so this holds whatever the hosts think;
+  and a process that runs for seconds can judge what died long ago. Where writers bring their own stamps (FUSE, SMB...),
+  or all is in memory, there is only the first witness: what a dead host left waits for a process that lives longer.
+
+Both err on the side of too short, unless the storage's own clock is set forward by more than the patience between two
+beats of a living writer: that one is then taken for dead, finds out when it commits, and its write is refused.
+
+Which process is this, and does that one still run: what locks and heartbeats say of their owner.
+
+`PeriodicTask`: renews locks and heartbeats in the background.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import socket
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import TracebackType
+
+from lakebed.concurrency.markers import list_marker_files, list_markers
+from lakebed.errors import StorageError
+from lakebed.model import HOODIE
+from lakebed.storage import Storage
+from lakebed.storage.base import from_os_error
+from lakebed.storage.clocks import stamps_itself, steady
+
+
+class PeriodicTask:
+    """Calls `action` every `seconds` in a thread of its own until `stop`, or until `action` returns False.
+
+    The first call comes after the first interval. An error does not end it: the next call may succeed.
+    """
+
+    def __init__(self, seconds: float, action: Callable[[], bool], name: str) -> None:
+        self._seconds = seconds
+        self._action = action
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        # without a thread to be had nothing is renewed, which the owner of a lock or heartbeat notices as it commits
+        with contextlib.suppress(RuntimeError):
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End it, and wait for a call that is running, unless that call is what stops it."""
+        self._stopped.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            if not self._goes_on():
+                return
+
+    def _goes_on(self) -> bool:
+        try:
+            return self._action()
+        except Exception:
+            return True
+        except BaseException:
+            return False
+
+
+# This process, not the one that is asked for, is short of something.
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A process, named for good: the machine (host, boot, process-id namespace: containers have their own) and the
+    process on it (id and start, since ids come back). Fields that the system does not tell are empty."""
+
+    host: str
+    boot: str
+    namespace: str
+    pid: int
+    start: str
+
+    def to_json(self) -> dict[str, str | int]:
+        return {
+            "host": self.host,
+            "boot": self.boot,
+            "pidNamespace": self.namespace,
+            "pid": self.pid,
+            "processStart": self.start,
+        }
+
+    @staticmethod
+    def from_json(body: Mapping[str, object]) -> ProcessIdentity | None:
+        """The identity in a lock or heartbeat body; None in one that real Hudi wrote."""
+        pid = body.get("pid")
+        if not isinstance(pid, int):
+            return None
+        texts = [str(body.get(name) or "") for name in ("host", "boot", "pidNamespace", "processStart")]
+        return ProcessIdentity(texts[0], texts[1], texts[2], pid, texts[3])
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def this_process() -> ProcessIdentity:
+    return _identity(os.getpid())
+
+
+@lru_cache(maxsize=4)
+def _identity(pid: int) -> ProcessIdentity:
+    return ProcessIdentity(socket.gethostname(), _boot(), _namespace(), pid, process_start(pid))
+
+
+def is_this_process(other: ProcessIdentity) -> bool:
+    return other == this_process()
+
+
+def is_gone(other: ProcessIdentity) -> bool:
+    """Whether `other` certainly does not run any more. False whenever this machine cannot know."""
+    here = this_process()
+    if not other.boot or not other.start:
+        return False
+    # host names are not unique, so another boot under the same name proves nothing
+    if (other.host, other.boot, other.namespace) != (here.host, here.boot, here.namespace):
+        return False
+    return process_start(other.pid) != other.start
+
+
+def process_start(pid: int) -> str:
+    """Start of a running process in clock ticks since boot; empty if there is none, or no /proc to ask."""
+    # the command, in brackets, may hold spaces and brackets itself
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if not fields:
+        return ""
+    return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def _boot() -> str:
+    return _read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def _read(path: str) -> str:
+    """A file of /proc, empty if there is none. A process that is short of descriptors does not take another one for
+    gone: raises `StorageError`."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError as error:
+        if error.errno in _SHORT:
+            raise from_os_error(error, "read", path) from error
+        return ""
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+_TIME_FILE = f"{HOODIE}/.temp/.storage_time"
+_STAMP_SECONDS = 1.0  # object stores stamp in whole seconds
+_KEPT = 4096
+
+
+@dataclass(slots=True)
+class _Sight:
+    content: Hashable
+    since: float
+    asked_storage: bool = False
+
+
+_seen: OrderedDict[str, _Sight] = OrderedDict()
+# By storage: how far its clock was ahead of the steady one when it was last asked.
+_ahead: dict[str, float] = {}
+_lock = threading.Lock()
+
+
+def unchanged_for(
+    storage: Storage,
+    path: str,
+    content: Hashable,
+    patience: float,
+    *,
+    modified: int | None = None,
+    ask_after: float = 0.0,
+) -> float:
+    """Seconds for which the file at `path` has at least been as it is. `content` stands for what was just read of it,
+    `modified` is its stamp where that is known.
+
+    Storage is asked once per content, when this process has seen it for `ask_after` seconds: that takes a few requests.
+    """
+    url, now = storage.url(path), steady()
+    with _lock:
+        sight = _seen.get(url)
+        if sight is None or sight.content != content:
+            sight = _seen[url] = _Sight(content, now)
+        _seen.move_to_end(url)
+        if len(_seen) > _KEPT:
+            _seen.popitem(last=False)
+        ask = not sight.asked_storage and now - sight.since >= ask_after
+    if ask:
+        sight.asked_storage = True
+        if stamps_itself(storage.spec):
+            if modified is None:
+                info = storage.head(path)
+                modified = info.modified if info else None
+            if modified is not None:
+                sight.since = min(sight.since, now - _age(storage, modified, patience))
+    return now - sight.since
+
+
+def _age(storage: Storage, modified: int, patience: float) -> float:
+    """Seconds since a file was stamped (epoch milliseconds), at least, by the clock of the storage that stamped it.
+
+    That it is young may come from an earlier look at that clock; that it is older than the patience needs a new one.
+    """
+    known = _ahead.get(storage.url())
+    age = 0.0 if known is None else known + steady() - modified / 1000
+    if known is None or age > patience:
+        now = _storage_time(storage)
+        age = 0.0 if now is None else now - modified / 1000
+    return max(0.0, age - _STAMP_SECONDS)
+
+
+def _storage_time(storage: Storage) -> float | None:
+    """What the storage's clock shows, by the stamp that it gives a new file; None if it does not say now."""
+    try:
+        storage.write(_TIME_FILE, b"", durable=False)
+        info = storage.head(_TIME_FILE)  # also one that somebody else wrote since: that time has come, too
+        after = steady()
+        storage.delete(_TIME_FILE, durable=False)
+    except (StorageError, FileNotFoundError):
+        return None
+    if info is None:
+        return None
+    now = info.modified / 1000
+    _ahead[storage.url()] = now - after
+    return now
+
+
+HEARTBEAT_FOLDER = f"{HOODIE}/.heartbeat"
+INTERVAL_SECONDS = 60.0
+TOLERABLE_MISSES = 2
+GRACE_SECONDS = 1800.0
+
+# What beats in this process: a heartbeat file that names this process, but is not in here, was left by a write that
+# ended without tidying up.
+_beating: set[tuple[str, str]] = set()
+os.register_at_fork(after_in_child=_beating.clear)
+
+
+def heartbeat_path(instant: str) -> str:
+    """Where the heartbeat of an instant is, relative to the table."""
+    return f"{HEARTBEAT_FOLDER}/{instant}"
+
+
+class Heartbeat:
+    """The heartbeat of one write: a small file, written again every `interval` seconds in the background.
+
+    Start it before the requested instant appears, so that no pending instant of lakebed's is ever without. The body
+    names the process (Hudi goes by the file's time alone). As a context manager: `start`, and `stop` at the end; the
+    file goes by `remove`, when the instant is completed or rolled back.
+    """
+
+    def __init__(
+        self, storage: Storage, instant: str, writer_id: str = "", *, interval: float = INTERVAL_SECONDS
+    ) -> None:
+        self._storage = storage
+        self._instant = instant
+        self._writer_id = writer_id
+        self._interval = interval
+        self._periodic = PeriodicTask(interval, self._beat_again, f"heartbeat-{instant}")
+
+    def start(self) -> None:
+        """Write the first beat, and go on in the background."""
+        key = (self._instant, self._writer_id)
+        _beating.add(key)
+        try:
+            self._beat()
+        except BaseException:
+            _beating.discard(key)
+            raise
+        self._periodic.start()
+
+    def stop(self) -> None:
+        """End the beating; the file stays. From here on this process takes the write for dead, other processes once
+        the heartbeat is too old."""
+        _beating.discard((self._instant, self._writer_id))
+        self._periodic.stop()
+
+    def remove(self) -> None:
+        """Stop, and delete the file."""
+        self.stop()
+        remove_heartbeat(self._storage, self._instant)
+
+    def __enter__(self) -> Heartbeat:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _beat(self) -> None:
+        body = {**this_process().to_json(), "writerId": self._writer_id, "intervalSeconds": self._interval}
+        self._storage.write(heartbeat_path(self._instant), json.dumps(body).encode(), durable=False)
+
+    def _beat_again(self) -> bool:
+        try:
+            self._beat()
+        except Exception:  # the beating goes on; who is taken for dead finds out as it commits
+            raise
+        except BaseException:
+            _beating.discard((self._instant, self._writer_id))
+            raise
+        return True
+
+
+def remove_heartbeat(storage: Storage, instant: str) -> None:
+    """Delete the heartbeat of an instant that is completed or rolled back."""
+    storage.delete(heartbeat_path(instant), durable=False)
+
+
+def newest_heartbeat(storage: Storage) -> str:
+    """The greatest instant that has a heartbeat, empty for none. Its writer has taken it, though it may not be on the
+    timeline yet."""
+    return max((name for name in storage.list_names(HEARTBEAT_FOLDER) if name.isdigit()), default="")
+
+
+def is_dead(
+    storage: Storage,
+    instant: str,
+    *,
+    interval: float = INTERVAL_SECONDS,
+    tolerable_misses: int = TOLERABLE_MISSES,
+    grace: float = GRACE_SECONDS,
+    timeline_folder: str = f"{HOODIE}/timeline",
+) -> bool:
+    """Whether the writer of a pending instant is dead, so that its instant may be rolled back.
+
+    It is when its heartbeat names this machine and a process that is gone, or has not changed for
+    `interval * tolerable_misses` seconds (a body of lakebed's says its own interval). An instant without a heartbeat is
+    one of real Hudi's single-writer mode: dead when it has had no new timeline file, marker or data file for `grace`
+    seconds.
+    """
+    path = heartbeat_path(instant)
+    body = _read_body(storage, path)
+    # after the body: a network file system's stamps are fresh once a file was opened
+    info = storage.head(path)
+    if info is not None:
+        writer = ProcessIdentity.from_json(body)
+        if writer is not None:
+            if is_this_process(writer):
+                return (instant, str(body.get("writerId", ""))) not in _beating
+            if is_gone(writer):
+                return True
+        own = body.get("intervalSeconds")
+        if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
+            interval = float(own)
+        patience = interval * tolerable_misses
+        content = (info.modified, info.size, repr(body))
+        return unchanged_for(storage, path, content, patience, modified=info.modified) > patience
+    newest = max(_traces(storage, instant, timeline_folder), default=None)
+    return newest is None or unchanged_for(storage, path, newest, grace, modified=newest) > grace
+
+
+def _read_body(storage: Storage, path: str) -> dict[str, object]:
+    with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
+        body = json.loads(storage.read(path) or b"{}")
+        if isinstance(body, dict):
+            return {str(name): value for name, value in body.items()}
+    return {}
+
+
+def _traces(storage: Storage, instant: str, timeline_folder: str) -> Iterator[int]:
+    """Modification times of what a write leaves while it goes on, the cheap ones first."""
+    for folder in dict.fromkeys((timeline_folder, HOODIE)):
+        for info in storage.list(folder, recursive=False):
+            if info.path.rpartition("/")[2].startswith(f"{instant}."):
+                yield info.modified
+    for info in list_marker_files(storage, instant):
+        yield info.modified
+    for marker in list_markers(storage, instant):
+        info = storage.head(marker.path)
+        if info is not None:
+            yield info.modified
