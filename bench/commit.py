@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 import lakebed
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.opening import wrapping
+from lakebed.testing import CountingStorage
 
 BAR_MILLIS = 60.0
 ROWS, KEYS = 10, 1_000

@@ -32,8 +32,8 @@ from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import FileSource
 from lakebed.metadata.kinds import record_index_records
 from lakebed.metadata.schemas import form_of_version, record_schema
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.local import LocalStorage
+from lakebed.testing import CountingStorage
 
 _HERE = Path(__file__).parent
 _FILE_GROUPS = 8

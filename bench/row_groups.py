@@ -31,7 +31,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.handles import file_writer
 from lakebed.handles.file_writer import FileFormat, FileWriter
-from lakebed.handles.stitch import put_file
+from lakebed.handles.stored_rows import put_file
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader

@@ -32,11 +32,11 @@ from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY
-from lakebed.operations.job import write_context
+from lakebed.operations.hudi_job import write_context
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 
 INDEXES = {
     "record": RecordIndex(),

@@ -10,7 +10,7 @@ from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
 from lakebed.model import Instant
 from lakebed.operations.context import WriteContext
-from lakebed.operations.job import write_context
+from lakebed.operations.hudi_job import write_context
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 import lakebed
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.index.bucket_counts import CONFIGS
 from lakebed.index.consistent.ring import INITIAL
 from lakebed.index.consistent.ring_files import FOLDER
-from lakebed.index.partition_counts import CONFIGS
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import Action, Instant
 from lakebed.properties.file import load_table_config

@@ -10,10 +10,9 @@ import pytest
 
 import lakebed
 from lakebed.concurrency import heartbeat, lock
-from lakebed.concurrency import lock as lock_file
 from lakebed.concurrency.lock import FileLock
-from lakebed.storage.faulty import Mutation, crash_at
 from lakebed.table import Table
+from lakebed.testing import Mutation, crash_at
 
 
 class FrozenWriter:
@@ -54,16 +53,16 @@ class FrozenWriter:
 
     def time_is_over(self, *, of_heartbeat: bool = True, is_noticed: bool = True) -> None:
         """From here on this process takes what is held for abandoned, and the writer knows that its time is over."""
-        self._lost |= lock_file.holding if is_noticed else set()
+        self._lost |= lock.holding if is_noticed else set()
         self._queues = dict(lock._queues)
-        lock_file.holding.clear()
+        lock.holding.clear()
         lock._queues.clear()
         if of_heartbeat:
             heartbeat._beating.clear()
 
     def lose_lock(self) -> None:
         """The writer finds its lock gone from here on."""
-        self._lost |= lock_file.holding
+        self._lost |= lock.holding
 
     def thaw(self) -> None:
         lock._queues.update(self._queues)

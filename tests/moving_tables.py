@@ -19,15 +19,15 @@ from lakebed.concurrency.lock import default_lock
 from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, UnsupportedFeature
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
-from lakebed.services import savepoint as services
+from lakebed.services import savepoint
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.storage.faulty import Killed, Mutation, crash_at
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
+from lakebed.testing import Killed, Mutation, crash_at
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 
@@ -256,7 +256,7 @@ def delete_savepoint(table: Table) -> None:
     """Let go of what was savepointed, and have it cleaned and archived."""
     at_once = table._context(None, _AT_ONCE, "savepoint")
     for one in table.savepoints():
-        services.delete_savepoint(at_once, one.instant)
+        savepoint.delete_savepoint(at_once, one.instant)
     archive(table)
 
 

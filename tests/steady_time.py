@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from lakebed.storage import clocks as steady
+from lakebed.storage import clocks
 
 
 @contextmanager
 def later(seconds: float) -> Generator[None]:
     """In the block so many seconds more have passed in this process. What the clocks on the wall show stays."""
-    real: Any = steady.time
+    real: Any = clocks.time
 
     def shown(*_clock: int) -> float:
         return time.monotonic() + seconds + _ORIGIN
 
-    steady.time = SimpleNamespace(clock_gettime=shown, monotonic=shown)  # type: ignore[assignment]
+    clocks.time = SimpleNamespace(clock_gettime=shown, monotonic=shown)  # type: ignore[assignment]
     try:
         yield
     finally:
-        steady.time = real
+        clocks.time = real
 
 
-_ORIGIN = steady.steady() - time.monotonic()
+_ORIGIN = clocks.steady() - time.monotonic()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from golden_tables import golden, golden_tables
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 
 WITH_METADATA = [t.name for t in golden_tables(lambda t: bool(t.entry.get("metadata_partitions")))]
 WITH_INDEXES = [t.name for t in golden_tables(lambda t: len(t.entry.get("metadata_partitions") or ()) > 1)]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakebed.storage.base import Storage
-from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.opening import wrapping
+from lakebed.testing import Crash, FaultPlan, FaultyStorage
 
 
 @contextmanager

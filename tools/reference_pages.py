@@ -25,7 +25,7 @@ _WIDTH = 100
 _FUNCTIONS = ("create", "open", "write", "exists", "drop", "repair", "advise", "by_buckets", "run_services")
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
-    ("lakebed.read.results", "Results", None),
+    ("lakebed.read.scan", "Results", None),
     ("lakebed.read.scan", "Scan", ("files", "available")),
     ("lakebed.read.incremental", "Changes", ("end",)),
     ("lakebed.read.cdc", "ChangeLog", ("end",)),

@@ -33,12 +33,12 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakebed.api import advise, create, drop, exists, open, repair, write  # noqa: A004
     from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.merge.mergers import Merger
-    from lakebed.opening import advise, create, drop, exists, open, repair, write  # noqa: A004
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
-    from lakebed.services.running.runner import run_services
+    from lakebed.services.daemon import run_services
     from lakebed.table import Table
 
 try:
@@ -80,14 +80,14 @@ __all__ = [
 # Loaded when first used: a Spark worker that only writes files needs neither the SQL parser nor the public object.
 _LAZY = {
     "by_buckets": "lakebed.engine.spark_rewrite",
-    "advise": "lakebed.opening",
-    "create": "lakebed.opening",
-    "drop": "lakebed.opening",
-    "exists": "lakebed.opening",
-    "open": "lakebed.opening",
-    "repair": "lakebed.opening",
-    "run_services": "lakebed.services.running.runner",
-    "write": "lakebed.opening",
+    "advise": "lakebed.api",
+    "create": "lakebed.api",
+    "drop": "lakebed.api",
+    "exists": "lakebed.api",
+    "open": "lakebed.api",
+    "repair": "lakebed.api",
+    "run_services": "lakebed.services.daemon",
+    "write": "lakebed.api",
     "KeyText": "lakebed.read.lookup",
     "Merger": "lakebed.merge.mergers",
     "Table": "lakebed.table",

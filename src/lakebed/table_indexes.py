@@ -18,15 +18,19 @@ from lakebed.index.registry import index_of
 from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.operations.context import WriteContext
 from lakebed.properties.file import load_table_config, update_table_config
-from lakebed.services.index_building.plan import IndexPlan, index_plans
-from lakebed.services.index_building.run import IndexingResult, build_planned
-from lakebed.services.index_list import IndexFacts, list_indexes
-from lakebed.services.indexing import Expression, create_index, drop_index
-from lakebed.services.repair import repair
-from lakebed.services.rescaling.run import Rescaled
-from lakebed.services.rescaling.use import IndexChoice, use_index
+from lakebed.services.build_index import IndexingResult, build_planned
+from lakebed.services.change_index import IndexChoice, Rescaled, use_index
+from lakebed.services.create_index import (
+    Expression,
+    IndexFacts,
+    IndexPlan,
+    create_index,
+    drop_index,
+    index_plans,
+    list_indexes,
+)
 from lakebed.services.resharding import reshard_index
-from lakebed.services.verification import Verification, verify
+from lakebed.services.verify import Verification, repair, verify
 from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.table_views import View

@@ -42,7 +42,7 @@ STATUS_SCHEMA = pa.schema(
     ]
 )
 LOOKUP_COUNTS = ("keys", "tagged", "files", "out_of_range", "filtered", "searched", "opened", "bytes")
-"""What `WriteStatus.lookup` counts, by the names of `lakebed.index.placement.KeyLookup`."""
+"""What `WriteStatus.lookup` counts, by the names of `lakebed.index.base.KeyLookup`."""
 _NAMES, _ROW = STATUS_SCHEMA.names, pa.struct(STATUS_SCHEMA)
 
 

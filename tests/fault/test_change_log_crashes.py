@@ -11,7 +11,7 @@ import pytest
 
 import lakebed
 from crash_tables import NEXT, OPERATIONS, Model, copied, leftovers, prepared, state
-from lakebed.storage.faulty import Killed, Mode, crash_at
+from lakebed.testing import Killed, Mode, crash_at
 from sampling import CRASH, is_todays
 
 

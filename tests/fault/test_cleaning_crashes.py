@@ -23,9 +23,9 @@ from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, sta
 from fault.test_compaction_crashes import _faulty
 from lakebed.model import Action
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, Mode
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
+from lakebed.testing import Killed, Mode
 from sampling import CRASH, whole
 
 KINDS = (

@@ -18,8 +18,8 @@ import lakebed
 from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, Mode, crash_at
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import Killed, Mode, crash_at
 from lakebed.timeline.timeline import load_timeline
 from sampling import CRASH, whole
 

@@ -22,10 +22,10 @@ from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode, crash_at
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
+from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode, crash_at
 from lakebed.timeline.timeline import load_timeline
 from sampling import CRASH, whole
 

@@ -20,9 +20,9 @@ import lakebed
 from crash_tables import NEXT, OPERATIONS, OPTIONS, Model, copied, leftovers, put, rows, state
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, crash_at
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
+from lakebed.testing import Killed, crash_at
 from sampling import CRASH, is_todays, whole
 
 TABLES = list(product(("cow", "mor"), (6, 8, 9), (True, False)))

@@ -32,9 +32,9 @@ from crash_tables import (
 )
 from lakebed.errors import TableExists, TableNotFound
 from lakebed.storage.base import Storage
-from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode, Mutation, crash_at
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.opening import wrapping
+from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode, Mutation, crash_at
 from sampling import CRASH, is_todays
 
 KINDS = (

@@ -20,8 +20,8 @@ import lakebed
 from crash_tables import NEXT, OPERATIONS, Model, copied, create, leftovers, prepared, put, rows, state
 from lakebed.errors import LakebedError, StorageError
 from lakebed.storage.base import refused
-from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Mutation
 from lakebed.storage.opening import wrapping
+from lakebed.testing import Crash, FaultPlan, FaultyStorage, Mutation
 from sampling import CRASH, is_todays
 
 T = TypeVar("T")

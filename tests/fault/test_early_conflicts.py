@@ -98,7 +98,7 @@ def test_with_retries_it_comes_after_the_other(monkeypatch: pytest.MonkeyPatch) 
             if not held:
                 held.append(lambda: commit(self, *given, **more))
                 done = list[Any]()
-                monkeypatch.setattr("lakebed.operations.retries.time.sleep", lambda _: done.append(held[0]()))
+                monkeypatch.setattr("lakebed.operations.hudi_job.time.sleep", lambda _: done.append(held[0]()))
                 assert lakebed.open(uri).upsert(rows(OURS), retries=1, options=EARLY).retries == 1
                 return done[0]
             return commit(self, *given, **more)

@@ -12,8 +12,8 @@ from frozen import FrozenWriter
 from lakebed.errors import CommitConflict, InvalidRecord
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, Mutation, crash_at
 from lakebed.table import Table
+from lakebed.testing import Killed, Mutation, crash_at
 from sampling import CRASH, todays_points
 
 OURS = [(0, "c0", "ours", 9), (20, "c0", "ours", 9)]

@@ -8,7 +8,7 @@ import lakebed
 from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, crash_at
+from lakebed.testing import Killed, crash_at
 from sampling import CRASH, todays_points
 
 _PARTS = 8

@@ -12,9 +12,9 @@ from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, crash_at
 from lakebed.storage.folder import FolderStorage
 from lakebed.table import Table
+from lakebed.testing import Killed, crash_at
 from lakebed.timeline.timeline import Timeline, load_timeline
 from sampling import CRASH, todays_points
 

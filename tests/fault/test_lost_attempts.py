@@ -12,8 +12,8 @@ from lakebed.concurrency.markers import delete_markers, write_marker
 from lakebed.errors import CommitConflict
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.storage.faulty import FaultyStorage
 from lakebed.storage.opening import wrapping
+from lakebed.testing import FaultyStorage
 from write_tables import SCHEMA, content, files, last_commit, rows
 
 When = Literal["before the commit", "during it"]

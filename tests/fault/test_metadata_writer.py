@@ -20,8 +20,8 @@ import pytest
 from lakebed.errors import LakebedError
 from lakebed.metadata.store.creation import PARTITIONS
 from lakebed.metadata.store.writer import MetadataSettings, Records
-from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from metadata_models import Change, Content, Maintained, Random, new_table
 from sampling import CRASH, is_todays, whole
 

@@ -18,8 +18,8 @@ import lakebed
 from crash_tables import NEXT, OPTIONS, Model, copied, create, leftovers, put, rows, state, strike_each
 from fault.test_compaction_crashes import _faulty
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, Mode
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import Killed, Mode
 from sampling import CRASH, whole
 
 KINDS = (

@@ -16,10 +16,10 @@ import lakebed
 from crash_tables import NEXT, OPTIONS, copied, create, rows, strike_each
 from fault.test_compaction_crashes import _faulty
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
-from lakebed.services.repairing.table import PARTS
+from lakebed.services.repair import PARTS
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, Mode
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import Killed, Mode
 from sampling import CRASH, whole
 
 KINDS = (("simple", 9, "memory"), ("mor-simple", 8, "local"), ("simple", 6, "local"))

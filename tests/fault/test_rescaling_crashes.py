@@ -21,9 +21,9 @@ from fault.test_two_writers import meanwhile
 from lakebed.errors import CommitConflict
 from lakebed.properties.file import PROPERTIES_PATH
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, Mode, crash_at
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
+from lakebed.testing import Killed, Mode, crash_at
 from sampling import CRASH, whole
 
 Change = Callable[[Table], Any]

@@ -21,8 +21,8 @@ from crash_tables import MOR, NEXT, OPTIONS, Model, copied, create, leftovers, p
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, Mode, crash_at
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import Killed, Mode, crash_at
 from lakebed.timeline.timeline import load_timeline
 from sampling import CRASH, whole
 

@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 from lakebed.errors import CommitConflict
-from lakebed.operations.retries import RETRIES
+from lakebed.operations.hudi_job import RETRIES
 from lakebed.operations.transaction import Transaction
 from lakebed.table import Table
 
@@ -37,7 +37,7 @@ VERBS: dict[str, tuple[Verb, Callable[[Model], Model]]] = {
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between runs, which take no time here."""
     seen: list[float] = []
-    monkeypatch.setattr("lakebed.operations.retries.time.sleep", seen.append)
+    monkeypatch.setattr("lakebed.operations.hudi_job.time.sleep", seen.append)
     return seen
 
 

@@ -15,7 +15,7 @@ from lakebed.format.bounded_cache import BoundedCache
 from lakebed.model import Action
 from lakebed.operations.transaction import Transaction
 from lakebed.properties.file import load_table_config
-from lakebed.services.after_write import run_due_services
+from lakebed.services.due import run_due_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.timeline import load_timeline

@@ -22,8 +22,8 @@ from lakebed.concurrency.heartbeat import heartbeat_path, is_dead
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.storage.faulty import Killed, crash_at
 from lakebed.storage.opening import wrapping
+from lakebed.testing import Killed, crash_at
 from lakebed.timeline.instants import format_millis
 from steady_time import later
 

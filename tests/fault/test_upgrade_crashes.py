@@ -20,12 +20,12 @@ from crash_tables import MOR, NEXT, OPTIONS, Model, copied, create, leftovers, p
 from frozen import FrozenWriter
 from lakebed.errors import CommitConflict
 from lakebed.properties.file import BACKUP_PATH, load_table_config
+from lakebed.services.upgrade import NOTED_PROPERTY
 from lakebed.services.upgrade_properties import other_layout
 from lakebed.services.upgrade_timeline import remove_timeline
-from lakebed.services.upgrading.plan import NOTED_PROPERTY
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, Mode, crash_at
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import Killed, Mode, crash_at
 from sampling import CRASH, is_todays, todays, whole
 from torn_writes import torn_at
 

@@ -27,9 +27,9 @@ from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed, Mutation
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
+from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mutation
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from property.model import DictTable

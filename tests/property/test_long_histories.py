@@ -20,7 +20,7 @@ import lakebed
 from crash_tables import leftovers
 from lakebed.concurrency import heartbeat, lock
 from lakebed.errors import InvalidOption
-from lakebed.read import arrow_scan
+from lakebed.read import batches
 from lakebed.storage import parallel
 from lakebed.storage.memory import MemoryStorage
 from sampling import so_many, today
@@ -241,7 +241,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     time."""
     queue = SimpleNamespace(submit=lambda work: SimpleNamespace(cancel=lambda: True))
     monkeypatch.setattr(parallel, "_threads", lambda: queue)
-    monkeypatch.setattr(arrow_scan, "os", SimpleNamespace(cpu_count=lambda: 1))
+    monkeypatch.setattr(batches, "os", SimpleNamespace(cpu_count=lambda: 1))
     for module in (heartbeat, lock):
         never = SimpleNamespace(start=lambda: None, stop=lambda: None)
         monkeypatch.setattr(module, "PeriodicTask", lambda *_, never=never: never)

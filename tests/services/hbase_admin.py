@@ -8,10 +8,9 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from lakebed.index.hbase.connection import Connection, Unserved
+from lakebed.index.hbase.client import HBaseTable
+from lakebed.index.hbase.connection import Connection, Unserved, bytes_field, number_field
 from lakebed.index.hbase.native import NativeClient, Region, _server_in  # pyright: ignore[reportPrivateUsage]
-from lakebed.index.hbase.settings import HBaseTable
-from lakebed.index.hbase.wire import bytes_field, number_field
 
 
 class Admin:

@@ -15,7 +15,7 @@ import pytest
 
 import lakebed
 from conftest import unavailable
-from lakebed.read import spark_scan
+from lakebed.read import spark as spark_module
 from lakebed.storage import Storage, open_storage
 
 from .s3_server import S3
@@ -185,7 +185,7 @@ def test_same_upserts_as_in_process(
         assert (ours.rows, ours.inserted, ours.updated) == (theirs.rows, theirs.inserted, theirs.updated)
         check(table, s3, ours, model)
     assert found(twin.scan().to_arrow()) == expected(model)
-    monkeypatch.setattr(spark_scan, "_warned", set())
+    monkeypatch.setattr(spark_module, "_warned", set())
     with pytest.warns(UserWarning, match="no file system for s3a") as warned:
         frames = [table.scan().to_spark(), table.scan(filter="id >= 100 and city = 'c1'").to_spark()]
     assert len(warned) == 1

@@ -20,7 +20,7 @@ import lakebed
 from lakebed.errors import IndexInconsistent, StorageError
 from lakebed.index.hbase.client import client_of
 from lakebed.index.hbase.index import HBaseIndex
-from lakebed.storage.faulty import Killed, crash_at
+from lakebed.testing import Killed, crash_at
 from property.model import DictTable, as_tuple
 from sampling import HISTORIES, today, todays
 

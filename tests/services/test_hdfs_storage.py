@@ -13,7 +13,7 @@ from conftest import unavailable
 from lakebed.concurrency.lock import default_lock
 from lakebed.errors import LockTimeout
 from lakebed.storage import Storage, open_storage
-from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
+from lakebed.testing import FaultPlan, FaultyStorage, Killed
 
 from ..unit.storage.test_storage_contract import TestStorageContract, paths
 from .hdfs_cluster import Hdfs

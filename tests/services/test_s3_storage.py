@@ -14,7 +14,7 @@ from conftest import unavailable
 from lakebed.concurrency.lock import LOCK_FILE, FileLock, default_lock
 from lakebed.errors import LockTimeout, StorageError
 from lakebed.storage import Storage, open_storage
-from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
+from lakebed.testing import FaultPlan, FaultyStorage, Killed
 
 from ..unit.storage.test_storage_contract import TestStorageContract, paths
 from .s3_server import S3

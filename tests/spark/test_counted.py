@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 import lakebed
 from lakebed.engine.base import GROUP
 from lakebed.engine.spark import SparkEngine
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.opening import wrapping
+from lakebed.testing import CountingStorage
 
 EXCHANGE = re.compile(r"\bExchange\b")
 

@@ -106,9 +106,9 @@ def test_text_keys_of_every_kind_are_placed_alike(
     spark: SparkSession, tmp_path: Path, index: str, java: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """Also keys that Hudi's parser takes for lists of fields, and where the platform lets SQL call no Java."""
-    from lakebed.engine import spark_columns as spark_hash
+    from lakebed.engine import spark_columns
 
-    monkeypatch.setitem(spark_hash._allowed, spark, java)
+    monkeypatch.setitem(spark_columns._allowed, spark, java)
     keys = [f"k{n}" for n in range(40)] + ["id:1,id:2", "a,b:c", "x:1,id:7,id:8", ",:", "é,id:ü", "😀:,id:😀"]
     rows = pa.table({"id": keys, "n": range(len(keys)), "ts": [1] * len(keys)})
     again = rows.set_column(1, "n", pa.array(range(100, 100 + len(keys)))).slice(30)

@@ -315,15 +315,15 @@ def test_days_around_every_change_of_clocks_print_alike(spark: Any) -> None:
 def test_where_java_methods_are_forbidden_the_key_alone_goes_to_python(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakebed.engine import spark_columns as spark_hash
+    from lakebed.engine import spark_columns
 
     table = confusing_rows(200)
     table = table.filter(pc.greater(pc.fill_null(pc.utf8_length(table["id"]), 0), 0))
     expressions = {"bucket": bucket_expressions()["two "], "hash": JavaHash(KeyText("n"))}
-    assert spark_hash.can_call_java(spark)
+    assert spark_columns.can_call_java(spark)
     for allowed in (True, False):
-        monkeypatch.setitem(spark_hash._allowed, spark, allowed)
-        columns = [spark_hash.hash_column(spark, e, table.schema).alias(n) for n, e in expressions.items()]
+        monkeypatch.setitem(spark_columns._allowed, spark, allowed)
+        columns = [spark_columns.hash_column(spark, e, table.schema).alias(n) for n, e in expressions.items()]
         rows = run_by_tasks(spark.createDataFrame(table)).select(*columns)
         assert ("ArrowEvalPython" in rows._jdf.queryExecution().executedPlan().toString()) is not allowed
         batch = table.combine_chunks().to_batches()[0]

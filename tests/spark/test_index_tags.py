@@ -15,9 +15,9 @@ import lakebed
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import SparkEngine
 from lakebed.index.base import Tagged
-from lakebed.index.bloom import places
+from lakebed.index.bloom import search
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
-from lakebed.index.bloom.options import SearchOptions
+from lakebed.index.bloom.known_files import SearchOptions
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.merge.rules import MergeRules
@@ -184,7 +184,7 @@ def test_bloom_search_in_tasks_finds_what_this_process_finds(
     keys = [f"k{i:04}" for i in (*range(0, 400, 3), 260, 1001)]
     columns = {RECORD_KEY: keys, PARTITION_PATH: ["eu", "us", "asia"] * (len(keys) // 3) + ["us"] * (len(keys) % 3)}
     incoming = pa.table(columns | {"ts": [2] * len(keys)})
-    monkeypatch.setattr(places, "KEYS_HERE", 0)
+    monkeypatch.setattr(search, "KEYS_HERE", 0)
     for index in (BloomIndex(), GlobalBloomIndex(), GlobalBloomIndex(False), BloomIndex(SearchOptions(True, True, 10))):
         (here, told), (in_tasks, told_too) = (
             _placed(index, incoming, snapshot, engine) for engine in (LocalEngine(), SparkEngine(spark))

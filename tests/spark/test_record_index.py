@@ -12,13 +12,13 @@ import pytest
 import lakebed
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import SparkEngine
-from lakebed.index import record_lookup
+from lakebed.index import record
 from lakebed.index.record import RecordIndex
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.keys import file_group
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, RECORD_KEY
-from lakebed.services import indexing as index_building
+from lakebed.services import create_index
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.upkeep import expression_records, key_jobs
@@ -91,7 +91,7 @@ def test_rows_of_a_key_are_made_one_where_it_is_looked_up(spark: Any, tmp_path: 
 
 def test_tasks_open_only_their_shards(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task is given keys of one file group of the index; the others are taken away and nobody misses them."""
-    monkeypatch.setattr(record_lookup, "IN_PROCESS_KEYS", 0)
+    monkeypatch.setattr(record, "IN_PROCESS_KEYS", 0)
     table = made(tmp_path, "record")
     table.upsert(rows(0, 2000))
     snapshot = open_snapshot(open_storage(table.uri))
@@ -105,9 +105,9 @@ def test_tasks_open_only_their_shards(spark: Any, tmp_path: Path, monkeypatch: p
             (Path(table.uri) / ".hoodie" / "metadata" / log.path).unlink()
     engine = SparkEngine(spark)
     asked = engine.rows(pa.table({RECORD_KEY: wanted, PARTITION_PATH: pa.array(["eu"] * len(wanted))}))
-    places = engine.collect(record_lookup.find_places(asked, metadata, engine))
+    places = engine.collect(record.find_places(asked, metadata, engine))
     assert sorted(places.column(RECORD_KEY).to_pylist()) == sorted(wanted.to_pylist())
-    assert len(record_lookup.to_be_sent(metadata, "record_index").slices.timeline.files) == 0
+    assert len(record.to_be_sent(metadata, "record_index").slices.timeline.files) == 0
     assert isinstance(metadata, MetadataTable)
 
 
@@ -163,7 +163,7 @@ def test_keys_that_inserts_store_again_are_noted(
 
 
 def test_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_building, "is_large", lambda *_: True)
+    monkeypatch.setattr(create_index, "is_large", lambda *_: True)
     table = made(tmp_path, "global_simple", spark)
     table.upsert(rows(0, 3000))
     table.indexes.create("record_index", groups=4)

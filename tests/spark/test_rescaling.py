@@ -16,10 +16,8 @@ from lakebed.engine.base import Rows
 from lakebed.engine.spark import SparkEngine
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.base import Resizing
-from lakebed.services import after_write
-from lakebed.services.rescaling import run
-from lakebed.services.rescaling.rescale import rescale
-from lakebed.services.rescaling.use import IndexChoice, use_index
+from lakebed.services import change_index, due
+from lakebed.services.change_index import IndexChoice, rescale, use_index
 from lakebed.table import Table
 from write_tables import SCHEMA, rows
 
@@ -114,10 +112,10 @@ def test_rows_are_moved_by_spark_where_the_files_are_large(
     table = lakebed.create(str(tmp_path / "t"), schema, key="id", index="simple", type=kind, spark=spark)
     # a small write, and so one of this process: the files have no logs
     table.upsert(pa.table({"id": list(range(50)), "v": ["x"] * 50}, schema))
-    monkeypatch.setattr(after_write, "IN_PROCESS_BYTES", most)
+    monkeypatch.setattr(due, "IN_PROCESS_BYTES", most)
     engines: list[str] = []
-    monkeypatch.setattr(run, "run_moves", _noting(engines, run.run_moves))
-    monkeypatch.setattr(run, "_shuffle", _noting(engines, getattr(run, "_shuffle")))  # noqa: B009
+    monkeypatch.setattr(change_index, "run_moves", _noting(engines, change_index.run_moves))
+    monkeypatch.setattr(change_index, "_shuffle", _noting(engines, getattr(change_index, "_shuffle")))  # noqa: B009
     assert table.indexes.use("bucket", buckets=2).rows == 50
     assert table.rescale(4).rows == 50
     assert table.rescale(6).rows == 50
@@ -148,11 +146,11 @@ def test_due_log_compactions_run_on_spark_where_the_log_files_are_large(
         spark=spark,
         properties={"hoodie.compact.inline": False, "hoodie.log.compaction.inline": True},
     )
-    monkeypatch.setattr(after_write, "IN_PROCESS_BYTES", 0)
+    monkeypatch.setattr(due, "IN_PROCESS_BYTES", 0)
     engines: list[str] = []
-    compact_logs = after_write.compact_logs
+    compact_logs = due.compact_logs
     monkeypatch.setattr(
-        after_write,
+        due,
         "compact_logs",
         lambda fresh, **words: (engines.append(fresh.engine.name), compact_logs(fresh, **words))[1],
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.index.bloom import places
+from lakebed.index.bloom import search
 from write_tables import SCHEMA, content, rows
 
 ON_SPARK = {"lakebed.local.rows": 0, "hoodie.parquet.small.file.limit": 0}
@@ -18,7 +18,7 @@ ON_SPARK = {"lakebed.local.rows": 0, "hoodie.parquet.small.file.limit": 0}
 def test_they_come_back_to_the_file_group_that_has_them(
     spark: Any, tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "KEYS_HERE", 0)
+    monkeypatch.setattr(search, "KEYS_HERE", 0)
     table = lakebed.create(
         str(tmp_path / "t"), SCHEMA, key="id", partition_by="city", ordering="ts", type="mor", index=index, spark=spark,
         properties={"hoodie.compact.inline": False},

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-import lakebed.read.spark_scan as spark_scan
+import lakebed.read.spark as spark_scan
 from golden_tables import golden
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice, LogFile
 from lakebed.properties.table_config import TableConfig

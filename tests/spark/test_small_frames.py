@@ -124,7 +124,7 @@ def test_where_spark_runs_in_one_process_more_is_small(
     assert lakebed.open(table.uri).scan(["id"]).to_arrow()["id"].sort().to_pylist() == list(range(60_000))
     for name, other in (("LOCAL_BYTES", 1), ("LOCAL_TABLE_BYTES", 1), ("is_in_one_process", lambda spark: False)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"lakebed.operations.job.{name}", other)
+            patch.setattr(f"lakebed.operations.hudi_job.{name}", other)
             assert table.explain(upsert=data).engine == "spark"
 
 
@@ -141,7 +141,7 @@ def test_where_spark_runs_in_one_process_more_is_small(
 def test_the_bytes_of_a_frame_are_bounded_not_guessed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str, most: int
 ) -> None:
-    monkeypatch.setattr("lakebed.operations.job.most_collected_bytes", lambda spark: 1 << 20)
+    monkeypatch.setattr("lakebed.operations.hudi_job.most_collected_bytes", lambda spark: 1 << 20)
     table = None
     for size, engine in ((most, "local"), (most + 500, "spark")):
         data = spark.range(40).selectExpr("id", f"{column.format(size)} AS wide")

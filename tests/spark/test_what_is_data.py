@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 import lakebed
 from lakebed.errors import InvalidRecord, SchemaConflict, UnsupportedFeature
-from lakebed.operations import job
-from lakebed.read.spark_scan import TIME_TYPE
+from lakebed.operations import hudi_job
+from lakebed.read.spark import TIME_TYPE
 from lakebed.table import Table
 
 ON_SPARK = {"lakebed.local.rows": 0}
@@ -75,7 +75,7 @@ def test_names_match_in_another_case(spark: SparkSession, tmp_path: Path) -> Non
 def test_arrow_data_too_big_for_one_process_comes_in_every_layout(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "IN_PROCESS_BYTES", 0)
+    monkeypatch.setattr(hudi_job, "IN_PROCESS_BYTES", 0)
     coded = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array(["a"], pa.string_view()))
     columns = {
         "id": pa.array([1, 2]),
@@ -102,7 +102,7 @@ def test_arrow_data_too_big_for_one_process_comes_in_every_layout(
 def test_times_of_a_day_are_written_in_this_process_where_spark_has_none(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "IN_PROCESS_BYTES", 0)
+    monkeypatch.setattr(hudi_job, "IN_PROCESS_BYTES", 0)
     table = new(tmp_path, spark, pa.schema([("id", pa.int64()), ("t", pa.time64("us"))]), type="mor")
     data = pa.table({"id": [1], "t": pa.array([1999], pa.time64("ns"))})
     plan = table.explain(upsert=data)

@@ -1,17 +1,58 @@
-"""`lakebed index`: the indexes of a table's metadata table."""
+"""`lakebed index`: the indexes of a table's metadata table.
+
+`lakebed advise`: which index fits, for a table and a batch or for rows that are to become a table.
+
+`lakebed rescale`: another number of buckets.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import lakebed
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows, working
-from lakebed.cli.rescale import show_rescaled
-from lakebed.cli.restore import DryRun
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, read_rows, show_facts, show_rows, working
 from lakebed.cli.rows import WriteOptions
-from lakebed.services.verification import Verification
+from lakebed.cli.services import DryRun
+from lakebed.services.change_index import Rescaled
+from lakebed.services.verify import Verification
+
+
+def rescale(
+    uri: Uri,
+    buckets: Annotated[int | None, typer.Option(help="Buckets of each partition path.")] = None,
+    partition: Annotated[
+        list[str] | None, typer.Option("--partition", help="Only this partition path; give it once for each.")
+    ] = None,
+    rules: Annotated[str | None, typer.Option(help="Counts by partition path: 'regex,count;regex,count'.")] = None,
+    split_over: Annotated[int | None, typer.Option(help="Split the buckets of more bytes, and no others.")] = None,
+    dry_run: DryRun = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Give a table's bucket index another number of buckets, in the cheapest way."""
+    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+    done = table.rescale(
+        buckets,
+        partitions=partition,
+        rules=rules,
+        split_over=split_over,
+        dry_run=dry_run,
+        options=pairs(option, "--option"),
+    )
+    show_rescaled(done, output)
+
+
+def show_rescaled(done: Rescaled, output: Form) -> None:
+    """What a change of the index did, or would do."""
+    if output is Form.JSON:
+        show_facts(done.to_dict(), output)
+    else:
+        typer.echo(str(done))
+
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
 Name = Annotated[
@@ -197,3 +238,34 @@ def _show(found: Verification, output: Form) -> None:
 
 def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
     return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+
+
+def advise(
+    target: Annotated[str, typer.Argument(help="A table, or with --key a file of rows.", show_default=False)],
+    batch: Annotated[Path | None, typer.Option(help="A file with rows as they are written at a time.")] = None,
+    batch_rows: Annotated[int, typer.Option(help="Instead of a file: how many rows that are.")] = 0,
+    key: Annotated[list[str] | None, typer.Option(help="The key column(s) of the rows in a file.")] = None,
+    partition_by: Annotated[list[str] | None, typer.Option(help="Their partition column(s).")] = None,
+    expected_rows: Annotated[int, typer.Option(help="How many rows the table will have, if the file is a part.")] = 0,
+    deletes: Annotated[bool, typer.Option("--deletes", help="Batches are keys that are deleted.")] = False,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Rank the indexes by what a batch costs: finding its keys, writing, reading. Nothing is written."""
+    written = read_rows(batch) if batch is not None else batch_rows or None
+    if key:
+        advice = lakebed.advise(
+            read_rows(Path(target)),
+            key=key,
+            partition_by=partition_by,
+            batch=written,
+            expected_rows=expected_rows or None,
+            deletes=deletes,
+        )
+    else:
+        options = pairs(storage_option, "--storage-option")
+        advice = lakebed.open(target, storage_options=options).indexes.advise(written, deletes=deletes)
+    if output is Form.JSON:
+        show_rows(advice.to_arrow(), output)
+    else:
+        typer.echo(str(advice))

@@ -11,24 +11,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import (
-    advise,
-    clean,
-    cluster,
-    compact,
-    configure,
-    expire_partitions,
-    indexes,
-    inspect,
-    options,
-    repair,
-    rescale,
-    restore,
-    rows,
-    services,
-    tables,
-    upgrade,
-)
+from lakebed.cli import daemon, indexes, rows, services, tables
 from lakebed.errors import LakebedError
 
 _TRACEBACK = "--traceback"
@@ -60,11 +43,11 @@ def main(
 
 
 app.add_typer(tables.app, name="table")
-app.add_typer(inspect.timeline_app, name="timeline")
-app.add_typer(inspect.files_app, name="files")
+app.add_typer(tables.timeline_app, name="timeline")
+app.add_typer(tables.files_app, name="files")
 app.add_typer(indexes.app, name="index")
-app.add_typer(services.app, name="services")
-app.add_typer(options.app, name="options")
+app.add_typer(daemon.app, name="services")
+app.add_typer(tables.options_app, name="options")
 _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
@@ -74,15 +57,15 @@ for command in _ROWS:
     app.command()(command)
 _SERVICES = (
     *(
-        compact.compact,
-        cluster.cluster,
-        cluster.merge_small_files,
-        clean.clean,
-        clean.archive,
-        expire_partitions.expire_partitions,
+        services.compact,
+        services.cluster,
+        services.merge_small_files,
+        services.clean,
+        services.archive,
+        services.expire_partitions,
     ),
-    *(restore.savepoint, restore.restore, restore.rollback, configure.configure, repair.repair),
-    *(upgrade.upgrade, upgrade.downgrade, rescale.rescale, advise.advise),
+    *(services.savepoint, services.restore, services.rollback, tables.configure, services.repair),
+    *(tables.upgrade, tables.downgrade, indexes.rescale, indexes.advise),
 )
 for command in _SERVICES:
     app.command()(command)

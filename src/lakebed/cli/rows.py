@@ -10,13 +10,14 @@ import pyarrow as pa
 import typer
 
 import lakebed
-from lakebed.cli.files import Delimiter, read_rows
 from lakebed.cli.output import (
+    Delimiter,
     Form,
     Output,
     StorageOptions,
     Uri,
     pairs,
+    read_rows,
     show_facts,
     show_rows,
     show_text,
@@ -27,7 +28,7 @@ from lakebed.cli.output import (
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
-    from lakebed.read.results import Results
+    from lakebed.read.scan import Results
 
 
 class QueryType(StrEnum):

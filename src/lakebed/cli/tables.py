@@ -1,7 +1,17 @@
-"""`lakebed table`: create and describe."""
+"""`lakebed table`: create and describe.
+
+`lakebed options`: what each option does here.
+
+`lakebed timeline` and `lakebed files`: what happened to a table, and what it consists of.
+
+`lakebed upgrade`, `lakebed downgrade`: give a table another version.
+
+`lakebed configure`: change settings of a living table.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,9 +19,29 @@ import pyarrow.compute as pc
 import typer
 
 import lakebed
-from lakebed.cli.files import Delimiter, read_rows
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts
-from lakebed.config.options import stored_merge_mode
+from lakebed.cli.output import (
+    Delimiter,
+    Form,
+    Output,
+    StorageOptions,
+    Uri,
+    pairs,
+    read_options,
+    read_rows,
+    show_facts,
+    show_records,
+    show_rows,
+    shown_rows,
+    tell_cut,
+)
+from lakebed.cli.rows import WriteOptions
+from lakebed.cli.services import DryRun
+from lakebed.config.option_table import Option, canonical, nearest
+from lakebed.config.option_table import options as known_options
+from lakebed.config.options import check_options, stored_merge_mode
+from lakebed.errors import InvalidOption
+from lakebed.services.upgrade import VersionChange
+from lakebed.wording import count_text
 
 app = typer.Typer(help="Create and describe tables.", no_args_is_help=True)
 
@@ -112,3 +142,162 @@ def _in_words(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _fields(text: str) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] or None
+
+
+_VERDICTS = ("implemented", "refused", "ignored")
+options_app = typer.Typer(help="The options of a write or read, and what becomes of them.", no_args_is_help=True)
+
+
+@options_app.command("list")
+def list_options(
+    verdict: Annotated[str, typer.Option(help="Only these: implemented, refused or ignored.")] = "",
+    contains: Annotated[str, typer.Option(help="Only keys that contain this text.")] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """All options with default and verdict."""
+    if verdict and verdict not in _VERDICTS:
+        raise InvalidOption(f"there is no verdict {verdict!r}", hint=f"take {' or '.join(_VERDICTS)}")
+    rows = [
+        _option_facts(option)
+        for option in known_options().values()
+        if verdict in ("", option.verdict) and contains in option.key
+    ]
+    show_records(rows, ["option", "default", "verdict", "note"], output)
+
+
+@options_app.command("show")
+def show_option(
+    key: Annotated[str, typer.Argument(help="The option, by key or older name.")], output: Output = Form.TABLE
+) -> None:
+    """One option."""
+    name = canonical(key)
+    if name is None:
+        near = nearest(key)
+        raise InvalidOption(f"unknown option {key}", hint=f"did you mean {near}?" if near else "")
+    show_facts(_option_facts(known_options()[name]), output)
+
+
+@options_app.command("check")
+def check(
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="A JSON object of options, or lines `key=value`.")
+    ],
+    output: Output = Form.TABLE,
+) -> None:
+    """What would become of each option of a job. The exit code is 5 where one is refused, wrong or unknown."""
+    verdicts = check_options(read_options(file))
+    show_records([asdict(v) for v in verdicts], ["option", "value", "verdict", "note"], output)
+    if not all(v.is_taken for v in verdicts):
+        raise typer.Exit(InvalidOption.exit_code)
+
+
+def _option_facts(option: Option) -> dict[str, object]:
+    return {
+        "option": option.key,
+        "default": option.default,
+        "verdict": option.verdict,
+        "values": "" if option.values == "off" else option.values.replace("|", ", "),
+        "older_names": list(option.aliases),
+        "note": option.note,
+    }
+
+
+timeline_app = typer.Typer(help="The table's instants.", no_args_is_help=True)
+files_app = typer.Typer(help="The table's file slices.", no_args_is_help=True)
+
+
+@timeline_app.command("show")
+def show_timeline(
+    uri: Uri,
+    limit: Annotated[int | None, typer.Option(help="The newest this many; 0: all. Without it 20, in JSON all.")] = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Instants of the active timeline, oldest first."""
+    instants = _open(uri, storage_option).timeline.to_arrow()
+    most = shown_rows(limit, output)
+    show_rows(instants.slice(max(0, len(instants) - most)) if most else instants, output)
+    if 0 < most < len(instants):
+        tell_cut(f"the newest {most} of {count_text(len(instants), 'instant')}", output)
+
+
+@files_app.command("show")
+def show_files(
+    uri: Uri,
+    partition: Annotated[str | None, typer.Option(help="Only this partition path.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many; 0: all. Without it 20, in JSON all.")] = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """The latest file slices: file group, base file, size, log files."""
+    files = _open(uri, storage_option).files.to_arrow()
+    if partition is not None:
+        files = files.filter(pc.equal(files.column("partition"), partition))
+    most = shown_rows(limit, output)
+    show_rows(files.slice(0, most) if most else files, output)
+    if 0 < most < len(files):
+        tell_cut(f"{most} of {count_text(len(files), 'file slice')}", output)
+
+
+@files_app.command("skew")
+def show_skew(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """How large the buckets are, the largest first; 3 GB at most are advised."""
+    show_rows(_open(uri, storage_option).files.skew().to_arrow(), output)
+
+
+def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
+    return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+
+
+def upgrade(
+    uri: Uri,
+    to: Annotated[int, typer.Option(help="The table version: 8 or 9.")] = 9,
+    dry_run: DryRun = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make a table one of a later version, with the same rows."""
+    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+    _show(table.upgrade(to=to, dry_run=dry_run, options=pairs(option, "--option")), output)
+
+
+def downgrade(
+    uri: Uri,
+    to: Annotated[int, typer.Option(help="The table version: 8 or 6.")],
+    dry_run: DryRun = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make a table one of an earlier version, which older releases of Hudi read, with the same rows."""
+    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+    _show(table.downgrade(to=to, dry_run=dry_run, options=pairs(option, "--option")), output)
+
+
+def _show(done: VersionChange, output: Form) -> None:
+    if output.is_for_programs:
+        show_facts(done.to_dict(), output)
+    else:
+        typer.echo(str(done))
+
+
+def configure(
+    uri: Uri,
+    settings: Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, e.g. hoodie.compact.inline=false.")] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", help="KEY to take off: the default holds.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Change settings that the table remembers, under its lock."""
+    given: dict[str, Any] = {**pairs(settings, "SETTINGS"), **dict.fromkeys(remove or [])}
+    if not given:
+        raise typer.BadParameter("name a setting to change or to remove", param_hint="SETTINGS")
+    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+    done = table.configure(given, dry_run=dry_run, options=pairs(option, "--option"))
+    if output.is_for_programs:
+        show_facts(done.to_dict(), output)
+    else:
+        typer.echo(str(done))

@@ -1,31 +1,400 @@
-"""The append handle: the incoming rows of a file group go to log files, and no stored row is read to write them."""
+"""The append handle: the incoming rows of a file group go to log files, and no stored row is read to write them.
+
+Ordering values of deletes that name keys alone: they carry those of the rows that they delete.
+
+A delete without an ordering value gives way, in a log, to any row that follows it. Where that row is older than the
+base file's, readers would show the deleted row again.
+
+Many small file groups whose rows are all in this process, taken in at once.
+
+What taking rows in, encoding them and finding their ranges costs whatever the rows are, is then paid once and not for
+each file group: a thousand rows for 256 buckets cost about what they cost for one.
+
+Rows that lack columns of the table, as the log files of a file group can hold them.
+
+What rows that are appended to a file slice do to its keys, for inserts that look and for the indexes of keys.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakebed.engine.base import GroupOfRows, Task
+from lakebed.errors import InvalidRecord, UnsupportedFeature
+from lakebed.expressions.plain_keys import PlainKeys
+from lakebed.format.avro.wrappers import encode_ordering
+from lakebed.format.avro.writer import encode_records
+from lakebed.format.column_ranges import ranges_by_group
 from lakebed.format.data_block import avro_block, encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.file_names import parse_log_file
+from lakebed.format.hashes import value_buffer
 from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block, encode_positions
-from lakebed.handles.appended_keys import appended_changes, without_known
 from lakebed.handles.base import GroupWrite
-from lakebed.handles.delete_ordering import DeletedRows, delete_ordering, without_absent
 from lakebed.handles.file_writer import FileFormat, write_partition_metadata
 from lakebed.handles.log_writer import LogWriter, WrittenLogFile
-from lakebed.handles.many_groups import EncodedRows
-from lakebed.handles.partial_rows import appendable, partial_schema
-from lakebed.merge.incoming import Incoming, Positions
-from lakebed.merge.meta_columns import constant
-from lakebed.model import FILE_NAME, LogFile, has_completion_times, path_in
-from lakebed.upkeep.changed_keys import report_changes
+from lakebed.merge.combine import winners
+from lakebed.merge.incoming import GIVEN_ORDERING, Incoming, Intake, Positions
+from lakebed.merge.meta_columns import MetaOfGroups, constant
+from lakebed.merge.pairs import Side, merge_into, stacked
+from lakebed.merge.row_merge import refuse_known
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata.kinds.key_changes import KeyChanges
+from lakebed.model import (
+    FILE_NAME,
+    IS_DELETED_COLUMN,
+    META_COLUMNS,
+    RECORD_KEY,
+    FileSlice,
+    LogFile,
+    has_completion_times,
+    path_in,
+)
+from lakebed.schema.conversion import project
+from lakebed.slices.key_rows import rows_of_keys
+from lakebed.timeline.file_slices import in_merge_order
+from lakebed.upkeep.changed_keys import note_differences, report_changes
+from lakebed.upkeep.stored_rows import stored_rows
 from lakebed.write_status import WriteStatus
+
+
+def without_known(group: GroupWrite, incoming: Incoming) -> Incoming:
+    """The rows whose keys the slice does not hold, for an insert that leaves known keys out; `InvalidRecord` for one
+    that refuses them. Other writes do not look."""
+    if not group.takes_new_keys_only:
+        return incoming
+    known = np.zeros(incoming.rows, bool)
+    for one in group.target.stored_in:
+        stored = stored_rows(group.reader, one, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
+        known |= pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
+    if not known.any():
+        return incoming
+    if group.on_match == "fail":
+        raise refuse_known(incoming.keys[int(np.argmax(known))].as_py(), group.partition)
+    return incoming.where(~known)
+
+
+def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[LogFile]) -> KeyChanges | None:
+    """The keys that log files, just written, add to the slice and take off it; None where nobody asks.
+
+    A key that an index found is there, and stays with a new row; a delete that wins whatever the ordering value is
+    takes it off. All else (a delete that may lose, a key that nobody looked for, a value of an indexed field) shows
+    when the rows of the keys are merged without these files and with them.
+    """
+    changes = group.format.key_changes()
+    if changes is None:
+        return None
+    before = group.target.slice
+    if before is None:
+        alive = np.flatnonzero(~incoming.deletes)
+        changes.added(_rows(incoming, alive, changes.columns))
+        return changes
+    keys = incoming.keys
+    if group.located and not changes.fields:
+        certain = incoming.forced if group.rules.ordering else np.ones(incoming.rows, bool)
+        changes.removed(_rows(incoming, np.flatnonzero(incoming.deletes & certain), [RECORD_KEY]))
+        keys = keys.filter(pa.array(incoming.deletes & ~certain))
+    if len(keys):
+        after = with_logs(before, written)
+        own = replace(group.reader, blocks=group.reader.blocks.with_own(group.instant))
+        sides = (stored_rows(own, side, changes.columns, keys=keys) for side in (before, after))
+        note_differences(changes, *sides)
+    return changes
+
+
+def _rows(incoming: Incoming, rows: np.ndarray, columns: Sequence[str]) -> pa.RecordBatch:
+    """Keys and some columns of these rows."""
+    keys = incoming.keys.take(pa.array(rows))
+    others = [name for name in columns if name in incoming.columns]
+    data = incoming.take(rows, others) if others else None
+    arrays = [data.column(name) for name in others] if data is not None else []
+    return pa.RecordBatch.from_arrays([keys, *arrays], names=[RECORD_KEY, *others])
+
+
+def with_logs(file_slice: FileSlice, logs: Sequence[LogFile]) -> FileSlice:
+    """A slice with more log files."""
+    return replace(file_slice, log_files=tuple(in_merge_order((*file_slice.log_files, *logs))))
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """Record keys and ordering fields of stored rows that are deleted, one row a key, in the table's types."""
+
+    rules: MergeRules
+    rows: pa.Table
+
+    def has(self, keys: pa.Array) -> Flags:
+        """Which of the keys have a row."""
+        return pc.is_in(keys, value_set=self._keys).to_numpy(zero_copy_only=False)
+
+    def ordering_of(self, keys: pa.Array) -> list[pa.Array]:
+        """The ordering values of these keys, null where a key has no row."""
+        at = pc.index_in(keys, value_set=self._keys)
+        return [values.take(at) for values in self.rules.ordering_of(self.rows)]
+
+    @property
+    def _keys(self) -> pa.Array:
+        return self.rows.column(RECORD_KEY).combine_chunks()
+
+
+def without_absent(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, DeletedRows | None]:
+    """The rows without deletes of keys that the file group does not hold, and the stored rows that the others delete.
+
+    Nothing is read, and None is returned, where no delete lacks an ordering value or none would count: under commit
+    time, by the rules of payload classes whose delete blocks always win, and under `lakebed.delete.lookup=false`.
+    """
+    rules, slices = group.rules, group.target.stored_in
+    counts = bool(rules.ordering) and not rules.delete_blocks_win and group.delete_lookup
+    if not counts or not slices or not incoming.forced.any():
+        return incoming, None
+    keys = incoming.keys.filter(pa.array(incoming.forced))
+    stored = _stored(group, slices, keys.take(pc.sort_indices(keys)))
+    if stored is None:
+        return incoming, None
+    found = DeletedRows(rules, stored)
+    held = ~incoming.forced
+    held[incoming.forced] = found.has(keys)
+    return (incoming if held.all() else incoming.where(held)), found
+
+
+def delete_ordering(
+    rules: MergeRules, incoming: Incoming, deletes: npt.NDArray[np.int64], stored: DeletedRows | None
+) -> tuple[list[pa.Array], Flags]:
+    """The ordering values of these deletes, and which of them win whatever the ordering value is."""
+    forced = incoming.forced[deletes]
+    own: list[pa.Array] = []
+    if not forced.all():
+        own = [_plain(values) for values in rules.ordering_of(incoming.take(deletes, rules.ordering_columns))]
+    if stored is None or not forced.any():
+        return own, forced
+    values = stored.ordering_of(incoming.keys.take(pa.array(deletes)))
+    given = [GIVEN_ORDERING + name for name in rules.ordering_columns]
+    if set(given) <= set(incoming.columns):
+        values = _greater(rules, values, incoming.take(deletes, given).rename_columns(rules.ordering_columns))
+    lacking = np.zeros(len(deletes), np.bool_)
+    for column in values:
+        lacking |= pc.is_null(column).to_numpy(zero_copy_only=False)
+    if not _can_be_encoded(values, lacking):
+        return own, forced
+    if own:
+        pairs = zip(own, values, strict=True)
+        values = [pc.if_else(pa.array(forced), looked_up.cast(value.type), value) for value, looked_up in pairs]
+    return values, forced & lacking
+
+
+def _stored(group: GroupWrite, slices: Sequence[FileSlice], keys: pa.Array) -> pa.Table | None:
+    """Keys and ordering fields of the stored rows with these keys (ascending); None where files lack a field."""
+    names = [RECORD_KEY, *group.rules.ordering_columns]
+    fields = {field.name: field.with_nullable(True) for field in group.format.schema}
+    fields[RECORD_KEY] = pa.field(RECORD_KEY, pa.string())
+    if not set(names) <= fields.keys():
+        return None
+    schema = pa.schema([fields[name] for name in names])
+    batches = [batch for one in slices for batch in rows_of_keys(group.reader, one, keys, names, schema=schema)]
+    if any(not set(names) <= set(batch.schema.names) for batch in batches):
+        return None
+    rows = pa.Table.from_batches([project(batch, schema) for batch in batches], schema)
+    rules = replace(group.rules, key_fields=None)  # compared before
+    greatest = winners(rows, [RECORD_KEY], rules) if rows.num_rows else None
+    return rows if greatest is None else rows.take(pa.array(greatest))
+
+
+def _greater(rules: MergeRules, stored: Sequence[pa.Array], given: pa.RecordBatch) -> list[pa.Array]:
+    """The greater of the stored and the caller's ordering values."""
+    own = [_plain(values) for values in rules.ordering_of(given)]
+    greater = rules.newer_wins(stored, own)
+    for values in own:
+        greater = pc.and_(greater, pc.is_valid(values))
+    return [pc.if_else(greater, new, old) for new, old in zip(own, stored, strict=True)]
+
+
+def _can_be_encoded(values: Sequence[pa.Array], lacking: Flags) -> bool:
+    """Whether delete blocks have a form for the values: decimals with more places than 15 have none."""
+    if not any(pa.types.is_decimal(column.type) for column in values):
+        return True
+    try:
+        encode_ordering(values, lacking, len(lacking))
+    except (InvalidRecord, UnsupportedFeature):
+        return False
+    return True
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+# From about so many rows a file group on, threads that each take in one are as fast.
+_MOST_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Rows as a log file has them: Avro records one behind the other, the row of their columns' ranges, and whether no
+    key of them can be misread (None: nobody asks)."""
+
+    rows: int
+    records: bytes
+    ranges: pa.RecordBatch | None
+    plain_keys: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """The rows of a file group, and those of them that are no deletes encoded for a log file."""
+
+    incoming: Incoming
+    encoded: EncodedRows
+
+
+def are_small(groups: Sequence[GroupOfRows]) -> bool:
+    """Whether file groups are so many, and so small, that taking them in together pays."""
+    return len(groups) > 1 and sum(group.rows for group in groups) <= _MOST_ROWS * len(groups)
+
+
+def take_in(
+    rows: pa.Table,
+    groups: Sequence[GroupOfRows],
+    file_ids: Sequence[str],
+    intake: Intake,
+    format_: FileFormat,
+    instant: str,
+) -> list[TakenIn]:
+    """The rows of each group, which stand behind one another; they go to log files with Avro blocks of these file ids.
+    Of several rows of a key one wins. Raises `InvalidRecord` and `SchemaConflict`, which do not say of which group."""
+    batches = rows.combine_chunks().to_batches()
+    checked = pa.Table.from_batches(list(intake.checked(iter(batches), Task())))
+    edges = np.array([0, *(group.stop for group in groups)], np.int64)
+    whole = intake.split(checked, edges)
+    ends = edges if whole.places is None else np.searchsorted(whole.places, edges)
+    codes = np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(ends))
+    encoded = _encoded(whole, codes, groups, file_ids, format_, instant)
+    return [
+        TakenIn(whole.part(*ends[at : at + 2].tolist(), *edges[at : at + 2].tolist()), encoded[at])
+        for at in range(len(groups))
+    ]
+
+
+def _encoded(
+    whole: Incoming,
+    codes: npt.NDArray[np.int32],
+    groups: Sequence[GroupOfRows],
+    file_ids: Sequence[str],
+    format_: FileFormat,
+    instant: str,
+) -> list[EncodedRows]:
+    alive = np.flatnonzero(~whole.deletes)
+    if not len(alive):
+        return [EncodedRows(0, b"", None)] * len(groups)
+    codes = codes[alive]
+    meta = MetaOfGroups(format_.schema, instant, groups, file_ids, format_.populate_meta)
+    rows = meta.with_meta(codes, whole.keys.take(pa.array(alive)), whole.take(alive))
+    data, places = value_buffer(encode_records(rows, format_.avro_schema))
+    ranges: dict[int, pa.RecordBatch] = {}
+    if format_.range_columns:
+        ranges = ranges_by_group(rows, codes, format_.schema, format_.range_columns)
+    edges = list(pairwise(np.searchsorted(codes, np.arange(len(groups) + 1)).tolist()))
+    plain = _plain_keys(rows, edges, format_)
+    return [
+        EncodedRows(stop - start, data[int(places[start]) : int(places[stop])].tobytes(), ranges.get(at), plain[at])
+        for at, (start, stop) in enumerate(edges)
+    ]
+
+
+def _plain_keys(rows: pa.RecordBatch, edges: Sequence[tuple[int, int]], format_: FileFormat) -> list[bool] | list[None]:
+    """Whether no key of each group can be misread."""
+    whole = format_.key_texts()
+    if whole is None:
+        return [None] * len(edges)
+    whole.add(rows)
+    if whole.hold:
+        return [True] * len(edges)
+    found: list[bool] = []
+    for start, stop in edges:
+        one = PlainKeys(format_.plain_keys)
+        one.add(rows.slice(start, stop - start))
+        found.append(one.hold)
+    return found
+
+
+def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[str, ...]]:
+    """The rows of a log file, and the columns that its blocks leave out.
+
+    Before table version 8 there are no such blocks, and real Hudi does not read them right in slices without a base
+    file, nor where they lack the column that marks deletes: there the rows are filled from the stored ones, and rows
+    that lose to them are left out. So they are where a key was deleted: a record behind a delete takes the columns that
+    it lacks from the base file, where the deleted row still is.
+    """
+    if not incoming.absent and not incoming.required:
+        return incoming, ()
+    file_slice = group.target.slice
+    if file_slice is None:
+        if group.target.stored_in:
+            return _filled(group, incoming), ()
+        incoming.require_whole()
+        return incoming, ()
+    blocks = has_partial_blocks(group.reader.config.version, group.rules, incoming.absent)
+    if not blocks or not incoming.absent or file_slice.base_file is None:
+        return _filled(group, incoming), ()
+    deletes = group.reader.logs(file_slice).has_deletes
+    if incoming.required or deletes:
+        known = stored_rows(group.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
+        is_known = pc.is_in(incoming.keys, value_set=known).to_numpy(zero_copy_only=False)
+        incoming.require_whole(np.flatnonzero(~is_known & ~incoming.deletes))
+        if deletes and not is_known.all():
+            return _filled(group, incoming), ()
+    return incoming, incoming.absent
+
+
+def has_partial_blocks(version: int, rules: MergeRules, absent: Sequence[str]) -> bool:
+    """Whether log blocks may leave out these columns."""
+    return has_completion_times(version) and not {IS_DELETED_COLUMN, rules.delete_field} & set(absent)
+
+
+def partial_schema(avro: str, absent: Sequence[str]) -> str:
+    """The Avro schema of a block without some columns."""
+    record = json.loads(avro)
+    return json.dumps(
+        {**record, "fields": [f for f in record["fields"] if f["name"] not in absent]}, separators=(",", ":")
+    )
+
+
+def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
+    """Whole rows: what the merge with the stored rows makes of known keys."""
+    schema = pa.schema([f for f in group.format.schema if f.name not in META_COLUMNS])
+    loose = pa.schema([f.with_nullable(True) for f in schema])
+    names = [RECORD_KEY, *schema.names]
+    parts = [stored_rows(group.reader, one, names, keys=incoming.keys) for one in group.target.stored_in]
+    stored = pa.concat_batches([project(part, loose) for part in parts])
+    held = pa.concat_arrays([part.column(RECORD_KEY) for part in parts])
+    found = pc.fill_null(pc.index_in(incoming.keys, value_set=held), -1).to_numpy()
+    known = np.flatnonzero((found >= 0) & ~incoming.forced)
+    new = np.flatnonzero(found < 0)
+    incoming.require_whole(new[~incoming.deletes[new]])
+    older = Side.of(stored.take(pa.array(found[known])))
+    made, changed = merge_into(group.rules, older, incoming.side(known))
+    every = np.arange(incoming.rows)
+    places = every.copy()
+    places[known] = incoming.rows + np.arange(len(known))
+    both = stacked(incoming.take(every), made.rows)
+    data = pa.Table.from_batches([both.take(pa.array(places))])
+    deletes = incoming.deletes.copy()
+    deletes[known] = made.deletes
+    kept = np.ones(incoming.rows, dtype=bool)
+    kept[known[~changed]] = False
+    return incoming.with_rows(data, deletes).where(kept)
+
 
 # A data block takes no more than this share of the memory of a task.
 _SHARE = 4

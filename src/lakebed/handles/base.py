@@ -1,25 +1,114 @@
-"""What a handle is: it writes the incoming rows of one file group. Read this file first.
+"""Where the rows of a group go: to a file group that exists, or to a new one with a name known beforehand.
+
+What a handle is: it writes the incoming rows of one file group. Read this file first.
 
 `create.py` writes a new file group, `merge.py` the next base file of a slice, `append.py` log files of a slice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 from lakebed.engine.base import Task
 from lakebed.expressions.partition_paths import PathCheck
+from lakebed.format.file_names import fixed_file_id, new_file_id
 from lakebed.handles.file_writer import FileFormat
-from lakebed.handles.targets import Target
+from lakebed.index.base import GroupNames
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.meta_columns import FreshMeta
 from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
+from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.write_status import WriteStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file group to write to; `slice` is its latest file slice, None for a new group. `size_limited`: may grow to the
+    maximum file size only, further rows open another file group.
+
+    `rewrites`: the base file is written anew, where the rows of a merge-on-read table are else appended. `log_instant`
+    is that of the slice which a pending compaction has begun: before table version 8 its log files are named with it.
+    Of a bucket with several file groups, `among` are those that are there, and `bucket` is its number, by which further
+    ones are named. Without a `slice`, `log_instant` is that of the clustering which is about to make the file group:
+    its log files are named so, and `parents` are the slices that hold its rows until then.
+    """
+
+    file_id: str
+    slice: FileSlice | None
+    size_limited: bool
+    rewrites: bool = False
+    log_instant: str | None = None
+    bucket: int | None = None
+    among: tuple[FileSlice, ...] | None = None
+    parents: tuple[FileSlice, ...] = ()
+
+    @property
+    def stored_in(self) -> tuple[FileSlice, ...]:
+        """The file slices that hold the rows of the file group: of one that a resize makes, those it is made of."""
+        if self.among is not None:
+            return self.among
+        return self.parents if self.slice is None else (self.slice,)
+
+
+class Targets(Protocol):
+    def of(self, partition: str, group: int) -> Target: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTargets:
+    """Targets by group number, as the plan laid them out."""
+
+    targets: tuple[Target, ...]
+
+    def of(self, partition: str, group: int) -> Target:
+        return self.targets[group]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTargets:
+    """Targets by partition path and number: those that are `known`, others are new file groups that have their name
+    from the index."""
+
+    known: Mapping[tuple[str, int], Target]
+    names: GroupNames
+
+    def of(self, partition: str, group: int) -> Target:
+        known = self.known.get((partition, group))
+        return known or Target(self.names.file_id(partition, group), None, size_limited=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HashedTargets:
+    """One file group per (partition path, number), or `several`; a number without one gets it from the instant. With
+    `fixed_ids` its id follows from the number alone (and from the ids that were `replaced`, which no reader looks at
+    any more): writers that do not know of each other then mean the same file group."""
+
+    instant: str
+    existing: dict[tuple[str, int], FileSlice]
+    fixed_ids: bool = False
+    log_instants: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+    several: Mapping[tuple[str, int], tuple[FileSlice, ...]] | None = None
+    replaced: frozenset[FileGroupId] = frozenset()
+
+    def of(self, partition: str, group: int) -> Target:
+        known = self.existing.get((partition, group))
+        if known is not None:
+            at = self.log_instants.get((partition, known.file_id))
+            return Target(known.file_id, known, size_limited=False, log_instant=at)
+        if self.several is not None:
+            among = self.several.get((partition, group), ())
+            file_id = new_file_id(self.instant, partition, group, bucket=group)
+            return Target(file_id, None, size_limited=True, bucket=group, among=among)
+        if not self.fixed_ids:
+            return Target(new_file_id(self.instant, partition, group, bucket=group), None, size_limited=False)
+        ids = (fixed_file_id(group, n) for n in count())
+        return Target(next(i for i in ids if (partition, i) not in self.replaced), None, size_limited=False)
 
 
 class Handle(Protocol):

@@ -11,10 +11,9 @@ import pyarrow.compute as pc
 
 from lakebed.format.read_tally import Counted, ReadTally
 from lakebed.handles.append import AppendHandle
-from lakebed.handles.base import GroupWrite, Handle
+from lakebed.handles.base import GroupWrite, Handle, Target
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.merge import MergeHandle
-from lakebed.handles.targets import Target
 from lakebed.merge.incoming import Incoming
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.slices.key_rows import rows_of_keys

@@ -1,14 +1,106 @@
-"""The create handle: rows of a new file group, written to its first base file."""
+"""The base files that one file group's rows become: usually one, more where a group outgrows the maximum file size.
+
+The create handle: rows of a new file group, written to its first base file.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
+from lakebed.concurrency.markers import MarkerKind
+from lakebed.format.bloom import BloomFilter
+from lakebed.format.file_names import bucket_of_file_id, new_file_id
+from lakebed.format.key_order import KeyRange
 from lakebed.handles.base import GroupWrite
-from lakebed.handles.base_files import BaseFiles
+from lakebed.handles.change_log import ChangeLogWriter
+from lakebed.handles.file_writer import FileWriter, write_partition_metadata
 from lakebed.merge.incoming import Incoming
 from lakebed.write_status import WriteStatus
+
+# What the plan thought to fit may be a little more: better so than a second, tiny file.
+ALLOWANCE = 1.05
+
+
+class BaseFiles:
+    """Writes rows to the group's base file and on to further file groups; `done` are the statuses of full files."""
+
+    def __init__(self, group: GroupWrite) -> None:
+        self._group = group
+        self.limit = int(group.max_file_size * ALLOWANCE)
+        self.done: list[WriteStatus] = []
+
+    def prepare_partition(self) -> None:
+        """Make the partition path's folder a partition, if it is not one."""
+        group = self._group
+        if group.new_partition:
+            group.path_check.require(group.partition)
+            write_partition_metadata(group.storage, group.partition, group.instant)
+
+    def open(
+        self,
+        file_id: str,
+        kind: MarkerKind,
+        bloom: BloomFilter | None = None,
+        keys: KeyRange | None = None,
+        encodings: Mapping[str, str] | None = None,
+        log: ChangeLogWriter | None = None,
+        *,
+        copies: bool = False,
+    ) -> FileWriter:
+        """A writer of a file; `bloom` and `keys` begin with the keys of the file's previous version. `log` takes its
+        changes. With `copies` stored row groups can be put into it."""
+        group = self._group
+        return FileWriter(
+            group.storage,
+            group.format,
+            group.instant,
+            group.partition,
+            file_id,
+            group.task,
+            kind,
+            bloom if bloom is not None else group.format.bloom(),
+            keys if keys is not None else KeyRange(),
+            encodings,
+            log,
+            copies,
+        )
+
+    def add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None = None) -> None:
+        """Write new rows, behind those of an open file or to new ones, and close what is written to."""
+        inserted = 0
+        try:
+            for batch in batches:
+                while batch.num_rows:
+                    if writer is None:
+                        writer = self.open(self._next_file_id(), "CREATE")
+                    before = batch.num_rows
+                    batch = writer.fill(batch, self.limit if self._group.target.size_limited else None)
+                    inserted += before - batch.num_rows
+                    if batch.num_rows == before:
+                        self.finish(writer, inserted)
+                        writer, inserted = None, 0
+        except BaseException:
+            if writer is not None:
+                writer.abort()
+            raise
+        if writer is not None:
+            self.finish(writer, inserted)
+
+    def finish(self, writer: FileWriter, inserted: int) -> None:
+        """Close a file, of whose rows so many are new."""
+        self.done.append(writer.finish(inserted))
+
+    def _next_file_id(self) -> str:
+        """The group's own id for its first file, then those of further file groups."""
+        group, n = self._group, len(self.done)
+        if n == 0:
+            return group.target.file_id
+        bucket = group.target.bucket if group.target.size_limited else bucket_of_file_id(group.target.file_id)
+        return new_file_id(group.instant, group.partition, group.number, bucket=bucket, n=n)
 
 
 class CreateHandle:

@@ -1,33 +1,55 @@
-"""The row function of every write: all rows of one file group in, through a handle to its files, status rows out."""
+"""The row function of every write: all rows of one file group in, through a handle to its files, status rows out.
+
+Whether the rows that incoming ones replace or delete have the same key fields, and not the key text alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.concurrency.conflicts import EarlyConflicts
 from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.expressions.partition_paths import PathCheck
-from lakebed.handles.append import AppendHandle, most_block_bytes
-from lakebed.handles.base import GroupWrite, HandleType
+from lakebed.handles.append import AppendHandle, are_small, most_block_bytes, take_in
+from lakebed.handles.base import GroupWrite, HandleType, Target, Targets
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.log_writer import mark_all
-from lakebed.handles.many_groups import are_small, take_in
 from lakebed.handles.merge import MergeHandle
-from lakebed.handles.stored_key_fields import check_stored_key_fields
-from lakebed.handles.targets import Target, Targets
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.row_merge import OnMatch
-from lakebed.model import POSITION
+from lakebed.model import POSITION, RECORD_KEY
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
+from lakebed.upkeep.stored_rows import stored_rows
 from lakebed.write_status import WriteStatus, to_batch
+
+
+def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
+    """Raise `InvalidRecord` where a stored row has the key text of an incoming one and other key fields. Rows are read
+    only of key texts that other fields may have, too."""
+    fields, slices = group.rules.key_fields, group.target.stored_in
+    if fields is None or group.on_match == "none" or not slices:
+        return
+    at = fields.may_share(incoming.keys)
+    names = [] if not len(at) else fields.columns(incoming.take(at[:0]).schema)
+    if not names:
+        return
+    keys = incoming.keys.take(pa.array(at))
+    for one in slices:
+        stored = stored_rows(group.reader, one, [RECORD_KEY, *names], keys=keys)
+        if stored.num_rows:
+            texts = stored.column(RECORD_KEY)
+            places = pc.index_in(texts, value_set=keys).to_numpy(zero_copy_only=False).astype(np.int64)
+            fields.check_equal(texts, stored, incoming.take(at[places], names))
 
 
 @dataclass(frozen=True, slots=True)

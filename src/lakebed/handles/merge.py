@@ -1,28 +1,213 @@
-"""The merge handle: a file slice and the incoming rows are merged into the group's next base file."""
+"""A merge that goes from row group to row group and copies as bytes what no incoming row changes.
+
+Of a row group that no incoming key falls into nothing is read but the key, and not even that where its range rules
+them out. In one whose rows all stay, the columns that do not change are copied. Rows that come or go make the whole row
+group anew, together with neighbours where it would be a small one.
+
+The merge handle: a file slice and the incoming rows are merged into the group's next base file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from lakebed.engine.spill import Spill
+from lakebed.format.footer_cache import key_ranges
+from lakebed.format.key_order import key_order
+from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.handles.base import GroupWrite
-from lakebed.handles.base_files import BaseFiles
 from lakebed.handles.change_log import ChangeLogWriter
-from lakebed.handles.create import CreateHandle
+from lakebed.handles.create import BaseFiles, CreateHandle
 from lakebed.handles.file_writer import FileWriter
-from lakebed.handles.group_merge import GroupMerge
-from lakebed.handles.key_ordered import Step, in_key_order, sorted_as_a_whole
-from lakebed.handles.stored_rows import StoredRows
+from lakebed.handles.stored_rows import Step, StoredRows, in_key_order, sorted_as_a_whole, to_be_joined
 from lakebed.merge.incoming import Incoming
-from lakebed.merge.row_merge import RowMerge, SortedRowMerge
+from lakebed.merge.pairs import Positions
+from lakebed.merge.row_merge import Merged, RowMerge, SortedRowMerge, Touch
+from lakebed.model import RECORD_KEY
+from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.row_size import SAMPLE_ROWS, from_sample
 from lakebed.write_status import WriteStatus
+
+# Incoming rows that are put among stored ones at a time take about so much, if they are many.
+_MOST_BYTES = 64 << 20
+# Values that are compared first to see whether a column changes.
+_PROBED = 64
+
+_NO_KEYS = pa.array([], pa.string())
+Range = tuple[str, str] | None
+
+
+class GroupMerge:
+    """Merges incoming rows into the row groups of a file. `open_writer` opens the next file: it is called when a row
+    changes, so that nothing is written where none does; `full_rows` are the rows of a full row group."""
+
+    def __init__(
+        self, rows: RowMerge, source: StoredGroups, open_writer: Callable[[], FileWriter], full_rows: int
+    ) -> None:
+        self._rows = rows
+        self._source = source
+        self._open_writer = open_writer
+        self._full_rows = full_rows
+        self._names = source.footer.schema.names
+        self._untouched: list[int] = []
+        self._row_bytes = rows.incoming.row_bytes
+        self._ranges: Sequence[Range] = key_ranges(source.footer.metadata)
+        self._following = following_keys(self._ranges)
+        self.writer: FileWriter | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the file can be gone through like this: one that is to be in the order of its keys has row groups
+        that follow one another."""
+        return not isinstance(self._rows, SortedRowMerge) or self._following is not None
+
+    def run(self) -> None:
+        """Merge into all row groups. `writer` has taken them, or is None where nothing changes; incoming rows that
+        found no place are left to `RowMerge.rest`."""
+        try:
+            if self._rows.changes_for_sure:
+                self._begin()
+            for number in range(len(self._source.groups)):
+                self._merge(number, self._following[number] if self._following else None)
+            self._rows.refuse_known()
+            if self._rows.new_rows:
+                self._begin()
+        except BaseException:
+            if self.writer is not None:
+                self.writer.abort()
+            raise
+
+    def _merge(self, number: int, following: str | None) -> None:
+        span, rows = self._ranges[number], self._rows
+        if span is not None and not rows.may_touch(*span, following):
+            rows.pass_by(following)
+            self._copy(number)
+            return
+        keys = self._read(number, [RECORD_KEY])
+        touch = rows.touch(keys, following)
+        if not touch.matches and not touch.adds:
+            rows.pass_by(following)
+            self._copy(number)
+        elif rows.on_match != "keys" and not touch.adds:
+            rows.merge(keys, following, touch)
+            rows.refuse_known()
+            self._copy(number)
+        elif touch.removes or touch.adds or self._is_to_be_joined(number, touch) or self._is_wide(touch):
+            self._rewrite(number, following, touch)
+        else:
+            self._update(number, keys, following, touch)
+
+    def _copy(self, number: int) -> None:
+        """Take a row group as it is."""
+        if self.writer is None:
+            self._untouched.append(number)
+        elif self._is_to_be_joined(number, None):
+            self._write(Merged(self._read(number, self._names), _NO_KEYS))
+        else:
+            self.writer.copy(self._source, number)
+
+    def _rewrite(self, number: int, following: str | None, touch: Touch | None) -> None:
+        """Encode a row group anew, with rows that came, without those that went."""
+        batch = self._read(number, self._names)
+        if isinstance(self._rows, SortedRowMerge):
+            order = key_order(batch.column(RECORD_KEY))
+            if order is not None:
+                batch, touch = batch.take(pa.array(order)), None
+        if touch is not None and self._is_wide(touch):
+            self._rewrite_in_parts(batch, following)
+            return
+        merged = self._rows.merge(batch, following, touch)
+        if merged.updated is not None and not len(merged.updated) and not len(merged.new_keys):
+            self._copy(number)
+        else:
+            self._begin()
+            self._write(merged)
+
+    def _rewrite_in_parts(self, batch: pa.RecordBatch, following: str | None) -> None:
+        """The same where what comes takes much memory: some rows at a time."""
+        size = self._rows.incoming.batch_rows
+        for start in range(0, batch.num_rows, size):
+            last = start + size >= batch.num_rows
+            behind = following if last else batch.column(RECORD_KEY)[start + size].as_py()
+            self._write(self._rows.merge(batch.slice(start, size), behind))
+
+    def _is_wide(self, touch: Touch) -> bool:
+        """Whether the incoming rows that meet stored ones take more memory than is taken at a time."""
+        met = int((touch.positions >= 0).sum())
+        return met > self._rows.incoming.batch_rows and met * self._row_bytes > _MOST_BYTES
+
+    def _update(self, number: int, keys: pa.RecordBatch, following: str | None, touch: Touch) -> None:
+        """Encode the columns of a row group that change, copy the others."""
+        names = self._rows.touched_columns(self._names)
+        others = self._read(number, [name for name in names if name != RECORD_KEY])
+        columns = [keys.column(0) if name == RECORD_KEY else others.column(name) for name in names]
+        batch = pa.RecordBatch.from_arrays(columns, names=names)
+        merged = self._rows.merge(batch, following, touch)
+        assert merged.updated is not None
+        if not len(merged.updated):
+            self._copy(number)
+            return
+        writer = self._begin()
+        writer.note(merged)
+        changed = [name for name in names if _differs(batch.column(name), merged.rows.column(name), merged.updated)]
+        writer.copy(self._source, number, merged.rows.select(changed))
+
+    def _is_to_be_joined(self, number: int, touch: Touch | None) -> bool:
+        """Whether the rows of a row group are written together with those before it, or with new ones behind it."""
+        behind = 0
+        if not isinstance(self._rows, SortedRowMerge) and number + 1 == len(self._source.groups):
+            behind = self._rows.new_rows - (int((touch.positions >= 0).sum()) if touch is not None else 0)
+        loose = self.writer.loose_rows if self.writer else 0
+        return to_be_joined(self._source.groups[number].rows, loose, behind, self._full_rows)
+
+    def _begin(self) -> FileWriter:
+        if self.writer is None:
+            self.writer = self._open_writer()
+            for number in self._untouched:
+                self._copy(number)
+            self._untouched = []
+        return self.writer
+
+    def _write(self, merged: Merged) -> None:
+        writer = self._begin()
+        writer.note(merged)
+        writer.write(merged.rows, new_keys=merged.new_keys)
+
+    def _read(self, number: int, names: Sequence[str]) -> pa.RecordBatch:
+        return self._source.columns(number, names, ahead=self.writer is not None)
+
+
+def following_keys(ranges: Sequence[Range]) -> list[str | None] | None:
+    """For each row group a key that no later row is below (None: no row follows); None where row groups do not follow
+    one another in the order of their keys, or do not tell."""
+    known = [span for span in ranges if span is not None]
+    if len(known) < len(ranges) or any(before[1] > after[0] for before, after in pairwise(known)):
+        return None
+    return [*(low for low, _ in known[1:]), None]
+
+
+def _differs(old: pa.Array, new: pa.Array, at: Positions) -> bool:
+    """Whether a column has other values in some rows; the first of them mostly tell. Of zeros the sign counts, which
+    Arrow does not compare: nested columns with floating numbers are taken for changed."""
+    if pa.types.is_floating(old.type):
+        bits = pa.int64() if pa.types.is_float64(old.type) else pa.int32()
+        old, new = old.view(bits), new.view(bits)
+    elif pa.types.is_nested(old.type) and any(
+        pa.types.is_floating(kind) for _, kind in leaf_paths(pa.schema([pa.field("", old.type)]))
+    ):
+        return True
+    return not all(_plain(old, some).equals(_plain(new, some)) for some in (at[:_PROBED], at))
+
+
+def _plain(column: pa.Array, at: Positions) -> pa.Array:
+    values = column.take(pa.array(at))
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 class MergeHandle:

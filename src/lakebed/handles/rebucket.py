@@ -16,8 +16,7 @@ from lakebed.engine.spill import Spill
 from lakebed.errors import IndexInconsistent, LakebedError
 from lakebed.format.file_names import new_file_id
 from lakebed.handles.file_writer import FileFormat, FileWriter
-from lakebed.handles.key_ordered import decoded, sorted_as_a_whole
-from lakebed.handles.stitch import put_file
+from lakebed.handles.stored_rows import decoded, put_file, sorted_as_a_whole
 from lakebed.index.base import KeyHash
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.slices.reader import SliceReader

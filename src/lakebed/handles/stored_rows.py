@@ -1,22 +1,39 @@
-"""Rows of a base file that go into another one, decoded or as bytes."""
+"""Rows of a base file that go into another one, decoded or as bytes.
+
+Stored rows in the order of their keys, for files that are kept so.
+
+The file alone says which order it has, not the table's settings: any writer may have written it. A file
+whose row groups follow one another by their statistics comes a few row groups at a time, each put in order where it is
+not; every other file is sorted as a whole, once, since what is written from it has such row groups.
+
+Files put together to one: the row groups of each as bytes, where they can be copied.
+
+Which row groups go into the next file as they are: those that do not stand in the way of full ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from lakebed.engine.spill import Spill
 from lakebed.format.base_file import Footer, ParquetSettings, read_footer
 from lakebed.format.bloom import BloomFilter
-from lakebed.format.key_order import KeyRange
+from lakebed.format.footer_cache import key_ranges
+from lakebed.format.key_order import KeyRange, key_order
 from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
 from lakebed.format.row_groups.stored import StoredGroups, has_columns, open_groups
-from lakebed.handles.file_writer import FileFormat
+from lakebed.handles.file_writer import FileFormat, FileWriter
+from lakebed.merge.incoming import gather
 from lakebed.model import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
 from lakebed.schema.evolution import project
-from lakebed.slices.reader import SliceReader
+from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import once
 
 # Meta columns with few different values: read and written as dictionaries, as are those the old file stores so.
@@ -117,3 +134,167 @@ class StoredRows:
             data = project(batch, pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in schema]))
             meta = [batch.column(name) for name in META_COLUMNS]
             yield pa.RecordBatch.from_arrays([*meta, *data.columns], names=[*META_COLUMNS, *data.schema.names])
+
+
+# Rows that come at a time: whole row groups up to about the first, no more than the others.
+_STEP_ROWS = 1 << 16
+_MOST_ROWS = 1 << 18
+_MOST_BYTES = 128 << 20
+
+Step = tuple[pa.RecordBatch, str | None]
+"""A batch, and a key that no later row is below (None: no row follows)."""
+
+
+def in_key_order(batches: Iterator[pa.RecordBatch], metadata: Any, spill: Spill) -> Iterator[Step]:
+    """The rows of a file, of which `metadata` is Parquet's, in the order of their keys. `spill` holds them where all
+    have to be sorted together."""
+    steps = row_group_steps(metadata)
+    if steps is None:
+        yield from sorted_as_a_whole(batches, spill)
+        return
+    for rows, following in steps:
+        parts: list[pa.RecordBatch] = []
+        while sum(part.num_rows for part in parts) < rows:
+            parts.append(next(batches))
+        batch = parts[0] if len(parts) == 1 else _one_batch(parts)
+        order = key_order(batch.column(RECORD_KEY))
+        yield batch if order is None else batch.take(pa.array(order)), following
+
+
+def row_group_steps(metadata: Any) -> list[tuple[int, str | None]] | None:
+    """Runs of row groups that follow one another in the order of their keys: rows of each, and a key that no later row
+    is below. None where a run would be too large to be held, or the file does not tell.
+    """
+    ranges = [r for r in key_ranges(metadata) if r is not None]
+    count = metadata.num_row_groups
+    if len(ranges) < count:
+        return None
+    # Python orders texts by code points, which is the order of their UTF-8 bytes
+    greatest = list(accumulate((high for _, high in ranges), max))
+    least = list(accumulate((low for low, _ in reversed(ranges)), min))[::-1]
+    steps: list[tuple[int, str | None]] = []
+    rows = size = 0
+    for number in range(count):
+        group = metadata.row_group(number)
+        rows, size = rows + group.num_rows, size + group.total_byte_size
+        if rows > _MOST_ROWS or size > _MOST_BYTES:
+            return None
+        following = least[number + 1] if number + 1 < count else None
+        fits = following is None or greatest[number] <= following
+        if fits and (following is None or rows + metadata.row_group(number + 1).num_rows > _STEP_ROWS):
+            steps.append((rows, following))
+            rows = size = 0
+    return [step for step in steps if step[0]]
+
+
+def sorted_as_a_whole(batches: Iterator[pa.RecordBatch], spill: Spill) -> Iterator[Step]:
+    """All rows, held together until the last has come, in the order of their keys."""
+    spill.extend(map(decoded, batches))
+    table = spill.table(pa.schema([(RECORD_KEY, pa.string())]))
+    if not table.num_rows:
+        return
+    keys = table.column(RECORD_KEY).combine_chunks()
+    order = key_order(keys)
+    order = np.arange(len(keys)) if order is None else order
+    size = max(1, min(_STEP_ROWS, _MOST_BYTES * len(keys) // max(1, table.nbytes)))
+    for start in range(0, len(order), size):
+        following = keys[int(order[start + size])].as_py() if start + size < len(order) else None
+        yield gather(table, order[start : start + size]), following
+
+
+def _one_batch(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(parts).unify_dictionaries().combine_chunks().to_batches()[0]
+
+
+def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without dictionaries, of which a file of batches can have one a column only."""
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+# Row groups of fewer rows, and of a smaller share of a full one, are encoded anew together with those beside them.
+_SMALL_ROWS = 8_192
+_SMALL_SHARE = 4
+
+
+def put_file(writer: FileWriter, reader: SliceReader, format_: FileFormat, file_slice: FileSlice) -> int:
+    """Put the rows of a slice without log files behind those of an open file (with `copies`), in their order and with
+    their meta columns but for the file's name; gives how many.
+
+    The new file's key range, bloom filter and key changes take them in. Of a row group that is copied nothing is
+    decoded but the columns that these need, which is none where a key range is all.
+    """
+    base = reader.base_file(file_slice)
+    if base is None:
+        return 0
+    stored = StoredRows(reader, format_, file_slice, base)
+    before = writer.rows
+    with stored.groups(any_size=True) as source:
+        if source is None:
+            for batch in stored.rows(BATCH_ROWS):
+                writer.write(batch, new_keys=None)
+            return writer.rows - before
+        columns = _noted_columns(writer, stored)
+        small = min(_SMALL_ROWS, stored.parquet.row_group_rows // _SMALL_SHARE)
+        for number, group in enumerate(source.groups):
+            if group.rows < small:
+                writer.write(source.columns(number, source.footer.schema.names), new_keys=None)
+                continue
+            if columns:
+                _take_in(writer, source.columns(number, columns))
+            writer.copy(source, number)
+    return writer.rows - before
+
+
+def _noted_columns(writer: FileWriter, stored: StoredRows) -> list[str]:
+    """The columns of copied rows that the new file's footer and key changes need."""
+    if not writer.format.populate_meta:
+        return []
+    span = stored.footer.key_range
+    if span is not None:
+        writer.keys.add(pa.array(span))
+    needed = [RECORD_KEY] if writer.bloom is not None or span is None else []
+    if writer.changes is not None:
+        known_names = frozenset(stored.footer.schema.names)
+        needed += [name for name in writer.changes.columns if name in known_names]
+    return list(dict.fromkeys(needed))
+
+
+def _take_in(writer: FileWriter, rows: pa.RecordBatch) -> None:
+    keys = rows.column(RECORD_KEY)
+    writer.keys.add(keys)
+    if writer.bloom is not None:
+        writer.bloom.add(keys)
+    if writer.changes is not None:
+        writer.changes.added(rows)
+
+
+# A row group of less than such a share of a full one is small: it does not stay by itself beside fresh rows.
+_SMALL = 4
+# The last row group takes new rows in while it has less than this share.
+_ROOM_LEFT = 0.75
+
+
+@dataclass(frozen=True)
+class RowGroupCopies:
+    """Copies row groups of a file behind the rows of an open one; `full_rows` are the rows of a full row group."""
+
+    writer: FileWriter
+    source: StoredGroups
+    full_rows: int
+
+    def take(self, number: int, behind: int) -> bool:
+        """Copy a row group, unless it is to be joined; says which it was. `behind` new rows are to follow it."""
+        if to_be_joined(self.source.groups[number].rows, self.writer.loose_rows, behind, self.full_rows):
+            return False
+        self.writer.copy(self.source, number)
+        return True
+
+
+def to_be_joined(rows: int, loose: int, behind: int, full: int) -> bool:
+    """Whether a row group of so many rows is written together with the `loose` ones before it, or with those that come
+    `behind` it."""
+    small = full // _SMALL
+    if loose and (loose < small or rows < small):
+        return True
+    return behind > 0 and rows < _ROOM_LEFT * full

@@ -11,8 +11,7 @@ from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.base import Hashed, IndexOptions, Resizing
-from lakebed.index.bucket import BucketIndex
-from lakebed.index.bucket_keys import check_sample
+from lakebed.index.bucket import BucketIndex, check_sample
 from lakebed.model import PARTITION_PATH, FileSlice
 from lakebed.slices.snapshot import Snapshot
 

@@ -1,18 +1,112 @@
-"""Which keys an action put where, and which are gone: for indexes that keep places of their own."""
+"""Keys that come back: log files delete them, and a base file has them still.
+
+Real Hudi's simple and bloom indexes look into base files alone. Were the new row of such a key put elsewhere, Hudi
+would find the key twice, and an upsert of Hudi's would bring the old place back to life. So the row goes to the file
+group that has the key, whose base file is then written anew.
+
+Which keys an action put where, and which are gone: for indexes that keep places of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.engine.base import Engine, Rows, Task, persisted
+from lakebed.expressions.base import Column
 from lakebed.format.hashes import plain_strings
+from lakebed.index.base import Index, KeyLookup, Tagged
+from lakebed.merge.locations import Coalesce, IsNotNull, IsNull
 from lakebed.metadata.kinds.record_index_updates import latest_places, located, places_of
+from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.slices.snapshot import Snapshot
 from lakebed.upkeep.changed_keys import group_changes, is_reported, on_their_slices, removed_changes
 from lakebed.write_status import WriteStatus
+
+_KEY = [RECORD_KEY, PARTITION_PATH]
+_GROUP, _SINCE = f"{DERIVED}left_group", f"{DERIVED}left_since"
+# So many places are sent to every task.
+_FEW_PLACES = 200_000
+
+
+def may_come_back(index: Index, snapshot: Snapshot) -> bool:
+    """Whether there can be such keys. Hudi's global indexes merge what they find before they place a row, except on
+    tables without partition paths under commit time."""
+    config = snapshot.config
+    if not index.sought_in_base_files or config.table_type != "mor" or not snapshot.commits:
+        return False
+    return not index.is_global or (not config.partition_fields and config.merge_mode == "commit_time")
+
+
+class BackInPlace(NamedTuple):
+    """Tagged rows, the file groups that those go to whose keys come back, and what was read to find these keys."""
+
+    rows: Rows
+    renewed: frozenset[FileGroupId] = frozenset()
+    lookup: KeyLookup = KeyLookup()
+
+
+@contextmanager
+def back_in_place(
+    tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
+) -> Generator[BackInPlace]:
+    """Tagged rows, those that come back with the place that their key has.
+
+    `tagged` are evaluated several times; those without a place are in the partition paths `new_in`.
+    """
+    with _left_behind(tagged, new_in, index, snapshot, engine) as (places, lookup):
+        if places is None:
+            yield BackInPlace(tagged)
+            return
+        counted = engine.aggregate(places, [PARTITION_PATH, _GROUP])
+        if not counted.num_rows:
+            yield BackInPlace(tagged, lookup=lookup)
+            return
+        names = [n for n in engine.schema(tagged).names if n not in (FILE_ID, INSTANT)]
+        few = (pc.sum(counted["rows"]).as_py() or 0) <= _FEW_PLACES
+        joined = engine.join(tagged, places, _KEY, "left", small=few)
+        settled = {FILE_ID: Coalesce((FILE_ID, _GROUP)), INSTANT: Coalesce((INSTANT, _SINCE))}
+        groups = zip(counted[PARTITION_PATH].to_pylist(), counted[_GROUP].to_pylist(), strict=True)
+        with persisted(engine, engine.derive(joined, settled, keep=names)) as rows:
+            yield BackInPlace(rows, frozenset(groups), lookup)
+
+
+@contextmanager
+def _left_behind(
+    tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
+) -> Generator[tuple[Rows | None, KeyLookup]]:
+    """One place for each key without one that a base file has under log files, None where none can have any; and what
+    was read for them."""
+    below = snapshot.below_logs()
+    if not new_in or not below.file_slices(set(new_in) & set(snapshot.partitions())):
+        yield None, KeyLookup()
+        return
+    new = engine.filter(tagged, IsNull(FILE_ID))
+    with persisted(engine, engine.distinct(engine.derive(new, {}, keep=_KEY))) as keys:
+        answer = index.without_moves().place(keys, below, engine)
+        assert isinstance(answer, Tagged)  # only an index that looks keys up can miss a delete
+        with answer.released(engine) as rows:
+            found = engine.filter(engine.derive(rows, {}, keep=[*_KEY, FILE_ID, INSTANT]), IsNotNull(FILE_ID))
+            renamed = engine.derive(found, {_GROUP: Column(FILE_ID), _SINCE: Column(INSTANT)}, keep=_KEY)
+            with persisted(engine, engine.map_by_key(renamed, RECORD_KEY, _first_places)) as places:
+                yield places, answer.lookup or KeyLookup()
+
+
+def _first_places(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+    """Of several places of a key one."""
+    held = list(batches)
+    if not held:
+        return
+    rows = pa.Table.from_batches(held)
+    numbered = rows.select(_KEY).append_column("number", pa.array(np.arange(rows.num_rows)))
+    first = numbered.group_by(_KEY, use_threads=False).aggregate([("number", "min")])
+    yield from rows.take(first["number_min"]).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True, slots=True)

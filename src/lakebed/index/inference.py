@@ -15,13 +15,11 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash
 from lakebed.index.base import Index
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
-from lakebed.index.bucket import BucketIndex, number_slices
-from lakebed.index.bucket_counts import BucketCounts
+from lakebed.index.bucket import BucketIndex, SampledSlice, check_all_keys, field_choices, number_slices, sample_slices
+from lakebed.index.bucket_counts import BucketCounts, parse_rules, read_counts
 from lakebed.index.bucket_groups import BucketGroupsIndex
-from lakebed.index.bucket_keys import SampledSlice, check_all_keys, field_choices, sample_slices
-from lakebed.index.consistent.inference import consistent_of_rings
+from lakebed.index.consistent.index import consistent_of_rings
 from lakebed.index.consistent.ring_files import has_rings
-from lakebed.index.partition_counts import parse_rules, read_counts
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot

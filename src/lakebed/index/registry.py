@@ -12,11 +12,11 @@ from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex
+from lakebed.index.bucket_counts import PartitionCounts, read_counts, rules_for_all, rules_text
 from lakebed.index.bucket_groups import BucketGroupsIndex
 from lakebed.index.consistent.index import ConsistentIndex
 from lakebed.index.hbase.index import HBaseIndex
 from lakebed.index.inference import infer_index
-from lakebed.index.partition_counts import PartitionCounts, read_counts, rules_for_all, rules_text
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.slices.snapshot import Snapshot

@@ -14,8 +14,8 @@ from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.ranking import Candidate, Ranking, Workload, rank
 from lakebed.index.registry import built_in, index_of
+from lakebed.read.keys import key_generator_of
 from lakebed.read.lookup import KeyText, exists
-from lakebed.read.table_keys import key_generator_of
 from lakebed.schema.arrow import check_names
 from lakebed.slices.row_size import from_types, of_stored
 from lakebed.slices.snapshot import Snapshot

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import GROUP
 from lakebed.format.file_names import new_file_id
-from lakebed.handles.targets import PlannedTargets, Target
+from lakebed.handles.base import PlannedTargets, Target
 from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileGroupId, FileSlice
 
 UPDATES_SCHEMA = pa.schema([(PARTITION_PATH, pa.string()), (FILE_ID, pa.string()), (GROUP, pa.int32())])

@@ -1,18 +1,29 @@
-"""Making a table: its properties from a few words, and the empty folder layout."""
+"""Making a table: its properties from a few words, and the empty folder layout.
+
+What is known of a table before it exists: the columns of what the caller gave, and about how large it will be.
+
+What a caller's `merge=` means for a new table.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
 
 import pyarrow as pa
 
-from lakebed.config.settings import HBaseSettings, TableSettings
+from lakebed.config.option_table import PAYLOADS, simple_name
+from lakebed.config.settings import HBaseSettings, IndexSettings, TableSettings
+from lakebed.engine.base import Engine, Rows
+from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import kind_of
-from lakebed.index.advisor import TableProfile, advise
 from lakebed.index.base import Index
+from lakebed.index.ranking import TableProfile, advise
 from lakebed.index.registry import make_index
+from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.index_names import IndexName, remembered_property
 from lakebed.operations.context import incoming_schema
@@ -23,6 +34,7 @@ from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import INDEX_REASON, SORT, TableConfig, key_generator_spec
 from lakebed.schema.avro import arrow_to_avro
+from lakebed.slices.row_size import from_types
 from lakebed.storage.base import Storage
 
 _log = logging.getLogger("lakebed")
@@ -237,3 +249,87 @@ def name_of(storage: Storage) -> str:
     last = storage.spec.uri.rstrip("/").rpartition("/")[2]
     name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in last)
     return name if name and not name[0].isdigit() else f"t_{name}"
+
+
+def schema_given(data: Any) -> pa.Schema | None:
+    """The Arrow schema where the caller gave one (Arrow's, Spark's StructType); None for data."""
+    if isinstance(data, pa.Schema):
+        return data
+    if session_of(data) is not None:  # a DataFrame of Spark Connect says of every name that it has such a column
+        return None
+    if hasattr(data, "jsonValue") and hasattr(data, "json"):
+        from lakebed.schema.spark import spark_json_to_arrow
+
+        return spark_json_to_arrow(data.json())
+    if hasattr(data, "__arrow_c_schema__") and not hasattr(data, "__arrow_c_stream__"):
+        return pa.schema(data)
+    return None
+
+
+def profile_of(
+    schema: pa.Schema,
+    settings: TableSettings,
+    expected: IndexSettings,
+    engine: Engine | None = None,
+    rows: Rows | None = None,
+) -> TableProfile:
+    """The table as the options expect it; what they leave open is told from the rows that were given, if any, without
+    running a job."""
+    width = from_types(schema)
+    count, partitions = expected.expected_rows, expected.expected_partitions
+    if engine is not None and rows is not None:
+        count = count or engine.estimated_rows(rows, width)
+        partitions = partitions or _partitions(engine, rows, schema, settings)
+    return TableProfile(
+        rows=count,
+        row_bytes=width,
+        partitions=partitions if settings.partition_fields else 0,
+        keys_grow=expected.growing_keys,
+        unique_keys=expected.unique_keys,
+        batch=expected.expected_batch,
+        has_key=bool(settings.key_fields),
+    )
+
+
+def _partitions(engine: Engine, rows: Rows, schema: pa.Schema, settings: TableSettings) -> int | None:
+    """How many partition paths the rows have; None where that takes a job or a key generator."""
+    fields = settings.partition_fields or ()
+    if engine.is_distributed or settings.key_generator or settings.partition_types:
+        return None
+    return engine.aggregate(rows, fields).num_rows if fields and set(fields) <= set(schema.names) else None
+
+
+def merge_settings(merge: Any) -> dict[str, Any]:
+    """Settings of the table for a mode, a payload class of Hudi's, a merger, or the entry point of one.
+
+    >>> merge_settings("event_time")
+    {'merge_mode': 'event_time'}
+    >>> merge_settings("PartialUpdateAvroPayload")
+    {'payload': 'PartialUpdateAvroPayload'}
+    """
+    if merge is None:
+        return {}
+    if isinstance(merge, type) and issubclass(merge, Merger):
+        merge = merge()
+    if isinstance(merge, Merger):
+        return _of_merger(register(merge))
+    if isinstance(merge, str) and merge in ("event_time", "commit_time"):
+        return {"merge_mode": merge}
+    if isinstance(merge, str) and simple_name(merge) in PAYLOADS:
+        return {"payload": merge}
+    merger = merger_named(merge) if isinstance(merge, str) else None
+    if merger is None:
+        known = ["event_time", "commit_time", *PAYLOADS]
+        near = get_close_matches(str(merge), known, n=1, cutoff=0.6)
+        raise InvalidOption(
+            f"merge={merge!r} is unknown",
+            hint=(f"did you mean {near[0]!r}? " if near else "")
+            + f"It takes 'event_time', 'commit_time', one of Hudi's payload classes ({', '.join(PAYLOADS)}), a"
+            f" lakebed.Merger, or the name of an entry point of {ENTRY_POINTS!r}",
+            context={"merge": str(merge)},
+        )
+    return _of_merger(merger)
+
+
+def _of_merger(merger: Merger) -> dict[str, Any]:
+    return {"merge_mode": "custom", "merge_strategy": merger.strategy_id.lower()}

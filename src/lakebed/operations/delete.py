@@ -16,24 +16,22 @@ from lakebed.index.simple import positions_of
 from lakebed.merge.incoming import GIVEN_ORDERING
 from lakebed.merge.locations import STORED_LOCATION, BooleanLiteral
 from lakebed.model import DELETE, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
-from lakebed.operations.admission import admit
 from lakebed.operations.context import (
     TableSchema,
     WriteContext,
     check_key_types,
+    incoming_rows,
     incoming_schema,
     keyed_by_meta,
     require_columns,
     table_schema,
 )
-from lakebed.operations.incoming import incoming_rows
-from lakebed.operations.pipeline import Verb, run
+from lakebed.operations.pipeline import Verb, admit, run
 from lakebed.operations.placement import Placed, TaggedRows
-from lakebed.operations.prepare import derive_keys
 from lakebed.operations.result import WriteResult
-from lakebed.operations.write import RowMatch, Write
-from lakebed.read.bucket_pruning import buckets_of_keys
-from lakebed.read.lookup_keys import LookupKeys, is_keys, wanted_keys
+from lakebed.operations.write import RowMatch, Write, derive_keys
+from lakebed.read.lookup import LookupKeys, is_keys, wanted_keys
+from lakebed.read.prune import buckets_of_keys
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 

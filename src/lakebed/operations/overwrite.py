@@ -15,9 +15,8 @@ from lakebed.engine.base import Rows, persisted
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.index.base import Tagged
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action
-from lakebed.operations.admission import admit, refuse_clustered
 from lakebed.operations.context import TableSchema, WriteContext
-from lakebed.operations.pipeline import RowsVerb, Verb, run
+from lakebed.operations.pipeline import RowsVerb, Verb, admit, refuse_clustered, run
 from lakebed.operations.placement import NoRows, Placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows

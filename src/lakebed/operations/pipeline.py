@@ -1,30 +1,127 @@
-"""A write from top to bottom, for every verb: what differs, each `Verb` says."""
+"""A write from top to bottom, for every verb: what differs, each `Verb` says.
+
+What stops a write: features that cannot be kept right, and a pending clustering of its file groups that does not
+give way.
+
+One word on a bucket that has grown beyond what is advised, by the write that made it so.
+"""
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
+from lakebed.config.features import check_write
+from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows
-from lakebed.errors import LakebedError
-from lakebed.model import Action, FileGroupId
-from lakebed.operations.admission import refuse_clustered
-from lakebed.operations.bucket_growth import tell_of_growth
-from lakebed.operations.context import TableSchema, WriteContext, schema_for_write
+from lakebed.errors import CommitConflict, InvalidOption, LakebedError
+from lakebed.index.bucket_counts import ADVISED_BYTES
+from lakebed.index.registry import check_partition_counts
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.model import Action, FileGroupId, path_in
+from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
 from lakebed.operations.placement import Placed, file_groups_in_clustering, placed
 from lakebed.operations.plan import WritePlan, waiting_services
-from lakebed.operations.prepare import prepare
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.transaction import Transaction, clusterings_that_give_way
-from lakebed.operations.uniqueness import uniqueness_of
-from lakebed.operations.write import RowMatch, Write
+from lakebed.operations.transaction import GIVES_WAY, Transaction, clusterings_that_give_way, uniqueness_of
+from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
+from lakebed.slices.facts import table_features
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
+from lakebed.wording import size_text
 from lakebed.write_status import WriteStatus
+
+
+def admit(context: WriteContext, operation: str) -> None:
+    """Raise `UnsupportedFeature` for a table whose features this operation could not keep right."""
+    features = table_features(context.opened)
+    check_write(context.config.properties, features, operation.lower())
+    if features.partition_buckets:
+        check_partition_counts(context.opened, context.index)
+    _ = context.rules  # a merger that is not installed
+    if context.is_non_blocking:
+        _check_non_blocking(context)
+
+
+def _check_non_blocking(context: WriteContext) -> None:
+    """Writers that do not wait for one another only append, to file groups that follow from the key; which rows are
+    alive is then known to readers alone, not to the writer that an index of keys would be kept by."""
+    config = context.config
+    if not context.has_appended_groups:
+        raise InvalidOption(
+            f"non-blocking writers need a merge-on-read table of version 8 or later with a bucket index, and table"
+            f" {config.name!r} is none",
+            hint=f"write with {CONCURRENCY}=OPTIMISTIC_CONCURRENCY_CONTROL",
+            context={"option": CONCURRENCY},
+        )
+    kept = KeyIndexes.of(context.storage, config).partitions
+    if kept:
+        raise InvalidOption(
+            f"non-blocking writers cannot keep {', '.join(kept)} of table {config.name!r} right",
+            hint=f"write with {CONCURRENCY}=OPTIMISTIC_CONCURRENCY_CONTROL, or drop the index",
+            context={"option": CONCURRENCY, "partitions": list(kept)},
+        )
+
+
+def refuse_clustered(
+    snapshot: Snapshot, settings: WriteSettings, groups: Collection[FileGroupId], beside: Collection[FileGroupId] = ()
+) -> None:
+    """Raise `CommitConflict` where one of these file groups, which a write would change, is in a pending clustering
+    that does not give way. `beside` are groups whose rows the write brings to the new ones as well."""
+    planned = snapshot.timeline.pending_clustering()
+    met = sorted(set(groups) & planned.keys() - set(beside))
+    if not met:
+        return
+    giving_way = clusterings_that_give_way(snapshot.storage, snapshot.timeline, settings)
+    for partition, file_id in met:
+        instant = planned[partition, file_id].time
+        if instant not in giving_way:
+            raise CommitConflict(
+                f"file group {file_id} in partition {partition!r} is in the pending clustering {instant}",
+                hint="Nothing of this write is visible. Run it again when the clustering is done: retries= waits for"
+                " it, t.cluster() runs a plan that waits. Or let the clustering give way: write with"
+                f" hoodie.clustering.updates.strategy={GIVES_WAY}.",
+                context={"partition": partition, "file_id": file_id, "instant": instant},
+            )
+
+
+_log = logging.getLogger("lakebed")
+_told: set[tuple[str, str, str]] = set()
+
+
+def tell_of_growth(
+    context: WriteContext, snapshot: Snapshot, sizes: Mapping[FileGroupId, int], statuses: Sequence[WriteStatus]
+) -> None:
+    """Warn of each bucket that this write brought beyond the advised size, once a process. `snapshot` is the table
+    before it, `sizes` are those of its file groups."""
+    if context.index.key_hash is None or not context.index.has_fixed_groups:
+        return
+    limit = context.settings.bucket_bytes or ADVISED_BYTES
+    for status in statuses:
+        if status.path is None:
+            continue
+        place = status.partition, status.file_id
+        size = status.file_size + (sizes.get(place, 0) if status.log_files is not None else 0)
+        told = (snapshot.storage.spec.uri, *place)
+        if size <= limit or told in _told:
+            continue
+        _told.add(told)
+        _log.warning(
+            "bucket %s of table %r has grown to %s; %s is advised, since each write that meets a bucket reads and"
+            " writes all of it. t.rescale(buckets=...) gives the table more of them, t.rescale(split_over=%d) splits"
+            " this one; t.files.skew() shows them all",
+            path_in(*place),
+            snapshot.config.name,
+            size_text(size),
+            size_text(limit),
+            limit,
+        )
+
 
 # Stands for the instant of a write that is planned and not run.
 _NO_INSTANT = "0" * 17

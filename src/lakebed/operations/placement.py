@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Rows, distinct_values, persisted
 from lakebed.errors import LakebedError
 from lakebed.expressions.base import Column, RowExpression
+from lakebed.handles.base import HashedTargets, NamedTargets, PlannedTargets, Target
 from lakebed.handles.bulk_writer import BulkWriter
-from lakebed.handles.targets import HashedTargets, NamedTargets, PlannedTargets, Target
 from lakebed.index.base import Hashed, KeyLookup, Numbered, Tagged
-from lakebed.index.returning import back_in_place, may_come_back
+from lakebed.index.changed_places import back_in_place, may_come_back
 from lakebed.merge.combine import combine_by_key
 from lakebed.merge.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Zero
 from lakebed.merge.rules import MergeRules

@@ -2,29 +2,108 @@
 
 Whatever fails before leaves the old table as it was. What decides is the deletion of the old `hoodie.properties`: until
 the new one is in its place nobody finds a table, and whoever opens it next finishes the work.
+
+Which files of a folder are a table's own, and their removal: all else in the folder stays.
+
+Dropping a table: its properties first, so that no reader finds half of one, then its other files.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from lakebed.concurrency.heartbeat import ProcessIdentity, is_gone, this_process
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
-from lakebed.errors import CorruptFile, StorageError, TableNotFound
+from lakebed.errors import CorruptFile, StorageError, TableNotFound, UnsupportedFeature
+from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.store.small_files import HFILES, LOGS
 from lakebed.model import HOODIE
-from lakebed.operations.table_files import remove_table_files, warn_of_left
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
-from lakebed.storage.parallel import is_remote, parallel_map
+from lakebed.storage.parallel import delete_files, is_remote, parallel_map
+
+_log = logging.getLogger("lakebed")
+# Instants of days, as releases before 0.10 wrote them, and of milliseconds.
+_INSTANT_LENGTHS = (14, 17)
+# What releases before 1.0 leave in a partition path whose ring of consistent hashing they change.
+_RING_COMMIT = re.compile(r"\d{14}(\d{3})?\.commit")
+_DISPLAYED = 5
+
+
+def is_table_file(name: str) -> bool:
+    """Whether a file outside of `.hoodie` has a name that only a Hudi table's writer gives: a base file, a log file,
+    the metadata of a partition path, the checksum or the unfinished form of one of these.
+
+    >>> is_table_file("a-0_0-1-2_20240102030405006.parquet"), is_table_file("part-0000.parquet")
+    (True, False)
+    """
+    if name.endswith((".crc", ".tmp")):
+        name = name[1:-4]  # a dot ahead, and the suffix
+    if name.startswith(PARTITION_METADATA) or _RING_COMMIT.fullmatch(name):
+        return True
+    file = parse_base_file("", name, 0) or parse_log_file("", name, 0)
+    return file is not None and len(file.instant) in _INSTANT_LENGTHS
+
+
+def remove_table_files(storage: Storage, kept: Collection[str] = ()) -> list[str]:
+    """Delete the table's files outside of `.hoodie`, without those of the paths `kept`, and the folders that are empty
+    then. Returns the paths that stay because they are not the table's: other files, and tables in folders of their
+    own."""
+    left: list[str] = []
+    for folder in storage.list_folders(""):
+        if folder != HOODIE:
+            left += _remove_below(storage, folder, kept)
+    names = storage.list_names("")
+    delete_files(storage, "", [name for name in names if is_table_file(name) and name not in kept])
+    return left + [name for name in names if not is_table_file(name) and name not in kept]
+
+
+def warn_of_left(storage: Storage, left: Sequence[str]) -> None:
+    """Log which files of the folder stay."""
+    if left:
+        more = f" and {len(left) - _DISPLAYED} more" if len(left) > _DISPLAYED else ""
+        _log.warning(
+            "%s: %d files are not the table's and stay: %s%s",
+            storage.url(),
+            len(left),
+            ", ".join(left[:_DISPLAYED]),
+            more,
+        )
+
+
+def _remove_below(storage: Storage, folder: str, kept: Collection[str]) -> list[str]:
+    paths = [info.path for info in storage.list(folder)]
+    nested = tuple({path[: path.index(f"/{HOODIE}/") + 1] for path in paths if f"/{HOODIE}/" in path})
+    own = [
+        path
+        for path in paths
+        if path not in kept and is_table_file(path.rpartition("/")[2]) and not path.startswith(nested)
+    ]
+    staying = sorted({*paths} - {*own})
+    if not staying:
+        storage.delete_folder(folder)
+        return []
+    by_folder: dict[str, list[str]] = {}
+    for path in own:
+        parent, _, name = path.rpartition("/")
+        by_folder.setdefault(parent, []).append(name)
+    for parent, names in sorted(by_folder.items(), reverse=True):
+        delete_files(storage, parent, names)
+        if not any(path.startswith(f"{parent}/") for path in staying):
+            storage.delete_folder(parent)
+    return [path for path in staying if path not in kept]
+
 
 _T = TypeVar("_T")
 _STAGING = f"{HOODIE}/.overwrite"
@@ -175,3 +254,43 @@ def _sweep(storage: Storage) -> None:
             owner = ProcessIdentity.from_json(json.loads(storage.read(f"{_STAGING}/{name}")))
             if owner is not None and is_gone(owner):
                 _drop(storage, f"{_STAGING}/{name.removesuffix(_OWNER)}")
+
+
+def exists(storage: Storage) -> bool:
+    """Whether there is a table, of whatever version, whole or damaged."""
+    try:
+        load_settled(storage)
+    except TableNotFound:
+        return False
+    except (CorruptFile, UnsupportedFeature):
+        return True
+    return True
+
+
+def drop(storage: Storage) -> list[str]:
+    """Delete a table with all its rows, under its lock; files in its folder that are not the table's stay, and their
+    paths are returned. The next call finishes what was interrupted.
+
+    Raises `TableNotFound` where there is neither a table nor what such a call left of one.
+    """
+    if not exists(storage) and not storage.list_folders(HOODIE):
+        raise TableNotFound(
+            f"there is no table at {storage.url()}",
+            hint="check the path; lakebed.exists(uri) tells whether there is one",
+            context={"uri": storage.url()},
+        )
+    with default_lock(storage):
+        storage.delete(BACKUP_PATH)
+        storage.delete(PROPERTIES_PATH)
+        left = remove_table_files(storage)
+        for folder in storage.list_folders(HOODIE):
+            if f"{HOODIE}/{folder}" != _LOCKS:
+                storage.delete_folder(f"{HOODIE}/{folder}")
+        for name in storage.list_names(HOODIE):
+            if f"{HOODIE}/{name}" != LOCK_FILE:
+                storage.delete(f"{HOODIE}/{name}")
+    with suppress(FileNotFoundError):
+        storage.delete_folder(HOODIE)
+    forget_files()
+    warn_of_left(storage, left)
+    return left

@@ -1,19 +1,22 @@
-"""Upsert and insert."""
+"""Upsert and insert.
+
+Bulk insert: new file groups only, no lookup, no packing; the rows stay in the task they come in.
+"""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from lakebed.engine.base import Rows
 from lakebed.errors import UnsupportedFeature
-from lakebed.operations.admission import admit
-from lakebed.operations.context import WriteContext, keyed_by_meta, require_columns, schema_for_write
-from lakebed.operations.incoming import incoming_rows
-from lakebed.operations.pipeline import RowsVerb, explain, refuse_clustered_groups, run
+from lakebed.operations.context import WriteContext, incoming_rows, keyed_by_meta, require_columns, schema_for_write
+from lakebed.operations.pipeline import RowsVerb, admit, explain, refuse_clustered_groups, run
+from lakebed.operations.placement import Placed, TaskRows, placed
 from lakebed.operations.plan import WritePlan
-from lakebed.operations.prepare import check_partitions
 from lakebed.operations.result import WriteResult
-from lakebed.operations.write import RowMatch
+from lakebed.operations.write import RowMatch, Write, check_partitions
 
 
 def upsert(context: WriteContext, data: Any) -> WriteResult:
@@ -85,3 +88,24 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
     schema_for_write(context, context.opened, rows, partial=context.settings.partial)
     check_partitions(context, rows)
     return rows
+
+
+def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
+    """Write all rows to new file groups, in the session's sort mode. Keys are not looked at.
+
+    Where the index hashes keys, rows go to their file groups; one that is there already takes them in beside its rows.
+    """
+    match = RowMatch("none", context.settings.combine_before_insert)
+    rows = admitted_rows(context, data, "INSERT", match)
+    return run(context, BulkInsert(operation="BULK_INSERT", match=match, rows=rows, unique=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkInsert(RowsVerb):
+    """Rows are not brought together by file group, unless the index hashes them or has a handle of its own."""
+
+    def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
+        index = write.context.index
+        if index.is_hashed or index.insert_handle is not None:
+            return placed(write, prepared)
+        return nullcontext(TaskRows(write, prepared))

@@ -18,10 +18,9 @@ from lakebed.filters.predicates import Node, Opaque, Predicate, columns_of, conj
 from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import resolve_column
 from lakebed.model import FileSlice
-from lakebed.read.arrow_scan import RowReader, in_order, row_readers
+from lakebed.read.batches import RowReader, in_order, row_readers
 from lakebed.read.buckets import Buckets, alike, buckets_of, common_count
-from lakebed.read.results import Results
-from lakebed.read.scan import Scan
+from lakebed.read.scan import Results, Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.reopening import in_task, read_again
 from lakebed.storage.parallel import once
@@ -229,7 +228,7 @@ class BucketJoin(Results):
 
     def to_spark(self) -> DataFrame:
         """A lazy DataFrame whose tasks join a bucket each, in Python, with no shuffle; on Spark Connect as well."""
-        from lakebed.read.spark_scan import frame_of_parts
+        from lakebed.read.spark import frame_of_parts
 
         storages = (side.snapshot.storage for side in (self._left, self._right))
         # one that is not to tune workers has its way for both

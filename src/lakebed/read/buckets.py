@@ -16,8 +16,8 @@ from lakebed.expressions.plain_keys import texts_beside
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.registry import index_of
 from lakebed.model import FileSlice
+from lakebed.read.keys import bucket_layout, key_encodings, key_generator_of
 from lakebed.read.plan import table_columns
-from lakebed.read.table_keys import bucket_layout, key_encodings, key_generator_of
 from lakebed.slices.snapshot import Snapshot
 
 

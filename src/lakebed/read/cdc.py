@@ -1,36 +1,274 @@
-"""Change data: which rows the commits of a range inserted, updated and deleted, each as it was and as it became."""
+"""Where the changes of a range of commits stand: for each commit and file group a change log, or files that tell.
+
+Change data: which rows the commits of a range inserted, updated and deleted, each as it was and as it became.
+
+Change data on Spark: the sources are spread over tasks, which read them as the in-process engine does.
+"""
 
 from __future__ import annotations
 
 import html
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lakebed.errors import InvalidOption
+from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_worker import for_workers, use_own_python
+from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.filters.text import resolve_columns
 from lakebed.format.data_block import AFTER, BEFORE, OP, TIME
-from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, Action, FileSlice
-from lakebed.read.arrow_scan import RowReader, in_order, row_readers
-from lakebed.read.cdc_plan import first_readable, plan_changes, select_changes
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.index.consistent.ring import Children
+from lakebed.model import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    RECORD_KEY,
+    Action,
+    BaseFile,
+    CommitMetadata,
+    FileSlice,
+    Instant,
+    LogFile,
+    WriteStat,
+    has_completion_times,
+)
+from lakebed.read.batches import RowReader, in_order, row_readers
 from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, gone, structs
-from lakebed.read.incremental import CommitRange, When
+from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.scan import Results
 from lakebed.schema.json_rows import json_texts
-from lakebed.slices.reopening import MISSING, missing_path, read_again, reopened
+from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
+from lakebed.slices.reopening import MISSING, in_task, missing_path, read_again, reopened
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import once
+from lakebed.storage.parallel import once, parallel_map
+from lakebed.timeline.bodies.plans import planned_clustering
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# What changes no row: these operations write rows anew that other commits changed.
+_SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
+# Files that are asked for at a time.
+_HEADS = 16
+CDC_ENABLED = "hoodie.table.cdc.enabled"
+
+
+def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitRange:
+    """The commits whose changes are read. Raises `InvalidOption` where the table keeps no change log, or where some of
+    these commits are archived."""
+    if not snapshot.config.cdc_enabled:
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} keeps no change log",
+            hint=f"create it with properties={{'{CDC_ENABLED}': 'true'}}, or let it keep one from now on by"
+            f" t.configure({{'{CDC_ENABLED}': True}}); t.changes() gives the rows that were written, in their latest"
+            " state, without one",
+            context={"property": CDC_ENABLED},
+        )
+    found = select_commits(snapshot, start, end)
+    if found.archived:
+        active = snapshot.commits
+        oldest = _position(active[0], snapshot.config.version) if active else ""
+        first = first_readable(snapshot, active, oldest) if active else ""
+        raise InvalidOption(
+            f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on cannot be told: some"
+            " of these commits are archived",
+            hint=f"read a snapshot, then go on from {first or 'its end'}, the first start whose changes are all there;"
+            " hoodie.keep.min.commits says how many commits stay",
+            context={"start": found.start, "checkpoint": first, "first_active": oldest},
+        )
+    return found
+
+
+def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource, ...]:
+    """The sources of all changes in the order of their commits; of one commit deletes of whole file groups first."""
+    instants = commits.commits
+    found: list[ChangeSource] = []
+    for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
+        if meta.operation not in _SERVICES and instant.action is not Action.COMPACTION:
+            found += _Commit(snapshot, instant, meta).sources()
+    return tuple(found)
+
+
+def first_readable(snapshot: Snapshot, commits: Sequence[Instant], least: str = "") -> str:
+    """The first start, `least` or later, behind which all files are there that tell what these commits changed."""
+    found = least
+    instants = [i for i in commits if _position(i, snapshot.config.version) > least]
+    for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
+        if meta.operation in _SERVICES or instant.action is Action.COMPACTION:
+            continue
+        if not _is_readable(snapshot, instant, meta):
+            found = max(found, _position(instant, snapshot.config.version))
+    return found
+
+
+def _is_readable(snapshot: Snapshot, instant: Instant, meta: CommitMetadata) -> bool:
+    try:
+        paths = {path for source in _Commit(snapshot, instant, meta).sources() for path in source.paths}
+    except (InvalidOption, CorruptFile):
+        return False
+    return all(info is not None for info in parallel_map(snapshot.storage.head, sorted(paths), _HEADS))
+
+
+def _position(instant: Instant, version: int) -> str:
+    return (instant.completion_time or instant.time) if has_completion_times(version) else instant.time
+
+
+class _Commit:
+    """One commit's write stats, taken apart."""
+
+    def __init__(self, snapshot: Snapshot, instant: Instant, meta: CommitMetadata) -> None:
+        self._snapshot = snapshot
+        self._time = instant.time
+        self._meta = meta
+        self._slices_before = cache(self._all_slices_before)
+        self._origins = cache(self._resized)
+
+    def sources(self) -> Iterator[ChangeSource]:
+        for partition, ids in self._meta.replaced.items():
+            for file_id in ids:
+                yield ChangeSource("deleted", self._time, before=self._replaced(partition, file_id))
+        for partition, stats in self._meta.stats.items():
+            logs: dict[str, list[WriteStat]] = {}
+            for stat in stats:
+                if parse_log_file(partition, stat.path.rpartition("/")[2], 0) is not None:
+                    logs.setdefault(stat.file_id, []).append(stat)
+                else:
+                    yield from self._of_base_file(partition, stat)
+            copies = self._copies(partition, logs)
+            for file_id, appended in logs.items():
+                if file_id not in copies:
+                    yield self._of_log_files(partition, file_id, appended)
+
+    def _of_base_file(self, partition: str, stat: WriteStat) -> Iterator[ChangeSource]:
+        after = self._after(partition, stat)
+        if stat.cdc_stats:
+            files = tuple(_log_file(partition, path, size) for path, size in stat.cdc_stats.items())
+            before = self._before(partition, stat) if self._snapshot.config.change_log == "OP_KEY_ONLY" else None
+            yield ChangeSource("logged", self._time, before, after, files)
+        elif stat.num_writes == 0 and stat.num_deletes:
+            yield ChangeSource("deleted", self._time, before=self._before(partition, stat))
+        elif not stat.num_updates and not stat.num_deletes and stat.num_writes == stat.num_inserts:
+            if stat.num_writes:
+                yield ChangeSource("inserted", self._time, after=after)
+        else:
+            raise InvalidOption(
+                f"commit {self._time} of table {self._snapshot.config.name!r} changed rows of {stat.path} and logged no"
+                " change",
+                hint=f"it was written while the table kept no change log ({CDC_ENABLED}): read a snapshot, then go on"
+                f" behind it, from {self._time}",
+                context={"instant": self._time, "path": stat.path},
+            )
+
+    def _of_log_files(self, partition: str, file_id: str, stats: list[WriteStat]) -> ChangeSource:
+        own = {stat.path.rpartition("/")[2]: stat.file_size for stat in stats}
+        files = tuple(_log_file(partition, path, size) for path, size in own.items())
+        last = stats[-1]
+        if last.base_file:
+            others = [name for name in last.log_files or () if name not in own]
+            earlier = [log for name in others if not (log := _log_file(partition, name, 0)).is_cdc]
+            base = _base_file(partition, last.base_file)
+            before: FileSlice | None = FileSlice(partition, file_id, base.instant, base, _in_order(earlier))
+        else:
+            before = self._without_base(partition, file_id, files)
+            earlier = [_log_file(partition, name, 0) for name in last.log_files or () if name not in own]
+            if before is None and earlier:  # a clustering that was requested before has replaced the file group since
+                before = FileSlice(partition, file_id, earlier[0].instant, None, _in_order(earlier))
+        if before is None:
+            alone = FileSlice(partition, file_id, self._time, None, files)
+            return ChangeSource("appended", self._time, after=alone, files=files)
+        after = FileSlice(partition, file_id, before.instant, before.base_file, _in_order([*before.log_files, *files]))
+        return ChangeSource("appended", self._time, before, after, files)
+
+    def _copies(self, partition: str, logs: Mapping[str, Sequence[WriteStat]]) -> set[str]:
+        """The file groups that got copies of rows which the commit wrote to others: while a bucket of a consistent
+        hashing index is being split or merged, writes go to it and to those that come of it, named after the
+        clustering."""
+        found: set[str] = set()
+        for file_id, stats in logs.items():
+            planned = _log_file(partition, stats[0].path, 0).instant
+            if planned != self._time:
+                found |= {file_id} if self._origins(planned).get((partition, file_id), set()) & logs.keys() else set()
+        return found
+
+    def _resized(self, planned: str) -> dict[tuple[str, str], set[str]]:
+        """By file group that comes of a clustering the ids of those whose buckets it takes over."""
+        timeline = self._snapshot.timeline
+        instant = timeline.find(planned, Action.REPLACECOMMIT)
+        origins: dict[tuple[str, str], set[str]] = {}
+        if instant is None and timeline.is_completed(planned):
+            return origins
+        try:
+            plan = timeline.plan(instant) if instant is not None else timeline.archived().plan(planned)
+        except FileNotFoundError:
+            return origins
+        for operation in planned_clustering(plan).operations if plan.get("clusteringPlan") else ():
+            children = Children.of_metadata(operation.extra)
+            for node in children.alive if children is not None else ():
+                origins[operation.slices[0].partition, node.file_id] = {one.file_id for one in operation.slices}
+        return origins
+
+    def _without_base(self, partition: str, file_id: str, files: Sequence[LogFile]) -> FileSlice | None:
+        """The slice that log files were appended to. Names of version 6 do not tell when a file was written, but the
+        versions that they count do."""
+        before = self._slices_before().get((partition, file_id))
+        if before is None or has_completion_times(self._snapshot.config.version):
+            return before
+        first = min(log.version for log in files)
+        earlier = tuple(log for log in before.log_files if log.version < first)
+        return replace(before, log_files=earlier) if earlier else None
+
+    def _after(self, partition: str, stat: WriteStat) -> FileSlice:
+        base = _base_file(partition, stat.path, stat.file_size) if stat.path else None
+        return FileSlice(partition, stat.file_id, self._time, base)
+
+    def _before(self, partition: str, stat: WriteStat) -> FileSlice | None:
+        """The slice that a base file was made from."""
+        if stat.prev_base_file and self._snapshot.config.table_type == "cow":
+            base = _base_file(partition, stat.prev_base_file)
+            return FileSlice(partition, stat.file_id, base.instant, base)
+        return self._replaced(partition, stat.file_id)
+
+    def _replaced(self, partition: str, file_id: str) -> FileSlice:
+        found = self._slices_before().get((partition, file_id))
+        if found is None:
+            raise gone(f"file group {file_id} of partition path {partition!r} as it was", self._time)
+        return found
+
+    def _all_slices_before(self) -> dict[tuple[str, str], FileSlice]:
+        """The slices of all file groups as they were when the commit began."""
+        earlier = str(int(self._time) - 1).zfill(len(self._time))
+        partitions = {*self._meta.replaced, *self._meta.stats}
+        view = self._snapshot.at(earlier)
+        return {(s.partition, s.file_id): s for s in view.file_slices(partitions)}
+
+
+def _base_file(partition: str, path: str, size: int = 0) -> BaseFile:
+    found = parse_base_file(partition, path.rpartition("/")[2], size)
+    if found is None:
+        raise CorruptFile(f"{path!r} is no name of a base file", context={"path": path})
+    return found
+
+
+def _log_file(partition: str, path: str, size: int) -> LogFile:
+    found = parse_log_file(partition, path.rpartition("/")[2], size)
+    if found is None:
+        raise CorruptFile(f"{path!r} is no name of a log file", context={"path": path})
+    return found
+
+
+def _in_order(logs: list[LogFile]) -> tuple[LogFile, ...]:
+    """Log files of one slice in merge order."""
+    return tuple(sorted(logs, key=lambda log: (log.instant, log.version, log.write_token)))
+
 
 Images = Literal["rows", "json"]
 
@@ -169,7 +407,6 @@ class ChangeLog(Results):
 
     def to_spark(self) -> DataFrame:
         """A lazy DataFrame; its tasks read the sources."""
-        from lakebed.read.cdc_spark import changes_frame
 
         spark = self._session(self._snapshot.storage)
 
@@ -208,3 +445,35 @@ _KINDS: dict[str, Any] = {
     "deleted": "file slices whose rows are all gone",
     "appended": "file slices with new log files",
 }
+
+
+_TASKS_PER_CORE = 4
+_SOURCES_PER_TASK = 64
+
+
+def changes_frame(
+    jobs: Sequence[ChangeJob],
+    reader: ChangeReader,
+    schema: pa.Schema,
+    spark: SparkSession,
+    *,
+    worker_tuning: bool = True,
+) -> DataFrame:
+    """The changes of all sources as a lazy DataFrame."""
+    require_spark()
+    use_own_python(spark)
+    ddl = arrow_to_spark_ddl(read_by_spark(schema))
+    if not jobs:
+        return spark.createDataFrame([], schema=ddl)
+    tasks = max(1, min(len(jobs), max(parallelism(spark) * _TASKS_PER_CORE, len(jobs) // _SOURCES_PER_TASK)))
+    numbers = spark.range(0, len(jobs), 1, tasks)
+    read = for_workers(partial(_read_sources, reader, list(jobs)), tuning=worker_tuning)
+    return numbers.mapInArrow(read, ddl)
+
+
+def _read_sources(
+    reader: ChangeReader, jobs: Sequence[ChangeJob], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():  # one a source
+            yield from map(as_spark_reads, in_task(reader.slices.storage, reader.read(*jobs[number])))

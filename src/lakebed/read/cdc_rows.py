@@ -30,7 +30,7 @@ from lakebed.model import (
     FileSlice,
     LogFile,
 )
-from lakebed.read.arrow_scan import RowReader
+from lakebed.read.batches import RowReader
 from lakebed.schema.json_rows import json_texts
 from lakebed.slices.base_rows import plain_rows
 from lakebed.slices.logs import SliceLogs

@@ -1,22 +1,289 @@
-"""Point lookups in this process: which file holds a key, and its rows, with as few bytes read as the index allows."""
+"""Point lookups in this process: which file holds a key, and its rows, with as few bytes read as the index allows.
+
+The keys that a caller asks for, as key texts and partition paths.
+
+The search for keys: which file slices can hold them, and the rows of each slice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.errors import InvalidOption
+from lakebed.filters.predicates import Column, In, Literal, Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.merge.key_fields import KeyFields
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
-from lakebed.read.key_search import KeySearch
-from lakebed.read.lookup_keys import KeyText, LookupKeys, plain_texts, wanted_keys
-from lakebed.read.plan import table_columns
-from lakebed.read.record_index import FoundKeys
+from lakebed.read.batches import RowReader, row_readers
+from lakebed.read.keys import FoundKeys, bucket_layout, find_keys, key_generator_of, rows_may_stay
+from lakebed.read.plan import ScanPlan, plan_scan, table_columns
+from lakebed.read.prune import buckets_of_keys
+from lakebed.read.skip import skip_slices
+from lakebed.slices.keys import table_keys
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import is_remote, once, parallel_map
+
+
+class KeyText:
+    """Record keys as the table stores them (`_hoodie_record_key`), for `get`, `exists`, `locate` and `delete`.
+
+    >>> import lakebed
+    >>> len(lakebed.KeyText(["id:1,code:x"]))
+    1
+    """
+
+    def __init__(self, keys: Any) -> None:
+        try:
+            listed = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(list(keys), pa.string())
+        except (pa.ArrowException, TypeError) as error:
+            raise InvalidOption(f"KeyText takes a list of texts: {error}") from error
+        self.keys: pa.Array = plain_texts(listed)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True)
+class LookupKeys:
+    """Keys to look for: `texts` one for each key asked (null: no such key can exist), `partitions` the partition path
+    of each where the caller gave the partition columns, `fields` the columns that the keys are made of, unless stored
+    key text was given."""
+
+    texts: pa.Array
+    partitions: pa.Array | None = None
+    fields: pa.Table | None = None
+
+    def where(self, chosen: pa.Array) -> LookupKeys:
+        """The keys that a mask marks."""
+        parts = (self.texts, self.partitions, self.fields)
+        return LookupKeys(*(None if part is None else part.filter(chosen) for part in parts))
+
+
+def wanted_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
+    """Key texts of what the user gave, and partition paths where the caller's table has the partition columns and
+    they tell where a row is."""
+    config = snapshot.config
+    if isinstance(keys, KeyText):
+        return LookupKeys(keys.keys)
+    if not config.key_fields:
+        raise InvalidOption(
+            f"the keys of table {config.name!r} are made by the writer, not from columns",
+            hint="give stored keys: lakebed.KeyText([...])",
+        )
+    schema = snapshot.schema
+    table = _key_table(keys, tuple(config.key_fields), schema)
+    texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
+    return LookupKeys(texts, _partitions_of(snapshot, table), table)
+
+
+def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
+    config = snapshot.config
+    fields = [f.partition(".")[0] for f in config.partition_fields]
+    if not fields or any(f not in table.column_names for f in fields) or rows_may_stay(snapshot.storage, config):
+        return None
+    generator = key_generator_of(config)
+    columns = [
+        table.column(f).cast(snapshot.schema.field(f).type) if f in snapshot.schema.names else table.column(f)
+        for f in fields
+    ]
+    plain = pa.Table.from_arrays(columns, names=fields).combine_chunks()
+    paths = [generator.partition_path.arrow(b) for b in plain.to_batches()]
+    return pa.concat_arrays(paths) if paths else pa.array([], pa.string())
+
+
+def is_keys(what: Any) -> bool:
+    """Whether this is a collection or a column of keys, and no table of rows."""
+    if isinstance(what, KeyText | list | tuple | set | frozenset):
+        return True
+    return hasattr(what, "__array__") and not hasattr(what, "columns") and not hasattr(what, "schema")
+
+
+def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+    if isinstance(keys, pa.RecordBatch):
+        return pa.Table.from_batches([keys])
+    if isinstance(keys, pa.Table):
+        return keys
+    if hasattr(keys, "__arrow_c_stream__"):
+        try:
+            keys = pa.chunked_array(keys)  # of a frame its rows as structs, of a column (a series) its values
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidOption(f"these keys are no columns: {error}", hint="give a column one type") from None
+        if pa.types.is_struct(keys.type):
+            return pa.Table.from_struct_array(keys)
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        columns: list[Any] = [keys]
+    else:
+        if isinstance(keys, str | bytes):
+            keys = [keys]
+        if isinstance(keys, Mapping) or not isinstance(keys, Iterable) or getattr(keys, "ndim", 1) == 0:
+            raise InvalidOption(
+                f"keys are given as a collection, not as {type(keys).__name__}",
+                hint="give a list of keys, of tuples, a table with the key columns, or lakebed.KeyText([...])",
+            )
+        listed = list(cast("Iterable[Any]", keys))
+        columns = [listed] if len(fields) == 1 else _transposed(listed, fields)
+    if len(columns) != len(fields):
+        raise InvalidOption(
+            f"keys of one value given, but the record key is made of {', '.join(fields)}",
+            hint="give tuples in that order, or a table with these columns",
+        )
+    return pa.table({f: _typed(c, f, schema) for f, c in zip(fields, columns, strict=True)})
+
+
+def _transposed(keys: list[Any], fields: tuple[str, ...]) -> list[list[Any]]:
+    if any(not isinstance(k, tuple | list) or len(k) != len(fields) for k in keys):
+        raise InvalidOption(
+            f"every key has to be a tuple of {len(fields)} values: {', '.join(fields)}",
+            hint="or give a table with these columns, or lakebed.KeyText([...])",
+        )
+    return [[k[i] for k in keys] for i in range(len(fields))]
+
+
+def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    type_ = schema.field(field).type if field in schema.names else None
+    try:
+        return pa.array(values, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise InvalidOption(
+            f"these keys do not fit the key column {field!r} of type {type_}: {error}",
+            hint="give values of the column's type, or stored keys as lakebed.KeyText([...])",
+        ) from None
+
+
+def plain_texts(values: Any) -> pa.Array:
+    """A column of texts in whatever form as one plain string array."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+        if isinstance(values, pa.ChunkedArray):
+            values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values if pa.types.is_string(values.type) else values.cast(pa.string())
+
+
+# Reading the footers of so many files costs less than asking the metadata table for their key ranges.
+_FEW_FILES = 16
+# Key ranges rule nothing out for more keys than so many.
+_MOST_BY_STATISTICS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The file slices that can hold a key. `indexed` is the record index's answer where it named them."""
+
+    slices: Sequence[FileSlice]
+    indexed: FoundKeys | None = None
+
+
+class KeySearch:
+    """The file slices that can hold the keys, and the matching rows of each.
+
+    The record index names the file group of each key where the table has one that speaks of this view; else the bucket
+    hash does, else files are ruled out by the key ranges and bloom filters in their footers.
+    """
+
+    def __init__(self, snapshot: Snapshot, lookup: LookupKeys, columns: Sequence[str]) -> None:
+        self.snapshot = snapshot
+        self.lookup = lookup
+        self.columns = list(columns)
+        self.keys = plain_texts(lookup.texts.drop_null().unique())
+        self.meta = snapshot.config.populate_meta_fields
+
+    @once
+    def partitions(self) -> frozenset[str] | None:
+        """The partition paths to look in; None: all."""
+        if self.lookup.partitions is None:
+            return None
+        return frozenset(p for p in self.lookup.partitions.unique().to_pylist() if p is not None)
+
+    @once
+    def candidates(self) -> Candidates:
+        """The file slices that can hold a key, and the index's answer if it named them."""
+        if not len(self.keys):
+            return Candidates(())
+        indexed = self._indexed()
+        named = None if indexed is None else indexed.slices(self.snapshot)
+        if named is not None:
+            return Candidates(named, indexed)
+        slices = self.snapshot.file_slices(self.partitions)
+        bucketed = bucket_layout(self.snapshot, table_columns(self.snapshot))
+        if bucketed is None:
+            return Candidates(self._by_statistics(slices))
+        return Candidates(buckets_of_keys(slices, bucketed.places, self.keys))
+
+    def _indexed(self) -> FoundKeys | None:
+        """The record index's answer; None where it has none."""
+        found = find_keys(self.snapshot, self.keys, self.partitions)
+        if found is None or self.lookup.partitions is None:
+            return found
+        return found.of_pairs(pa.table({"key": self.lookup.texts, "partition": self.lookup.partitions}))
+
+    def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
+        """Those whose range of keys, as the metadata table knows it, has one of them: fewer footers are read then."""
+        if len(slices) <= _FEW_FILES or len(self.keys) > _MOST_BY_STATISTICS or not self.meta:
+            return list(slices)
+        column = Column((RECORD_KEY,), pa.string())
+        of_keys = Predicate(In(column, tuple(Literal(key, column.type) for key in self.keys.to_pylist())))
+        return skip_slices(self.snapshot, of_keys, slices, table_columns(self.snapshot), log_files=True)[0]
+
+    @once
+    def plan(self) -> ScanPlan:
+        return plan_scan(self.snapshot, None, self.columns, slices=self.candidates.slices)
+
+    def texts(self, rows: pa.Table) -> pa.Array:
+        """The key text of found rows."""
+        if self.meta:
+            return plain_texts(rows.column(RECORD_KEY))
+        config = self.snapshot.config
+        return plain_texts(key_generator_of(config).key_text_of(rows.select(list(config.key_fields))))
+
+    def run(self) -> Iterator[tuple[FileSlice, pa.Table]]:
+        """Every file slice that was searched, with its matching rows."""
+        jobs = row_readers(self.plan, None)
+
+        def search(job: tuple[FileSlice, RowReader]) -> tuple[FileSlice, pa.Table]:
+            file_slice, reader = job
+            return file_slice, pa.Table.from_batches(self._rows(file_slice, reader), self.plan.schema)
+
+        cores = os.cpu_count() or 1
+        yield from parallel_map(search, jobs, min(8, 2 * cores if is_remote(self.snapshot.storage) else cores))
+
+    def _rows(self, file_slice: FileSlice, reader: RowReader) -> list[pa.RecordBatch]:
+        keys, slices = self._keys_in(file_slice), self.snapshot.reader
+        if self.meta:
+            return reader.rows_of_keys(slices, file_slice, keys, use_bloom=self.candidates.indexed is None)
+        found: list[pa.RecordBatch] = []
+        for batch in reader.read(slices, file_slice):
+            mask = pc.is_in(self.texts(pa.Table.from_batches([batch])), value_set=keys)
+            found.append(batch.filter(mask))
+        return found
+
+    def _keys_in(self, file_slice: FileSlice) -> pa.Array:
+        if self.candidates.indexed is not None:
+            return self.candidates.indexed.groups[file_slice.partition, file_slice.file_id]
+        if self.lookup.partitions is None:
+            return self._sorted_keys
+        here = pc.and_(pc.equal(self.lookup.partitions, file_slice.partition), pc.is_valid(self.lookup.texts))
+        return _in_order(plain_texts(self.lookup.texts.filter(here).unique()))
+
+    @cached_property
+    def _sorted_keys(self) -> pa.Array:
+        return _in_order(self.keys)
+
+
+def _in_order(keys: pa.Array) -> pa.Array:
+    return keys.take(pc.sort_indices(keys))
+
 
 __all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate", "wanted_keys"]
 

@@ -12,12 +12,11 @@ from lakebed.config.settings import ReadSettings
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
-from lakebed.read.bucket_pruning import slices_in_buckets
-from lakebed.read.provenance import Provenance
-from lakebed.read.pruning import prune_partitions
+from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
+from lakebed.read.prune import prune_partitions, slices_in_buckets
 from lakebed.read.schema_history import SchemaHistory, schema_history
-from lakebed.read.skipping import skip_slices
-from lakebed.read.table_keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
+from lakebed.read.skip import skip_slices
+from lakebed.read.statistics import Provenance
 from lakebed.schema.conversion import can_cast
 from lakebed.schema.spark import spark_type
 from lakebed.slices.base_rows import ColumnNames

@@ -28,11 +28,11 @@ from lakebed.filters.text import quote_name
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_order import SORTED_BY, key_order
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
-from lakebed.read.arrow_scan import RowReader, row_readers
+from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.buckets import Buckets, Deciding, about_bucket, buckets_of, common_count
 from lakebed.read.plan import ScanPlan, SliceSet, table_columns
 from lakebed.read.scan import Scan
-from lakebed.read.spark_scan import (
+from lakebed.read.spark import (
     by_statistics,
     chosen_slices,
     frame_of_parts,

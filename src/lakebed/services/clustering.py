@@ -1,12 +1,20 @@
 """Clustering: the rows of file slices are written anew to other file groups: fewer and larger, or in an order that
 filters gain from. A plan is made under the table lock and run outside it, by this process or another.
+
+File sizing: the small base files of a partition path become few larger ones, by clusterings of those alone. What is
+written is what a write's own sizing aims at: files of less than `hoodie.parquet.small.file.limit` are put together up
+to `hoodie.parquet.max.file.size`.
+
+What a clustering gives back: how many file slices became which files.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.config.features import check_write
@@ -21,11 +29,8 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import files_named, roll_back
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.schema.arrow import leaf_paths
-from lakebed.services.clustering_result import ClusteringResult, ClusteringRun
-from lakebed.services.compaction import file_format
-from lakebed.services.compaction_plan import groups_in_plans
-from lakebed.services.progress import progress
-from lakebed.services.service_transaction import ServiceTransaction
+from lakebed.services.compaction import file_format, groups_in_plans
+from lakebed.services.service import ServiceTransaction, progress
 from lakebed.slices.facts import table_features
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
@@ -39,8 +44,88 @@ from lakebed.timeline.bodies.plans import (
 from lakebed.timeline.instants import InstantClock, parse_time
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.wording import count_text
+from lakebed.wording import count_text, size_text
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
+
+
+@dataclass(frozen=True)
+class ClusteringRun:
+    """One plan that was run. `checkpoint` is when it completed, `slices` are those that were read, `files` those that
+    were written, with `rows` in `bytes`."""
+
+    instant: str
+    checkpoint: str
+    slices: int
+    files: tuple[str, ...]
+    rows: int
+    bytes: int
+    seconds: float = 0.0
+    rolled_back: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "instant": self.instant,
+            "checkpoint": self.checkpoint,
+            "slices": self.slices,
+            "files": list(self.files),
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 4),
+            "rolled_back": list(self.rolled_back),
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"cluster {self.instant}: {count_text(self.slices, 'file slice')} became"
+            f" {count_text(len(self.files), 'file')} of {size_text(self.bytes)}, {count_text(self.rows, 'row')}"
+            f" ({self.seconds:.2f} s)"
+        )
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class ClusteringResult:
+    """What `cluster` did: the plans that were `runs`, the `plan` that was only made and its instant, and in `notes` why
+    something was not done."""
+
+    runs: tuple[ClusteringRun, ...] = ()
+    plan: ClusteringPlan | None = None
+    planned: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def instants(self) -> tuple[str, ...]:
+        """Of the plans that were run."""
+        return tuple(run.instant for run in self.runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        planned = None
+        if self.plan is not None:
+            slices = [one for group in self.plan.groups for one in group.slices]
+            planned = {
+                "instant": self.planned,
+                "groups": len(self.plan.groups),
+                "slices": len(slices),
+                "bytes": sum(one.size for one in slices),
+                "files": sum(group.outputs for group in self.plan.groups),
+                "sort_columns": list(self.plan.sort_columns),
+                "layout": self.plan.layout,
+            }
+        return {"runs": [run.to_dict() for run in self.runs], "planned": planned, "notes": list(self.notes)}
+
+    def __str__(self) -> str:
+        lines = [str(run) for run in self.runs]
+        if self.plan is not None:
+            lines.append(f"planned {self.planned}: {self.plan}" if self.planned else f"to be done: {self.plan}")
+        return "\n".join([*lines, *self.notes]) or "nothing to cluster"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self}</pre>"
 
 
 def cluster(
@@ -372,4 +457,80 @@ def _changed(group: FileGroupId, instant: str) -> CommitConflict:
         f"file group {file_id} in partition {partition!r} has changed since clustering {instant} was planned",
         hint="Nothing was lost: the plan is gone from the timeline, and the next clustering makes a new one.",
         context={"instant": instant, "partition": partition, "file_id": file_id},
+    )
+
+
+# By hand: fewer cannot become one.
+_FEWEST = 2
+
+
+def merge_small_files(
+    context: WriteContext, *, least: int | None = None, plan_only: bool = False, dry_run: bool = False
+) -> ClusteringResult:
+    """Put the small files together of each partition path that has `least` of them or more (None: two).
+
+    `plan_only` makes the plan for another job to run, `dry_run` only shows it. Raises `InvalidOption` for a table whose
+    index has a file group for each bucket of keys.
+    """
+    if least is not None and least < _FEWEST:
+        raise InvalidOption(f"{least} small files of a partition path", hint=f"{_FEWEST} or more become one.")
+    if not can_merge(context):
+        raise InvalidOption(
+            f"the files of table {context.config.name!r} cannot be put together: its {context.index.name} index"
+            " has file groups for each bucket",
+            hint="The number of buckets says how large files are: t.rescale() for a bucket index, t.cluster() for"
+            " a consistent one, or a table with another index.",
+            context={"index": context.index.name},
+        )
+    check_write(context.config.properties, table_features(context.opened), "cluster")
+    counts = partitions_with_small_files(context, least or _FEWEST)
+    if not counts:
+        return ClusteringResult(notes=("no partition path has small files enough to put together",))
+    settings = _sizing(context, counts)
+    if dry_run:
+        plan = plan_clustering(context, context.opened, settings, next_instant(context))
+        return ClusteringResult(plan=plan if plan.groups else None)
+    scheduled = schedule_clustering(context, settings, when_due=False)
+    if scheduled.instant is None:
+        return ClusteringResult(notes=(scheduled.why,))
+    if plan_only:
+        return ClusteringResult((), scheduled.plan, scheduled.instant)
+    return ClusteringResult((run_clustering(context, settings, scheduled.instant),))
+
+
+def can_merge(context: WriteContext) -> bool:
+    """Whether file groups of the table may become one: a bucket's stay apart."""
+    return not context.index.is_hashed
+
+
+def partitions_with_small_files(context: WriteContext, least: int) -> Mapping[str, int]:
+    """The number of small files that are in no pending plan, of each partition path that has `least` or more."""
+    snapshot, limit = context.opened, context.settings.small_file_limit
+    busy = _busy(snapshot)
+    counts = Counter(one.partition for one in snapshot.file_slices() if _is_small(one, limit, busy))
+    return {path: count for path, count in sorted(counts.items()) if count >= least}
+
+
+def _is_small(one: FileSlice, limit: int, busy: Collection[tuple[str, str]]) -> bool:
+    base = one.base_file
+    return base is not None and base.size < limit and (one.partition, one.file_id) not in busy
+
+
+def _busy(snapshot: Snapshot) -> Collection[tuple[str, str]]:
+    return {*groups_in_plans(snapshot.timeline), *snapshot.timeline.pending_log_compaction()}
+
+
+def _sizing(context: WriteContext, paths: Collection[str]) -> ClusteringSettings:
+    """A clustering of the small files in these partition paths, in the order that the table's own clustering has."""
+    usual = service_settings(context.options.given, context.config.properties).clustering
+    return replace(
+        usual,
+        plan_strategy="SparkSizeBasedClusteringPlanStrategy",
+        partitions=tuple(paths),
+        partition_regex="",
+        partition_filter="NONE",
+        small_file_limit=context.settings.small_file_limit,
+        group_bytes=context.settings.max_file_size,
+        file_bytes=context.settings.max_file_size,
+        singles=False,
     )

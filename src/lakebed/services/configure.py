@@ -14,7 +14,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.read.cdc_plan import CDC_ENABLED
+from lakebed.read.cdc import CDC_ENABLED
 from lakebed.storage.base import Storage
 from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
 

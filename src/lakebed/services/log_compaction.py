@@ -8,22 +8,29 @@ from dataclasses import replace
 from lakebed.concurrency.conflicts import LOG_COMPACT_OPERATION
 from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CommitConflict, UnsupportedFeature
-from lakebed.handles.log_compact import LogCompactor
+from lakebed.handles.compact import LogCompactor
 from lakebed.merge.rules import MergeRules
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.compaction import log_compaction_verdict, plan_log_compaction
 from lakebed.services.compaction import (
+    CompactedSlice,
+    CompactionResult,
+    CompactionRun,
+    Planner,
+    Scheduled,
     admit_compaction,
     commit_of,
     file_format,
+    groups_in_plans,
     operations_of,
     run_operations,
+    schedule,
     settings_of,
+    shown,
+    slices_of,
 )
-from lakebed.services.compaction_plan import Planner, Scheduled, groups_in_plans, schedule, shown, slices_of
-from lakebed.services.compaction_result import CompactedSlice, CompactionResult, CompactionRun
-from lakebed.services.service_transaction import ServiceTransaction
+from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.timeline.bodies.plans import CompactionPlan
 from lakebed.timeline.instants import completes_as

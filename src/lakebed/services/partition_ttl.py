@@ -1,5 +1,7 @@
 """Partition TTL: partition paths that nobody has written to for so many days, or that are so many days old, go by a
 `delete_partition`. Cleaning then deletes their files, once no commit that is kept sees them.
+
+Which partition paths have outlived their time.
 """
 
 from __future__ import annotations
@@ -7,27 +9,51 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from lakebed.config.options import service_settings
 from lakebed.config.settings import PartitionTtlSettings
 from lakebed.engine.base import Rows
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.text import parse_properties
 from lakebed.model import path_in
-from lakebed.operations.admission import admit
 from lakebed.operations.context import WriteContext
 from lakebed.operations.overwrite import DeletePartitions, replaced_file_ids
-from lakebed.operations.pipeline import run
+from lakebed.operations.pipeline import admit, run
 from lakebed.operations.write import Write
-from lakebed.policies.partition_ttl import PartitionTtl
-from lakebed.services.compaction_plan import groups_in_plans
+from lakebed.services.compaction import groups_in_plans
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.instants import InstantClock
+from lakebed.timeline.instants import InstantClock, format_time, parse_time
 from lakebed.wording import count_text
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTtl:
+    """For how many `days` a partition path stays, 0 or less for ever, and how many go `most` at once."""
+
+    days: int
+    most: int = 1000
+
+    def expired(self, since: Mapping[str, str], now: str) -> dict[str, str]:
+        """Of partition paths with the instant that they count from those that are over at the instant `now`, the oldest
+        ones first. A text that is no time never gets old."""
+        if self.days <= 0:
+            return {}
+        ends = {path: self._end(time) for path, time in since.items()}
+        over = sorted((since[path], path) for path, end in ends.items() if end and end < now)
+        return {path: time for time, path in over[: self.most]}
+
+    def _end(self, since: str) -> str:
+        # as texts in one zone without gaps, whatever the table's zone is: real Hudi's too
+        try:
+            return format_time(parse_time(since, "UTC") + timedelta(days=self.days), "UTC")
+        except (InvalidOption, OverflowError):
+            return ""
+
 
 # So many small files are read at a time where an answer is long under way.
 _READERS = 16

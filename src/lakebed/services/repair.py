@@ -1,109 +1,467 @@
-"""Making a metadata table say what the data says: only the records that differ are written, to their file groups."""
+"""`repair` of a whole table: one part after the other, each under the table lock.
+
+Data files that no commit names: what lost attempts and dead writers left behind the back of every rollback.
+
+Nothing is deleted that anybody may still need: a file is an orphan only where the timeline knows of its time, and does
+not know its instant.
+
+Keys that stand in several file groups: the copy that was written last stays, the others are deleted.
+
+What `repair` gives back: each part with what it found, and whether that is mended.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import Any, Literal, get_args
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.lock import default_lock
-from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict
-from lakebed.metadata.layout import FILES
-from lakebed.metadata.records import Records
-from lakebed.metadata.store.slices import open_slices
-from lakebed.metadata.store.suffixes import REPAIRS, Suffix
-from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.model import Action
-from lakebed.properties.file import load_table_config
-from lakebed.properties.table_config import TableConfig
-from lakebed.services.rebuilding import rebuild_damaged
-from lakebed.services.verification import Verification, verify_partitions
-from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.base import Storage
-from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suffix
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.concurrency.lock import Lock, default_lock
+from lakebed.concurrency.providers import table_lock
+from lakebed.config.features import check_write
+from lakebed.config.options import resolve_options
+from lakebed.engine.base import Rows, persisted
+from lakebed.errors import CommitConflict, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.log_file import BlockType, scan_blocks
+from lakebed.format.sources import FileSource
+from lakebed.handles.file_writer import write_partition_metadata
+from lakebed.index.simple import positions_of
+from lakebed.merge.locations import STORED_LOCATION
+from lakebed.model import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_ID,
+    FILE_NAME,
+    HOODIE,
+    PARTITION_PATH,
+    RECORD_KEY,
+    BaseFile,
+    LogFile,
+    WriteStat,
+    has_completion_times,
+    path_in,
+)
+from lakebed.operations.context import TableSchema, WriteContext, table_schema
+from lakebed.operations.hudi_job import session_engine, write_context
+from lakebed.operations.pipeline import Verb, admit, run
+from lakebed.operations.placement import Placed, TaggedRows
+from lakebed.operations.result import WriteResult
+from lakebed.operations.write import RowMatch, Write
+from lakebed.properties.file import load_table_config, mend_properties, update_table_config
+from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
+from lakebed.services.verify import repair as repair_metadata
+from lakebed.services.verify import verify
+from lakebed.slices.facts import table_features
+from lakebed.slices.listing import PARTITION_METADATA, list_metadata
+from lakebed.slices.metadata_view import naming_metadata
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage.base import FileInfo, Storage
+from lakebed.timeline.history import has_unchecked_inserts
+from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 from lakebed.upkeep.comparison import DIFFERENCES
-from lakebed.upkeep.kind import StoredTable
-from lakebed.upkeep.registry import upkeep_of
+from lakebed.wording import count_text
+
+_DELETES = RowMatch("keys", deletes=True)
+_NEWEST = (COMMIT_TIME, COMMIT_SEQNO, FILE_ID)
 
 
-def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verification:
-    """Verify, and write what differs: the records that are wrong are deleted in one delta commit of the metadata table,
-    then they and the missing ones are written in a second. Gives what was found (and is right now).
+def find_copies(context: WriteContext, snapshot: Snapshot) -> pa.Table:
+    """The copies that are to go, with their places. Copies in the file group of the newest one stay: a key is deleted
+    from a whole file group."""
+    engine = context.engine
+    names = [RECORD_KEY, PARTITION_PATH, COMMIT_TIME, COMMIT_SEQNO, *positions_of(snapshot)]
+    stored = engine.read_columns(snapshot, snapshot.file_slices(), [*names, FILE_NAME])
+    placed = engine.collect(engine.derive(stored, STORED_LOCATION, keep=names))
+    by = [RECORD_KEY] if context.index.is_global else [RECORD_KEY, PARTITION_PATH]
+    return _without_newest(placed, by)
 
-    What cannot be read is built again before, the whole metadata table where its timeline or its list of files is
-    damaged; the differences name it as "damaged".
 
-    Raises `CommitConflict` while a write to the table is pending.
+def _without_newest(rows: pa.Table, by: list[str]) -> pa.Table:
+    counts = rows.group_by(by).aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts["count_all"], 1)).select(by)
+    rows = rows.join(twice, keys=by, join_type="inner")
+    if not rows.num_rows:
+        return rows
+    newest: list[tuple[str, str]] = [(name, "descending") for name in _NEWEST]
+    rows = rows.sort_by([*((name, "ascending") for name in by), *newest]).combine_chunks()
+    begins = np.zeros(len(rows), dtype=bool)
+    begins[0] = True
+    for name in by:
+        values = rows[name].combine_chunks()
+        begins[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+    keeper = pa.array(np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0)))
+    elsewhere = [pc.not_equal(rows[name], rows[name].take(keeper)) for name in (PARTITION_PATH, FILE_ID)]
+    return rows.filter(pc.or_(*elsewhere))
+
+
+def delete_copies(context: WriteContext) -> WriteResult:
+    """Delete all copies of a key but the newest one, in one commit."""
+    return run(context, DeleteCopies())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteCopies(Verb):
+    """Rows that are found by the write itself, with their places: no index is asked."""
+
+    operation: str = "DELETE"
+    match: RowMatch = _DELETES
+    unique: bool = False
+
+    def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+        return table_schema(context, snapshot, snapshot.schema)
+
+    def prepare(self, write: Write) -> Rows:
+        copies = find_copies(write.context, write.snapshot)
+        return write.context.engine.from_arrow(copies.drop_columns([COMMIT_TIME, COMMIT_SEQNO]))
+
+    @contextmanager
+    def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
+        with persisted(write.context.engine, prepared) as held:
+            yield TaggedRows(write, held)
+
+
+_ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, BlockType.DELETE)
+
+
+class Orphans:
+    """The orphans of a table; its `snapshot` was opened after the files were listed, so that whoever writes since has
+    an instant there."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._timeline = snapshot.timeline
+
+    def among(self, files: Iterable[FileInfo]) -> Iterator[FileInfo]:
+        """Those of the data files that are orphans."""
+        if not self._timeline.commits:
+            return
+        for info in files:
+            file = data_file(info)
+            if file is not None and self._is_orphan(file):
+                yield info
+
+    def _is_orphan(self, file: BaseFile | LogFile) -> bool:
+        if isinstance(file, LogFile) and self._goes_by_slice(file):
+            return self._has_lost_blocks_alone(file)
+        timeline, instant = self._timeline, file.instant
+        if instant >= self._before or file.path in self._named:
+            return False
+        if timeline.start is not None and instant < timeline.start and not self._is_unknown_to_archive(instant):
+            return False
+        if timeline.is_completed(instant) and not self._names_files(instant):
+            return False
+        return file.path not in self._listed
+
+    def _goes_by_slice(self, log: LogFile) -> bool:
+        """Whether a log file is named after its slice: on version 6, and what an upgrade left of it."""
+        if not has_completion_times(self._snapshot.config.version):
+            return True
+        return not log.is_cdc and (log.partition, log.file_id, log.instant) in self._begun
+
+    def _has_lost_blocks_alone(self, log: LogFile) -> bool:
+        """Whether all blocks of a log file whose name does not tell who wrote it are of instants that were undone: by a
+        writer that went on after that. What rollbacks hide is listed, and stays."""
+        start = self._timeline.start
+        if self._snapshot.metadata is None or start is None or log.path in self._named or log.path in self._listed:
+            return False
+        heads = list(scan_blocks(FileSource(self._snapshot.storage, log.path, log.size)))
+        known = {i.time for i in self._timeline.instants}
+        undone = (start < h.instant < self._before and h.instant not in known for h in heads)
+        return bool(heads) and all(h.type in _ROWS for h in heads) and all(undone)
+
+    @cached_property
+    def _begun(self) -> frozenset[tuple[str, str, str]]:
+        """The slices that base files of the timeline's commits began."""
+        parts = (path.rpartition("/") for path in self._named)
+        bases = (parse_base_file(folder, name, 0) for folder, _, name in parts)
+        return frozenset((base.partition, base.file_id, base.instant) for base in bases if base is not None)
+
+    @cached_property
+    def _before(self) -> str:
+        """Whatever is older than this no living writer has written."""
+        pending = [i.time for i in self._timeline.pending]
+        return min([*pending, self._timeline.greatest_time])
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        commits = self._timeline.commits_metadata(self._timeline.commits)
+        stats = (stat for commit in commits for group in commit.stats.values() for stat in group)
+        return frozenset(path for stat in stats for path in (*stat.paths, *_beside(stat)))
+
+    def _names_files(self, instant: str) -> bool:
+        commit = self._timeline.commit(instant)
+        return commit is not None and any(self._timeline.commit_metadata(commit).stats.values())
+
+    def _is_unknown_to_archive(self, instant: str) -> bool:
+        archived = self._archived
+        return bool(archived) and min(archived) < instant and instant not in archived
+
+    @cached_property
+    def _archived(self) -> frozenset[str]:
+        return frozenset(i.time for i in self._timeline.archived().instants)
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        """What the metadata table takes for files of the table; a difference there is another kind of damage."""
+        if self._snapshot.metadata is None:
+            return frozenset()
+        with naming_metadata(self._snapshot.storage):
+            listing = list_metadata(self._snapshot.metadata, self._snapshot.storage)
+        return frozenset(f.path for f in (*listing.base_files, *listing.log_files))
+
+
+def _beside(stat: WriteStat) -> Iterator[str]:
+    """The other files of the slice, as a write saw them."""
+    for name in (stat.base_file, stat.prev_base_file, *(stat.log_files or ())):
+        if name:
+            yield path_in(stat.partition, name.rpartition("/")[2])
+
+
+def data_file(info: FileInfo) -> BaseFile | LogFile | None:
+    """What a file in a partition folder is, if it is a base or log file."""
+    folder, _, name = info.path.rpartition("/")
+    return parse_base_file(folder, name, info.size) or parse_log_file(folder, name, info.size)
+
+
+def folders_without_metadata(snapshot: Snapshot, files: Sequence[FileInfo], marked: Iterable[str]) -> dict[str, str]:
+    """The folders of committed files that are not `marked` as partitions, each with the first commit that wrote to it.
+    Real Hudi does not see them where it lists folders."""
+    first: dict[str, str] = {}
+    has_mark = set(marked)
+    for info in files:
+        file = data_file(info)
+        if file is None or file.partition in has_mark or not snapshot.is_visible(file.instant):
+            continue
+        first[file.partition] = min(first.get(file.partition, file.instant), file.instant)
+    return dict(sorted(first.items()))
+
+
+Part = Literal["properties", "partition_metadata", "orphans", "metadata", "duplicates"]
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class RepairPart:
+    """One kind of damage. `found` are the things that are wrong, as text; `mended` says that they are not any more;
+    `note` what was left, and why."""
+
+    name: Part
+    found: tuple[str, ...] = ()
+    mended: bool = False
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong (any more)."""
+        return self.mended or not self.found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"part": self.name, "found": list(self.found), "mended": self.mended, "note": self.note}
+
+    def __str__(self) -> str:
+        if not self.found:
+            return f"{self.name}: nothing found" + (f"; {self.note}" if self.note else "")
+        state = "mended" if self.mended else "not mended"
+        lines = [f"{self.name}: {len(self.found):,} found, {state}" + (f"; {self.note}" if self.note else "")]
+        lines += [f"  {what}" for what in self.found[:_SHOWN]]
+        return "\n".join([*lines, *([f"  ... and {len(self.found) - _SHOWN:,} more"] * (len(self.found) > _SHOWN))])
+
+
+@dataclass(frozen=True)
+class RepairResult:
+    """What `repair` found by its `parts`, and mended, or with `dry_run` would."""
+
+    parts: tuple[RepairPart, ...]
+    dry_run: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong (any more)."""
+        return all(part.ok for part in self.parts)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __getitem__(self, name: Part) -> RepairPart:
+        return next(part for part in self.parts if part.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"parts": [part.to_dict() for part in self.parts], "dry_run": self.dry_run, "ok": self.ok}
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.parts), *(["(nothing was done)"] if self.dry_run and not self.ok else [])])
+
+    __repr__ = __str__
+
+
+PARTS: tuple[Part, ...] = get_args(Part)
+# Rows go only where somebody asked for it by name: a table of inserts may hold a key twice on purpose.
+_BY_NAME: tuple[Part, ...] = ("duplicates",)
+
+
+def repair_table(
+    storage: Storage,
+    parts: Sequence[Part] | None = None,
+    *,
+    dry_run: bool = False,
+    options: Mapping[str, Any] | None = None,
+    spark: Any | None = None,
+) -> RepairResult:
+    """Find what is wrong with the table, and mend the `parts` named, without names all but "duplicates". With `dry_run`
+    nothing is mended."""
+    unknown = [name for name in parts or () if name not in PARTS]
+    if unknown:
+        raise InvalidOption(f"there is no part {unknown[0]!r} of a repair", hint=f"There are {', '.join(PARTS)}.")
+    wait = resolve_options(options).write.lock_wait_seconds
+    lock = default_lock(storage, wait_seconds=wait)
+    listed = cache(partial(_files, storage))
+    run: dict[Part, Callable[[bool], RepairPart]] = {
+        "properties": lambda mends: _properties(storage, lock, mends=mends),
+        "partition_metadata": lambda mends: _partition_metadata(storage, lock, *listed(), mends=mends),
+        "orphans": lambda mends: _orphans(storage, lock, listed()[0], mends=mends),
+        "metadata": lambda mends: _metadata(storage, mends=mends),
+        "duplicates": lambda mends: _duplicates(_context(storage, options, spark), mends=mends),
+    }
+    chosen: Sequence[Part] = PARTS if parts is None else [name for name in PARTS if name in parts]
+    named = parts or ()
+    found: list[RepairPart] = []
+    for name in chosen:
+        try:
+            found.append(run[name](not dry_run and (name in named or name not in _BY_NAME)))
+        except (UnsupportedFeature, CommitConflict) as error:
+            if name in named:
+                raise
+            is_left = isinstance(error, CommitConflict)
+            found.append(RepairPart(name, (error.message,) if is_left else (), note="" if is_left else error.message))
+    return RepairResult(tuple(found), dry_run)
+
+
+def _context(storage: Storage, options: Mapping[str, Any] | None, spark: Any | None) -> WriteContext:
+    return write_context(storage, load_table_config(storage), session_engine(spark), resolve_options(options))
+
+
+def _properties(storage: Storage, lock: Lock, *, mends: bool) -> RepairPart:
+    found = mend_properties(storage, dry_run=True)
+    if found is None or not mends:
+        return RepairPart("properties", (found,) if found else ())
+    with lock:
+        mend_properties(storage)
+    return RepairPart("properties", (found,), mended=True)
+
+
+def _files(storage: Storage) -> tuple[list[FileInfo], set[str]]:
+    """Every file outside the table's own folder, and the folders that are marked as partitions."""
+    files: list[FileInfo] = []
+    marked: set[str] = set()
+    for info in storage.list():
+        folder, _, name = info.path.rpartition("/")
+        if folder.partition("/")[0] == HOODIE:
+            continue
+        if name.startswith(PARTITION_METADATA):
+            marked.add(folder)
+        else:
+            files.append(info)
+    return files, marked
+
+
+def _partition_metadata(
+    storage: Storage, lock: Lock, files: Sequence[FileInfo], marked: Collection[str], *, mends: bool
+) -> RepairPart:
+    found = folders_without_metadata(open_snapshot(storage), files, marked)
+    texts = tuple(f"{path or 'the table folder'} of {instant}" for path, instant in found.items())
+    if not found or not mends:
+        return RepairPart("partition_metadata", texts)
+    with lock:
+        for path, instant in found.items():
+            write_partition_metadata(storage, path, instant)
+    return RepairPart("partition_metadata", texts, mended=True)
+
+
+def _orphans(storage: Storage, lock: Lock, files: Sequence[FileInfo], *, mends: bool) -> RepairPart:
+    # they were listed before the timeline is read: who has written them since has an instant there
+    snapshot = open_snapshot(storage)
+    check_write(snapshot.config.properties, table_features(snapshot), "clean")
+    found = sorted(Orphans(snapshot).among(files), key=lambda info: info.path)
+    texts = tuple(f"{info.path}, {info.size:,} bytes" for info in found)
+    if not found or not mends:
+        return RepairPart("orphans", texts)
+    with lock as held:
+        for info in Orphans(open_snapshot(storage)).among(found):
+            if not held.still_mine():
+                raise _lock_lost(storage)
+            storage.delete(info.path)
+    return RepairPart("orphans", texts, mended=True)
+
+
+def _lock_lost(storage: Storage) -> CommitConflict:
+    return CommitConflict(
+        f"the table lock was lost while {storage.url()} was repaired",
+        hint="What was mended stays so; run it again for the rest.",
+    )
+
+
+def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
+    config = context.config
+    if not config.populate_meta_fields or not config.key_fields:
+        return RepairPart("duplicates", note="rows have no keys to tell them by")
+    admit(context, "delete")
+    files = Snapshot(context.storage, config, context.opened.timeline, use_metadata=False)
+    copies = find_copies(context, files)
+    counts = copies.group_by(RECORD_KEY).aggregate([([], "count_all")]).sort_by(RECORD_KEY)
+    found = tuple(
+        f"{key}: {count + 1} copies"
+        for key, count in zip(counts[RECORD_KEY].to_pylist(), counts["count_all"].to_pylist(), strict=True)
+    )
+    if not mends:
+        by_name = "name the part to delete all but the newest copy of each" if found else ""
+        return RepairPart("duplicates", found, note=by_name)
+    if not found:
+        _note_unique(context, files.timeline)
+        return RepairPart("duplicates")
+    done = delete_copies(context)
+    # an index of keys took the deletes for the keys' ends
+    _metadata(context.storage, mends=True)
+    _note_unique(context, files.timeline, done.instant)
+    return RepairPart(
+        "duplicates", found, mended=True, note=f"{count_text(done.deleted, 'row')} deleted by {done.instant}"
+    )
+
+
+def _note_unique(context: WriteContext, checked: Timeline, mended_by: str = "") -> None:
+    """Note that no key is in several file groups, as `checked` showed the table and one commit left it.
+
+    Nothing is noted where others have committed since.
     """
-    settings = WriteSettings()
-    with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
-        config = load_table_config(storage)
-        timeline = load_timeline(storage, config)
-        snapshot = Snapshot(storage, config, timeline)
-        wanted = config.metadata_partitions if partitions is None else partitions
-        if FILES not in config.metadata_partitions:
-            return Verification(DIFFERENCES.empty_table(), ())
-        waiting = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)
-        if waiting is not None:
-            raise CommitConflict(
-                f"the metadata table cannot be repaired while instant {waiting.time} is pending",
-                hint="Try again when the writers are done; what dead ones left is undone by the next write.",
-            )
-        return align(snapshot, wanted, settings)
+    storage, settings = context.storage, context.settings
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=context.config.name):
+        config, now = load_table_config(storage), load_timeline(storage, context.config)
+        seen = {mended_by, *(i.time for i in checked.commits)}
+        if not now.commits or any(i.time not in seen for i in now.commits):
+            return
+        if config.repeats_keys or has_unchecked_inserts(now, config.keys_checked_until):
+            last = completed_at(now.listed.commits_by_completion[-1])
+            update_table_config(storage, {INDEX_REPEATED: None, INDEX_CHECKED: last})
 
 
-def align(
-    snapshot: Snapshot,
-    partitions: Sequence[str],
-    settings: WriteSettings,
-    still_mine: Callable[[], bool] = lambda: True,
-) -> Verification:
-    """Make these partitions of the metadata table say what the table is now. Lock held, `snapshot` read under it. Gives
-    what differed."""
-    storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
-    damage = rebuild_damaged(snapshot, partitions, settings)
-    if damage.num_rows:
-        config = load_table_config(storage)
-        snapshot = Snapshot(storage, config, timeline)
-    assert snapshot.metadata is not None
-    found = verify_partitions(snapshot, snapshot.metadata, partitions)
-    if found.ok:
-        return Verification(damage, found.checked, found.left_out)
-    for records in _corrections(snapshot, found):
-        if records:
-            writer = MetadataWriter(storage, config, timeline, still_mine=still_mine)
-            writer.apply(metadata_instant(storage, config, timeline), records)
-    return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
-
-
-def _corrections(snapshot: Snapshot, found: Verification) -> Iterator[dict[str, Records]]:
-    """The records that put the differences right: first those that take off what is wrong or too much, then those of
-    what is missing or was wrong."""
-    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
-    extra = {partition: _rows(found, partition, "extra", "wrong") for partition in found.checked}
-    yield {p: upkeep_of(p).extra_records(p, rows, table) for p, rows in extra.items() if rows.num_rows}
-    missing = {partition: _rows(found, partition, "missing", "wrong") for partition in found.checked}
-    yield {p: upkeep_of(p).missing_records(p, rows, table) for p, rows in missing.items() if rows.num_rows}
-
-
-def _rows(found: Verification, partition: str, *problems: str) -> pa.Table:
-    rows = found.of(partition)
-    return rows.filter(pc.is_in(rows["problem"], value_set=pa.array(problems)))
-
-
-def metadata_instant(storage: Storage, config: TableConfig, timeline: Timeline) -> str:
-    """An instant for a commit of the metadata table alone."""
-    own = open_slices(storage, config, timeline)
-    assert own is not None
-    times = {i.time for i in own.timeline.instants}
-    fresh = InstantClock(config.timezone).next(after=max(timeline.greatest_time, own.timeline.greatest_time))
-    if config.version >= 8:
-        return fresh
-    last = without_suffix(max((i.time for i in own.timeline.commits), default="0" * INSTANT_DIGITS))
-    for suffix in REPAIRS:
-        if f"{last}{suffix}" not in times and f"{last}{suffix}" > max(times):
-            return f"{last}{suffix}"
-    return f"{fresh}{Suffix.RESTORE}"  # as real Hudi's, which puts what differs after a restore there
+def _metadata(storage: Storage, *, mends: bool) -> RepairPart:
+    if not load_table_config(storage).metadata_partitions:
+        return RepairPart("metadata", note="the table has no metadata table")
+    try:
+        differences = repair_metadata(storage).differences if mends else verify(storage).differences
+    except LakebedError as error:
+        if mends:
+            raise
+        return RepairPart("metadata", (error.message,))
+    rows = differences.select([f.name for f in DIFFERENCES]).to_pylist()
+    about_indexes = [row for row in rows if row["problem"] != "repeated"]
+    texts = tuple(f"{row['index']}: {row['problem']} {row['what']}" for row in about_indexes)
+    return RepairPart("metadata", texts, mended=mends and bool(texts))

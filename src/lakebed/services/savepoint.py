@@ -12,8 +12,7 @@ from typing import Any
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext
-from lakebed.services.lost_files import EarlierState, first_commit, retained_from
-from lakebed.services.undoing import Undoing, completed_commit
+from lakebed.services.undo import EarlierState, Undoing, completed_commit, first_commit, retained_from
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
 from lakebed.timeline.timeline import Timeline

@@ -12,9 +12,8 @@ from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.properties.file import load_table_config
 from lakebed.read.cdc import ChangeLog, Images
-from lakebed.read.incremental import Changes
+from lakebed.read.incremental import Changes, resolve_as_of
 from lakebed.read.scan import Scan
-from lakebed.read.time_travel import resolve_as_of
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 

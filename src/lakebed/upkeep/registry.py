@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebed.metadata.kinds import registry as kinds
+from lakebed.metadata.kinds import registry
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.upkeep.bloom_filters import BloomFiltersUpkeep
 from lakebed.upkeep.column_stats import ColumnStatsUpkeep
@@ -31,13 +31,13 @@ _UPKEEP: dict[str, KindUpkeep] = {
 def register(upkeep: KindUpkeep) -> None:
     """Make a kind of metadata partition known, with its upkeep: from now on it is read, built by its name, kept with
     every write, verified and repaired."""
-    kinds.register(upkeep.kind)
+    registry.register(upkeep.kind)
     _UPKEEP[upkeep.kind.name] = upkeep
 
 
 def unregister(name: str) -> None:
     """Forget a kind."""
-    kinds.unregister(name)
+    registry.unregister(name)
     _UPKEEP.pop(name, None)
 
 

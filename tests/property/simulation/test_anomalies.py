@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from lakebed.concurrency import conflicts as conflict
-from lakebed.concurrency import conflicts as publication
+from lakebed.concurrency import conflicts
 from lakebed.concurrency.lock import FileLock
 from lakebed.operations import transaction
-from lakebed.services import service_transaction
-from lakebed.services.service_transaction import ServiceTransaction
+from lakebed.services import service
+from lakebed.services.service import ServiceTransaction
 from lakebed.storage.base import Storage
 from lakebed.timeline import transitions
 from lakebed.timeline.instants import InstantClock
@@ -128,11 +127,11 @@ class PlannedMeanwhile(Frozen):
 
 
 def asks_for_no_plans(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publication, "plan_without", lambda *_: None)
+    patch.setattr(conflicts, "plan_without", lambda *_: None)
 
 
 def never_asks_for_rollbacks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publication, "is_rolled_back", lambda *_: False)
+    patch.setattr(conflicts, "is_rolled_back", lambda *_: False)
 
 
 def no_order(patch: pytest.MonkeyPatch) -> None:
@@ -165,14 +164,14 @@ def no_key_check(patch: pytest.MonkeyPatch) -> None:
 
 def takes_all_for_dead(patch: pytest.MonkeyPatch) -> None:
     """Who takes up a plan asks neither whether it is being run nor, at the end, whether it still is his."""
-    patch.setattr(service_transaction, "is_dead", lambda *_: True)
+    patch.setattr(service, "is_dead", lambda *_: True)
     patch.setattr(ServiceTransaction, "_is_mine", lambda _: True)
 
 
 def compactions_are_like_writes(patch: pytest.MonkeyPatch) -> None:
     """A compaction that completed meanwhile conflicts like any commit, whenever it was requested."""
-    patch.setattr(conflict, "COMPACT_OPERATION", "nothing is called so")
-    patch.setattr(conflict, "has_completion_times", lambda _: False)
+    patch.setattr(conflicts, "COMPACT_OPERATION", "nothing is called so")
+    patch.setattr(conflicts, "has_completion_times", lambda _: False)
 
 
 def never_loses_its_lock(patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from lakebed.index.base import Index
 from lakebed.model import RECORD_KEY, WRITER_ID, Action, CommitMetadata, FileSlice
 from lakebed.operations.transaction import Transaction
 from lakebed.properties.file import load_table_config
-from lakebed.services.service_transaction import ServiceTransaction
+from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage

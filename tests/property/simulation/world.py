@@ -23,19 +23,15 @@ import pytest
 from greenlet import getcurrent, greenlet
 
 from lakebed.concurrency import heartbeat, lock
-from lakebed.concurrency import heartbeat as unchanged
-from lakebed.concurrency import lock as lock_file
 from lakebed.concurrency.heartbeat import ProcessIdentity
 from lakebed.concurrency.lock import FileLock
 from lakebed.operations import rollback
-from lakebed.properties import file as properties_file
-from lakebed.storage import clocks as steady
-from lakebed.storage import memory, parallel
+from lakebed.properties import file
+from lakebed.storage import clocks, memory, parallel
 from lakebed.storage.base import FileInfo, Versioned, refused
-from lakebed.storage.faulty import Killed
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline import instants as clock
-from lakebed.timeline import timeline
+from lakebed.testing import Killed
+from lakebed.timeline import instants, timeline
 
 START = 1_800_000_000.0
 # Longer than a lock and a heartbeat are valid.
@@ -375,10 +371,10 @@ class Installed:
             time_ns=lambda: int(self.world.now * 1e9),
             sleep=lambda seconds: self.world.pause(seconds),
         )
-        for module in (clock, lock, memory, steady, rollback, properties_file):
+        for module in (instants, lock, memory, clocks, rollback, file):
             patch.setattr(module, "time", times)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=self.world.random.getrandbits(128), version=4))
-        for module in (heartbeat, lock_file):
+        for module in (heartbeat, lock):
             patch.setattr(module, "this_process", lambda: self.world.identity())
             patch.setattr(module, "is_this_process", lambda other: other == self.world.identity())
             patch.setattr(module, "is_gone", lambda other: self.world.is_gone(other))
@@ -388,7 +384,7 @@ class Installed:
         patch.setattr(parallel, "_threads", lambda: _NO_THREADS)
         # who waits for a dead one's lock polls seldom after a while: that changes nothing but what a schedule takes
         patch.setattr(lock, "_pause", lambda waited, _: self.world.random.uniform(0.5, 1.5) * max(0.01, waited))
-        patch.setattr(unchanged, "stamps_itself", lambda _: self.world.stamps)
+        patch.setattr(heartbeat, "stamps_itself", lambda _: self.world.stamps)
         try:
             yield self
         finally:
@@ -397,8 +393,8 @@ class Installed:
     def begin(self, world: World) -> None:
         """From here on it is this world."""
         self.world = world
-        self.patch.setattr(unchanged, "_seen", _Sights(world))
-        for kept in (unchanged._ahead, lock._waited, lock._given_back, lock_file.holding, heartbeat._beating):
+        self.patch.setattr(heartbeat, "_seen", _Sights(world))
+        for kept in (heartbeat._ahead, lock._waited, lock._given_back, lock.holding, heartbeat._beating):
             kept.clear()
         for cache in (timeline._BODIES, timeline._LISTED):
             cache._held.clear()

@@ -14,7 +14,7 @@ from pyspark import daemon
 
 from lakebed.concurrency.markers import list_markers
 from lakebed.storage import opening
-from lakebed.storage.faulty import FaultyStorage
+from lakebed.testing import FaultyStorage
 
 DEEDS = Path(os.environ.get("LAKEBED_TEST_DEEDS", "deeds"))
 

@@ -17,8 +17,8 @@ from lakebed.format.hfile.entries import BLOCKS, BlockCache, Entries, parse_entr
 from lakebed.format.hfile.reader import Found, HFileReader, open_hfile
 from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import BytesSource, FileSource, SliceSource
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.local import LocalStorage
+from lakebed.testing import CountingStorage
 from sampling import HISTORIES, todays_of
 
 # A few keys are looked up in another way than many.

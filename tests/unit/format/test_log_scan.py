@@ -9,8 +9,7 @@ import pytest
 
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format import log_file as log_scan
-from lakebed.format import sources as held_source
+from lakebed.format import log_file, sources
 from lakebed.format.log_file import (
     BlockHead,
     BlockType,
@@ -21,8 +20,8 @@ from lakebed.format.log_file import (
     scan_blocks,
 )
 from lakebed.format.sources import BytesSource, FileSource
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 from outcomes import Outcomes
 
 with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
@@ -64,9 +63,9 @@ def test_small_logs_cost_one_request_and_large_ones_only_their_heads() -> None:
 
 @pytest.mark.parametrize("whole_bytes", [256 << 10, 100])
 def test_damage_is_taken_as_reading_the_whole_file_takes_it(whole_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_scan, "WHOLE_BYTES", whole_bytes)
-    monkeypatch.setattr(held_source, "WHOLE_BYTES", whole_bytes)
-    monkeypatch.setattr(held_source, "AHEAD_BYTES", 64)
+    monkeypatch.setattr(log_file, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(sources, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(sources, "AHEAD_BYTES", 64)
     random.seed(7)
     good = blocks(3, 40) + block_bytes(rollback_block("1", "2")) + blocks(2, 90)
     outcomes = Outcomes()

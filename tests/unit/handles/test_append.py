@@ -22,9 +22,9 @@ from lakebed.format.delete_block import Deletes, decode_deletes
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, decode_positions, scan_blocks
 from lakebed.format.sources import FileSource
 from lakebed.handles.append import AppendHandle
+from lakebed.handles.base import PlannedTargets, Target
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.targets import PlannedTargets, Target
 from lakebed.merge.incoming import Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, META_COLUMNS, POSITION, RECORD_KEY, BaseFile, FileSlice, LogFile

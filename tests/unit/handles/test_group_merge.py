@@ -24,11 +24,11 @@ from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.column_ranges import from_stream
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.format.row_groups.assembled import AssembledFile
-from lakebed.handles import file_writer, group_merge
+from lakebed.handles import file_writer, merge
+from lakebed.handles.base import PlannedTargets, Target
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.stitch import put_file
-from lakebed.handles.targets import PlannedTargets, Target
+from lakebed.handles.stored_rows import put_file
 from lakebed.merge import incoming
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
@@ -40,8 +40,8 @@ from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
-from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.write_status import WriteStatus, from_table
 from sampling import HISTORIES, todays_of
 
@@ -255,7 +255,7 @@ def test_random_merges_leave_the_same_both_ways(
     storages: tuple[MemoryStorage, MemoryStorage], case: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed == 0:  # as of rows that take much memory
-        monkeypatch.setattr(group_merge, "_MOST_BYTES", 0)
+        monkeypatch.setattr(merge, "_MOST_BYTES", 0)
         monkeypatch.setattr(incoming, "_BATCH_ROWS", 3)
     dice = random.Random(f"{case}{seed}")
     one, other = sides(storages, range_columns=RANGES, **CASES[case])

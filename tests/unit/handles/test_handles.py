@@ -14,11 +14,10 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.expressions.base import Constant
 from lakebed.expressions.partition_paths import PathCheck
-from lakebed.handles.base import GroupWrite
+from lakebed.handles.base import GroupWrite, HashedTargets, PlannedTargets, Target
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.targets import HashedTargets, PlannedTargets, Target
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice, LogFile

@@ -18,11 +18,11 @@ from lakebed.engine.local import LocalEngine, LocalRows
 from lakebed.expressions.base import Column
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.column_ranges import RowRanges, from_stream, ranges_by_group
-from lakebed.handles import group_writer, many_groups
+from lakebed.handles import append, group_writer
 from lakebed.handles.append import AppendHandle
+from lakebed.handles.base import HashedTargets
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.targets import HashedTargets
 from lakebed.merge.incoming import Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
@@ -30,8 +30,8 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths, with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table
 
 INSTANT = "20260101000000002"
@@ -183,8 +183,8 @@ def test_a_thousand_rows_for_many_groups_are_encoded_once(
     storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    whole = many_groups.encode_records
-    monkeypatch.setattr(many_groups, "encode_records", lambda batch, avro: calls.append(1) or whole(batch, avro))
+    whole = append.encode_records
+    monkeypatch.setattr(append, "encode_records", lambda batch, avro: calls.append(1) or whole(batch, avro))
     statuses = run(writer(storage), rows(1_000, seed=3))
     assert len(statuses) == BUCKETS * len(PATHS)
     assert calls == [1]

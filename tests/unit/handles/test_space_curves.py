@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.handles.space_curves import hilbert_codes, order_of, z_codes
+from lakebed.handles.cluster import hilbert_codes, order_of, z_codes
 
 
 def grid(dimensions: int, bits: int) -> list[np.ndarray]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakebed.index.advisor import MIB, TableProfile, advise, bucket_count
+from lakebed.index.ranking import MIB, TableProfile, advise, bucket_count
 from lakebed.slices.row_size import from_types
 
 

@@ -17,15 +17,15 @@ from lakebed.format.base_file import read_footer
 from lakebed.format.bloom import ALL_ONES_TEXT, BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.index.base import Tagged
-from lakebed.index.bloom import known_files, places, slice_search, tasks
+from lakebed.index.bloom import known_files, search, slice_search
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
-from lakebed.index.bloom.options import SearchOptions
+from lakebed.index.bloom.known_files import SearchOptions
 from lakebed.index.registry import make_index, recorded_index
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 ENGINE = LocalEngine()
@@ -41,9 +41,9 @@ class TaskEngine(LocalEngine):
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
     if request.param == "here":
         return ENGINE
-    monkeypatch.setattr(places, "KEYS_HERE", 0)
+    monkeypatch.setattr(search, "KEYS_HERE", 0)
     monkeypatch.setattr(known_files, "_FOOTERS_HERE", 0)
-    monkeypatch.setattr(tasks, "_KEYS_TOGETHER", 7)
+    monkeypatch.setattr(search, "_KEYS_TOGETHER", 7)
     return TaskEngine()
 
 

@@ -14,8 +14,7 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions.bucket import Buckets, StoredBucket
 from lakebed.format.hashes import bucket_ids
 from lakebed.index.bucket import BucketIndex
-from lakebed.index.bucket_counts import BucketCounts
-from lakebed.index.partition_counts import count_in, parse_rules, rule_of
+from lakebed.index.bucket_counts import BucketCounts, count_in, parse_rules, rule_of
 from lakebed.properties.file import PROPERTIES_PATH
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage

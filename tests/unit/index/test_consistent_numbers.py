@@ -12,15 +12,15 @@ import lakebed
 from lakebed.engine.base import GROUP, Rows
 from lakebed.engine.local import LocalEngine
 from lakebed.index.base import Numbered
-from lakebed.index.consistent import index as consistent
+from lakebed.index.consistent import index as index_module
 from lakebed.index.consistent.index import ConsistentIndex
 from lakebed.index.consistent.ring import default_ring
 from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 
 SPLITS = {"hoodie.bucket.index.max.num.buckets": 4, "hoodie.parquet.max.file.size": 300}
 KEYS = [f"k{n}" for n in range(60)]
@@ -91,7 +91,7 @@ def all_ways(
     here = placed(index, rows, view(table), LocalEngine())
     all_rings, counted = TaskEngine(), TaskEngine()
     assert placed(index, rows, view(table), all_rings) == here
-    monkeypatch.setattr(consistent, "MOST_RINGS", 0)
+    monkeypatch.setattr(index_module, "MOST_RINGS", 0)
     assert placed(index, rows, view(table), counted) == here
     monkeypatch.undo()
     assert (all_rings.counts, counted.counts) == (0, 1)

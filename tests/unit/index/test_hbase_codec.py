@@ -11,13 +11,29 @@ import pytest
 
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.index.hbase.client import ROWS, client_of
-from lakebed.index.hbase.connection import Unserved
+from lakebed.index.hbase.client import (
+    DELETED,
+    OLD_PARTITION,
+    ROWS,
+    HBaseTable,
+    Pace,
+    client_of,
+    notes_of,
+    row_keys,
+    split_notes,
+    visible_places,
+)
+from lakebed.index.hbase.connection import (
+    Unserved,
+    bytes_field,
+    column_field,
+    data_of,
+    fields,
+    joined,
+    number_field,
+    read_cells,
+)
 from lakebed.index.hbase.native import _regions_of  # pyright: ignore[reportPrivateUsage]
-from lakebed.index.hbase.pace import Pace
-from lakebed.index.hbase.places import DELETED, OLD_PARTITION, notes_of, row_keys, split_notes, visible_places
-from lakebed.index.hbase.settings import HBaseTable
-from lakebed.index.hbase.wire import bytes_field, column_field, data_of, fields, joined, number_field, read_cells
 from lakebed.index.registry import check_same_index, job_index, make_index, recorded_index
 from lakebed.model import FILE_ID
 
@@ -194,8 +210,8 @@ def test_what_passes_is_tried_again(name: str, passing: bool) -> None:
 
 def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("lakebed.index.hbase.pace.time.sleep", slept.append)
-    monkeypatch.setattr("lakebed.index.hbase.pace.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr("lakebed.index.hbase.client.time.sleep", slept.append)
+    monkeypatch.setattr("lakebed.index.hbase.client.time.monotonic", lambda: 100.0)
     pace = Pace(rows_a_second=100.0)
     for _ in range(3):
         pace.take("one", 50)

@@ -18,7 +18,7 @@ from lakebed.metadata.keys import file_group
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 from tagged_rows import tagged_rows
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("ts", pa.int64())])

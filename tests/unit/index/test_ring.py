@@ -9,8 +9,7 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.index.consistent.resize import BucketSizes, PartitionResize
-from lakebed.index.consistent.ring import Children, Ring, default_ring, merge, split
-from lakebed.index.consistent.ring_hash import RING_SIZE, ring_hashes, xxh32
+from lakebed.index.consistent.ring import RING_SIZE, Children, Ring, default_ring, merge, ring_hashes, split, xxh32
 from lakebed.model import BaseFile, FileSlice
 
 # key, hash fields, its place on the ring, and the node of eight that has it: told by Hudi's own classes

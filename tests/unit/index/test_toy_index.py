@@ -12,7 +12,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
-from lakebed.storage.faulty import Killed, crash_at
+from lakebed.testing import Killed, crash_at
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 Rows = dict[tuple[str, str], int]

@@ -10,8 +10,8 @@ from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 # Of these the records of the metadata table are known as real Hudi shows them.

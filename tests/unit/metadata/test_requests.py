@@ -16,7 +16,7 @@ from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.metadata.store.small_files import HFILES, LOGS, SmallFiles
 from lakebed.model import HOODIE, Action
 from lakebed.properties.file import load_table_config
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
 
 from .opened_tables import unpacked

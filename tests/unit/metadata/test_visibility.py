@@ -18,7 +18,7 @@ from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.metadata.schemas import V9, known_form, record_schema
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 from lakebed.timeline.instants import inflight_name, requested_name
 from lakebed.timeline.timeline import Timeline, load_timeline
 

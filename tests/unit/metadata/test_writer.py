@@ -14,8 +14,8 @@ from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.routing import split_by_group
 from lakebed.metadata.store.group_files import write_log
 from lakebed.metadata.store.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 from metadata_models import Change, Content, Maintained, Random, lookups, new_table
 
 VERSIONS = [9, 8, 6]

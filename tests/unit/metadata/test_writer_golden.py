@@ -17,7 +17,7 @@ from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter, Records
 from lakebed.model import Action, CommitMetadata
 from lakebed.properties.file import load_table_config
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import load_timeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.policies.partition_ttl import PartitionTtl
+from lakebed.services.partition_ttl import PartitionTtl
 
 NOW = "20261110120000000"
 

@@ -11,8 +11,8 @@ import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.filters.sql import parse_filter
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.read.record_index import find_keys
-from lakebed.read.skipping import skip_slices
+from lakebed.read.keys import find_keys
+from lakebed.read.skip import skip_slices
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table

@@ -11,10 +11,9 @@ import pytest
 from golden_tables import GoldenTable, golden_mor_tables, some_tables
 from lakebed.config.settings import ReadSettings
 from lakebed.model import META_COLUMNS
-from lakebed.read.incremental import Changes
+from lakebed.read.incremental import Changes, resolve_as_of
 from lakebed.read.lookup import KeyText, exists, get
 from lakebed.read.scan import Scan
-from lakebed.read.time_travel import resolve_as_of
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from same_rows import assert_same_rows

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 
 from golden_tables import GoldenTable, golden, golden_cow_tables, some_tables
-from lakebed.read.incremental import Changes
+from lakebed.read.incremental import Changes, resolve_as_of
 from lakebed.read.scan import Scan
-from lakebed.read.time_travel import resolve_as_of
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage

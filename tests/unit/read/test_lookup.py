@@ -19,7 +19,7 @@ from lakebed.read.lookup import KeyText, exists, get, locate
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 
 
 def opened(folder: Path, name: str, **properties: str) -> tuple[Snapshot, CountingStorage]:

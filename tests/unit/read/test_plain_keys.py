@@ -17,12 +17,12 @@ from lakebed.filters.sql import parse_filter
 from lakebed.format.base_file import read_footer
 from lakebed.model import CommitMetadata
 from lakebed.operations.context import WriteContext
-from lakebed.read import plain_keys
+from lakebed.read import keys
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.slices.snapshot import Snapshot, open_snapshot
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.opening import open_storage
-from lakebed.timeline import plain_keys as notes
+from lakebed.testing import CountingStorage
+from lakebed.timeline import plain_keys
 from lakebed.timeline.plain_keys import PLAIN_KEYS_NOTE, KeysNote, newest_note, note_of
 
 _numbers = itertools.count()
@@ -160,14 +160,14 @@ def test_a_table_that_nobody_noted_is_read_whole(unwatched: Callable[..., Any]) 
 
 def test_footers_tell_of_files_that_no_commit_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     table = made()
-    monkeypatch.setattr(notes, "MOST_NAMES", -1)  # no note is short enough
+    monkeypatch.setattr(plain_keys, "MOST_NAMES", -1)  # no note is short enough
     table.upsert(rows(["k7"], ["city7"], 1))
-    monkeypatch.setattr(notes, "MOST_NAMES", 0)
-    monkeypatch.setattr(notes, "LOOKS_BACK", 1)
+    monkeypatch.setattr(plain_keys, "MOST_NAMES", 0)
+    monkeypatch.setattr(plain_keys, "LOOKS_BACK", 1)
     table.upsert(rows(["k7"], ["city7"], 2))  # the first note of a new line
     assert note(table).since == note(table).instant  # type: ignore[union-attr]
     assert opened(table, "city = 'city7'") == 1
-    monkeypatch.setattr(plain_keys, "MOST_FOOTERS", 6)
+    monkeypatch.setattr(keys, "MOST_FOOTERS", 6)
     assert opened(table, "city = 'city7'") == 8
 
 
@@ -176,7 +176,7 @@ def test_a_note_that_names_too_many_files_is_not_written(
     most: int, names: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made()
-    monkeypatch.setattr(notes, "MOST_NAMES", most)
+    monkeypatch.setattr(plain_keys, "MOST_NAMES", most)
     instant = table.upsert(rows([MISREAD], ["city1"])).instant
     snapshot = view(table)
     written = note_of(snapshot.timeline.commit_metadata(snapshot.commits[-1]), instant, 9)
@@ -186,7 +186,7 @@ def test_a_note_that_names_too_many_files_is_not_written(
 
 def test_a_note_is_found_behind_ten_commits_without_one_and_not_further(unwatched: Callable[..., Any]) -> None:
     table = made()
-    for value in range(1, notes.LOOKS_BACK):
+    for value in range(1, plain_keys.LOOKS_BACK):
         unwatched(lambda value=value: table.upsert(rows(["k7"], ["city7"], value)))
     assert opened(table, "city = 'city3'") == 2  # its own file, and the one of the writer without notes
     unwatched(lambda: table.upsert(rows(["k7"], ["city7"], 99)))

@@ -11,9 +11,8 @@ import pytest
 from lakebed.filters.sql import parse_filter
 from lakebed.format.hashes import bucket_ids
 from lakebed.properties.table_config import TableConfig
-from lakebed.read.bucket_pruning import BucketLayout, prune_buckets
-from lakebed.read.pruning import PartitionLayout, prune_partitions
-from lakebed.read.table_keys import bucket_layout, partition_layout, rows_may_stay
+from lakebed.read.keys import bucket_layout, partition_layout, rows_may_stay
+from lakebed.read.prune import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline.timeline import load_timeline

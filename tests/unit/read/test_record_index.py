@@ -12,13 +12,13 @@ import lakebed
 from golden_tables import golden
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import HOODIE
-from lakebed.read import filter_keys
+from lakebed.read import keys as keys_module
+from lakebed.read.keys import FoundKeys
 from lakebed.read.lookup import KeyText, exists, get, locate
-from lakebed.read.record_index import FoundKeys
 from lakebed.read.scan import Scan
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot, open_snapshot
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 from tables_in_memory import WITH_INDEXES, in_memory
 
 WITH_RECORD_INDEX = [n for n in WITH_INDEXES if "record_index" in golden(n).entry["metadata_partitions"]]
@@ -179,7 +179,7 @@ def test_a_filter_that_names_12_000_keys_asks_the_record_index(column: str) -> N
 def test_more_keys_than_are_looked_up_leave_the_record_index(
     keys: int, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filter_keys, "MAX_KEYS", 20)
+    monkeypatch.setattr(keys_module, "MAX_KEYS", 20)
     data = pa.table({"id": [f"k{n}" for n in range(16)], "day": [f"d{n}" for n in range(16)]})
     table = lakebed.create(f"memory://unit/record/most/{keys}", data, key="id", partition_by="day", index="record")
     table.upsert(data)

@@ -12,8 +12,8 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 
 ROWS = pa.table({"id": list(range(100)), "city": ["a", "b"] * 50, "v": [n * 2 for n in range(100)]})
 

@@ -18,14 +18,13 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.model import META_COLUMNS
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.read.arrow_scan import in_order
-from lakebed.read.incremental import Changes, select_commits
+from lakebed.read.batches import in_order
+from lakebed.read.incremental import Changes, resolve_as_of, select_commits
 from lakebed.read.scan import Scan
-from lakebed.read.time_travel import resolve_as_of
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 
 
 def opened(folder: Path, name: str, **properties: str) -> tuple[Snapshot, CountingStorage]:

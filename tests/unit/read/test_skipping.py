@@ -22,10 +22,10 @@ from lakebed.format.file_names import parse_base_file
 from lakebed.model import FileSlice
 from lakebed.read.plan import plan_scan, table_columns
 from lakebed.read.scan import Scan
-from lakebed.read.skipping import skip_slices
+from lakebed.read.skip import skip_slices
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.spark_source.options import source_options
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 from lakebed.wording import count_text
 from sampling import HISTORIES, todays, whole
 from tables_in_memory import WITH_INDEXES, in_memory
@@ -234,7 +234,7 @@ def test_whole_partitions_are_dropped_by_their_statistics() -> None:
     slices = snapshot.file_slices()
     assert len({s.partition for s in slices}) > 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakebed.read.skipping._FEW_SLICES", 0)
+        patch.setattr("lakebed.read.skip._FEW_SLICES", 0)
         kept, pruned = skip_slices(snapshot, predicate, slices, table_columns(snapshot), log_files=True)
         old = snapshot.at(snapshot.commits[0].time)
         _, pruned_before = skip_slices(old, predicate, slices, table_columns(snapshot), log_files=True)

@@ -20,11 +20,11 @@ from lakebed.read.lookup import exists, get
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.storage.streams import RangeFile
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
 
 ROWS = 40_000

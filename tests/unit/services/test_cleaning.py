@@ -21,8 +21,7 @@ from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
 from lakebed.model import Action, State
-from lakebed.services.cleaning import CleanTransaction, run_clean
-from lakebed.services.cleaning_plan import find_cleanable
+from lakebed.services.cleaning import CleanTransaction, find_cleanable, run_clean
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table

@@ -18,7 +18,7 @@ from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.row_groups.assembled import AssembledFile
-from lakebed.handles import cluster as cluster_handle
+from lakebed.handles import cluster
 from lakebed.model import Action
 from lakebed.services.clustering import run_clustering
 from lakebed.table import Table
@@ -182,7 +182,7 @@ def test_a_plan_waits_while_others_write_elsewhere(make: Make) -> None:
 
 def test_what_changes_while_it_runs_makes_it_give_way(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(make)
-    run = cluster_handle.GroupClusterer.cluster
+    run = cluster.GroupClusterer.cluster
     written: list[int] = []
 
     def late(self: Any, *given: Any) -> Any:
@@ -191,7 +191,7 @@ def test_what_changes_while_it_runs_makes_it_give_way(make: Make, monkeypatch: p
             lakebed.open(table.uri).upsert(rows((1, "c1", "late", 600)), options=ALLOW)
         return run(self, *given)
 
-    monkeypatch.setattr(cluster_handle.GroupClusterer, "cluster", late)
+    monkeypatch.setattr(cluster.GroupClusterer, "cluster", late)
     with pytest.raises(CommitConflict, match="has changed since"):
         table.cluster()
     assert pending(table) == []
@@ -206,14 +206,14 @@ def test_a_run_that_died_is_taken_back_and_run_again(make: Make, monkeypatch: py
         before = bare(table.scan(meta=True).to_arrow())
         planned = table.cluster(plan_only=True).planned
         assert planned is not None
-        run = cluster_handle.GroupClusterer.cluster
+        run = cluster.GroupClusterer.cluster
 
         def fails(self: Any, *given: Any, run: Any = run) -> Any:
             run(self, *given)
             raise RuntimeError("no more")
 
         with monkeypatch.context() as patched:
-            patched.setattr(cluster_handle.GroupClusterer, "cluster", fails)
+            patched.setattr(cluster.GroupClusterer, "cluster", fails)
             given = context(table)
             with pytest.raises(RuntimeError):
                 run_clustering(given, given.options.clustering, planned)

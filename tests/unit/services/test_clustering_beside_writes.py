@@ -15,8 +15,8 @@ from compaction_tables import pending
 from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CommitConflict
 from lakebed.model import Action
-from lakebed.storage.faulty import Killed, Mutation, crash_at
 from lakebed.table import Table
+from lakebed.testing import Killed, Mutation, crash_at
 from sampling import HISTORIES, todays_of
 from write_tables import content, rows
 

@@ -22,9 +22,8 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.base_file import read_footer
 from lakebed.model import Action, CommitMetadata, State
 from lakebed.properties.file import load_table_config
-from lakebed.services.compaction import run_compaction
-from lakebed.services.compaction_plan import schedule_compaction
-from lakebed.services.service_transaction import ServiceTransaction
+from lakebed.services.compaction import run_compaction, schedule_compaction
+from lakebed.services.service import ServiceTransaction
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.bodies.plans import compaction_operations

@@ -17,8 +17,8 @@ from lakebed.config.options import service_settings
 from lakebed.config.settings import PartitionTtlSettings
 from lakebed.errors import InvalidOption, LockTimeout, UnsupportedFeature
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, crash_at
 from lakebed.table import Table
+from lakebed.testing import Killed, crash_at
 from restored_tables import refused
 from write_tables import content, rows
 

@@ -20,11 +20,11 @@ from lakebed.metadata.store.creation import PARTITIONS_INFLIGHT
 from lakebed.model import Action, State
 from lakebed.operations.transaction import Transaction
 from lakebed.properties.file import load_table_config, update_table_config
-from lakebed.services.index_building import run as building
-from lakebed.services.index_building.plan import pending_indexings
+from lakebed.services import build_index
+from lakebed.services.create_index import pending_indexings
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed
 from lakebed.table import Table
+from lakebed.testing import Killed
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, encode_index_plan, planned_indexes
 from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -92,7 +92,7 @@ def refused(uri: str, error: type[LakebedError], *words: str) -> Iterator[None]:
 @contextmanager
 def while_it_is_built(before: Callable[[], object], after: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Have this happen when the file groups are there, before the base files are written and after."""
-    write = building._Build.write  # pyright: ignore[reportPrivateUsage]
+    write = build_index._Build.write  # pyright: ignore[reportPrivateUsage]
     done: list[bool] = []
 
     def held(self: Any, part: Any) -> Any:
@@ -105,7 +105,7 @@ def while_it_is_built(before: Callable[[], object], after: Callable[[], object] 
         return written
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
+        patch.setattr(build_index._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
         yield
     assert done
 
@@ -316,7 +316,7 @@ def test_a_build_waits_for_writers_of_other_engines(make: Make, monkeypatch: pyt
         if len(looks) == 2:
             writer.remove_pending(pending)
 
-    monkeypatch.setattr(building.time, "sleep", look)
+    monkeypatch.setattr(build_index.time, "sleep", look)
     assert table.indexes.build().built == ("record_index",)
     assert len(looks) == 2
     is_right(table, "record")
@@ -331,7 +331,7 @@ def test_a_build_does_not_wait_for_ever(make: Make, monkeypatch: pytest.MonkeyPa
     writer.inflight(Action.COMMIT, theirs)
     storage.write(f".hoodie/.heartbeat/{theirs}", b"")
     planned(table)
-    monkeypatch.setattr(building, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(build_index, "PATIENCE_SECONDS", -1.0)
     done = table.indexes.build()
     assert theirs in done.notes[0]
     assert [plan.is_running for plan in table.indexes.waiting] == [False]

@@ -14,7 +14,7 @@ import lakebed
 from crash_tables import put, rows, state
 from lakebed.services import cleaning
 from lakebed.services.cleaning import CleanTransaction
-from lakebed.services.service_transaction import ServiceTransaction
+from lakebed.services.service import ServiceTransaction
 from lakebed.table import Table
 from sampling import HISTORIES, todays_of
 

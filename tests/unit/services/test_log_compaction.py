@@ -15,7 +15,7 @@ from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, scan_blocks
 from lakebed.format.sources import FileSource
 from lakebed.model import Action
 from lakebed.services.log_compaction import run_log_compaction
-from lakebed.services.service_transaction import ServiceTransaction
+from lakebed.services.service import ServiceTransaction
 from lakebed.table import Table
 from write_tables import content, last_commit, rows
 

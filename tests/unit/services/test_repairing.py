@@ -21,7 +21,7 @@ from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import Action
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
-from lakebed.services.repairing.table import PARTS
+from lakebed.services.repair import PARTS
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.timeline import load_timeline

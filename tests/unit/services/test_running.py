@@ -17,19 +17,19 @@ from rich.console import Console
 import lakebed
 from cleaning_tables import data_files, timeline
 from compaction_tables import log_files, pending
+from lakebed.cli.daemon import ServicesView
 from lakebed.cli.main import invoke
-from lakebed.cli.services_view import ServicesView
 from lakebed.concurrency.lock import lock_body
 from lakebed.concurrency.providers import LEASE_FILE, LEASE_SECONDS, ServicesLease
 from lakebed.errors import InvalidOption, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.metadata.kinds.index_names import IndexName, remembered_property
 from lakebed.model import Action
 from lakebed.properties.file import update_table_config
-from lakebed.services.running import table as served
-from lakebed.services.running.event import ServiceEvent
+from lakebed.services import daemon
+from lakebed.services.daemon import ServiceEvent
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Killed, crash_at
 from lakebed.table import Table
+from lakebed.testing import Killed, crash_at
 from steady_time import later
 from write_tables import content, files, rows
 
@@ -300,7 +300,7 @@ def test_a_waiting_one_ends_at_once(make: Make) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock that retries go by, to be set forward."""
     shown = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(served, "time", SimpleNamespace(monotonic=lambda: shown.now))
+    monkeypatch.setattr(daemon, "time", SimpleNamespace(monotonic=lambda: shown.now))
     return shown
 
 
@@ -366,7 +366,7 @@ def test_an_error_that_nobody_thought_of_is_told(make: Make, monkeypatch: pytest
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("lakebed.services.running.due.find_cleanable", broken)
+    monkeypatch.setattr("lakebed.services.due.find_cleanable", broken)
     (event,) = lakebed.run_services(table.uri, once=True)
     assert (event.kind, event.text, event.seconds) == ("failed", "ZeroDivisionError: by zero", None)
 

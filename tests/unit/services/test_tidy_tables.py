@@ -18,10 +18,10 @@ from lakebed.errors import InvalidOption, StorageError
 from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 from lakebed.timeline.transitions import TimelineWriter
 from sampling import HISTORIES, todays
 from write_tables import content, rows

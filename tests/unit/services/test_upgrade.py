@@ -23,7 +23,7 @@ from lakebed.metadata.kinds.definitions import load_definitions
 from lakebed.model import Action, Instant
 from lakebed.operations.upsert import upsert
 from lakebed.properties.file import load_table_config
-from lakebed.services.upgrading.plan import NOTED_PROPERTY
+from lakebed.services.upgrade import NOTED_PROPERTY
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.instants import completes_as, parse_instant_file

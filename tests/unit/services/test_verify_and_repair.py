@@ -19,12 +19,12 @@ from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.properties.file import load_table_config
-from lakebed.services.verification import verify
+from lakebed.services.verify import verify
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
 from tables_in_memory import in_memory
 from write_tables import rows

@@ -18,7 +18,7 @@ from lakebed.model import HOODIE, Action
 from lakebed.slices.listing import groups_of_ids, list_table, newest_base_files
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage.base import FileInfo
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 from lakebed.timeline.instants import inflight_name, requested_name
 from tables_in_memory import WITH_METADATA, in_memory
 

@@ -8,8 +8,8 @@ import pytest
 
 import lakebed
 from lakebed.slices.snapshot import Snapshot, open_snapshot
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 from write_tables import SCHEMA, rows
 
 NAME = "views-do-not-change"

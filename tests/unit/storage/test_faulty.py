@@ -10,9 +10,9 @@ import pytest
 
 from lakebed.errors import StorageError
 from lakebed.storage import Storage, open_storage
-from lakebed.storage.faulty import MODES, FaultPlan, FaultyStorage, Killed, Mode, crash_at
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import MODES, FaultPlan, FaultyStorage, Killed, Mode, crash_at
 
 
 def work(storage: Storage) -> None:

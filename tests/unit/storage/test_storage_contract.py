@@ -17,10 +17,9 @@ import pytest
 
 from lakebed.errors import CorruptFile, StorageError
 from lakebed.storage import Storage, open_storage, open_storage_spec
-from lakebed.storage.counting import CountingStorage
-from lakebed.storage.faulty import FaultyStorage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.local import LocalStorage
+from lakebed.testing import CountingStorage, FaultyStorage
 
 
 @pytest.fixture(params=["local", "local-named", "memory", "counting", "faulty", "folder"])

@@ -14,7 +14,7 @@ from lakebed.errors import CorruptFile
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
+from lakebed.testing import CountingStorage
 from lakebed.timeline.archive import ArchivedTimeline
 
 Open = Callable[[GoldenTable], Any]

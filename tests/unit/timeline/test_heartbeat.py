@@ -23,7 +23,7 @@ from lakebed.concurrency.heartbeat import (
 )
 from lakebed.concurrency.markers import write_marker
 from lakebed.storage import Storage, open_storage
-from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
+from lakebed.testing import FaultPlan, FaultyStorage, Killed
 from steady_time import later
 
 from .processes import another_process, kill

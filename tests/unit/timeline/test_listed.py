@@ -9,7 +9,7 @@ import pytest
 from lakebed.model import Action
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline import timeline as listed_module
+from lakebed.timeline import timeline as timeline_module
 from lakebed.timeline.instants import completed_name, inflight_name, parse_instant_file, requested_name
 from lakebed.timeline.timeline import Listed, TimelineFiles, load_timeline
 
@@ -66,7 +66,7 @@ def test_only_new_files_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         parsed.append(name)
         return parse_instant_file(name, version)
 
-    monkeypatch.setattr(listed_module, "parse_instant_file", counted)
+    monkeypatch.setattr(timeline_module, "parse_instant_file", counted)
     files: TimelineFiles = {}
     for n in range(1_000):
         time = f"20261122120000{n:03d}"

@@ -21,7 +21,7 @@ from lakebed.concurrency.heartbeat import this_process
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, FileLock, default_lock
 from lakebed.errors import LockTimeout
 from lakebed.storage import Storage, open_storage
-from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed, Mode
+from lakebed.testing import FaultPlan, FaultyStorage, Killed, Mode
 from steady_time import later
 
 from .processes import another_process, kill

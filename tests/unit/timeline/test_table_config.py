@@ -19,7 +19,7 @@ from lakebed.errors import (
     UnsupportedFeature,
 )
 from lakebed.format.text import parse_properties
-from lakebed.properties import file as properties_file
+from lakebed.properties import file
 from lakebed.properties.file import (
     BACKUP_PATH,
     PROPERTIES_PATH,
@@ -28,9 +28,8 @@ from lakebed.properties.file import (
     update_table_config,
 )
 from lakebed.properties.new_table import new_table_properties
-from lakebed.storage.counting import CountingStorage
-from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage, FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.timeline import load_timeline
 
 
@@ -240,7 +239,7 @@ def test_a_file_that_was_cut_is_never_a_smaller_table(
     storage: MemoryStorage, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At whatever byte: half of the settings may be those of a table without a key."""
-    monkeypatch.setattr(properties_file, "_READ_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(file, "_READ_PAUSE_SECONDS", 0)
     properties = new_table_properties(
         name="t", version=version, key_fields=["id"], partition_fields=["city"], ordering_fields=["ts"]
     )

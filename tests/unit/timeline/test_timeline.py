@@ -13,8 +13,8 @@ from lakebed.model import Action, CommitMetadata, State, WriteStat
 from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import TableConfig
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.timeline import Timeline, load_timeline
 

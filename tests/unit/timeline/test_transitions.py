@@ -13,8 +13,8 @@ from lakebed.model import Action, Instant, State
 from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import TableConfig
-from lakebed.storage.faulty import FaultPlan, FaultyStorage, Killed
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 

@@ -15,7 +15,7 @@ from lakebed.errors import InvalidOption
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.updates import merged_partition_stats
 from lakebed.metadata.read.stats_lookup import Stats
-from lakebed.services.index_building import run as building
+from lakebed.services import build_index
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -141,7 +141,7 @@ def test_a_write_that_began_before_them_says_nothing_while_column_stats_are_buil
     """The ranges of the files that stay are not known to it."""
     t = without_column_stats(make, kind)
     t.indexes.create("column_stats", wait=False)
-    write = building._Build.write  # pyright: ignore[reportPrivateUsage]
+    write = build_index._Build.write  # pyright: ignore[reportPrivateUsage]
 
     def held(self: Any, part: Any) -> Any:
         t.upsert(rows((1, "a", "y", 9), (3, "a", "z", 9)))
@@ -149,7 +149,7 @@ def test_a_write_that_began_before_them_says_nothing_while_column_stats_are_buil
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MetadataUpkeep, "_cannot_keep", lambda _: [])
-        patch.setattr(building._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
+        patch.setattr(build_index._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
         t.indexes.build()
     assert [row["id"] for row in t.scan(filter="v = 'z'").to_arrow().to_pylist()] == [3]
     assert [row["id"] for row in t.scan(filter="v = 'b'").to_arrow().to_pylist()] == [2]

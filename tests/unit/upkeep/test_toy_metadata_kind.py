@@ -23,9 +23,9 @@ from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.faulty import Crash, FaultPlan, FaultyStorage, Killed
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
+from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.timeline import load_timeline
 from lakebed.upkeep.comparison import comparable, joined
 from lakebed.upkeep.grouping import grouped

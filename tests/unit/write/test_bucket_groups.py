@@ -15,8 +15,8 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 from write_tables import content, refused, rows
 
 Made = Callable[..., Table]

@@ -13,9 +13,9 @@ import lakebed
 from lakebed.format.base_file import read_base_file, read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 from write_tables import SCHEMA, content, files, last_commit, rows
 
 Make = Callable[..., Table]

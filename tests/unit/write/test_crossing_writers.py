@@ -18,10 +18,10 @@ from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 from property.crossing import Change, Model, Write, Writer, held_writers
 from sampling import HISTORIES, todays_of
 
@@ -33,7 +33,7 @@ Row = tuple[int, str, int, float]
 
 @pytest.fixture
 def uri(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr("lakebed.read.skipping._FEW_SLICES", 0)  # few files are skipped by everything, too
+    monkeypatch.setattr("lakebed.read.skip._FEW_SLICES", 0)  # few files are skipped by everything, too
     name = f"crossing-{uuid.uuid4().hex}"
     yield f"memory://{name}/t"
     MemoryStorage.drop(name)

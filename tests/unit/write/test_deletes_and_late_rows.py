@@ -17,9 +17,9 @@ from lakebed.format.delete_block import decode_deletes
 from lakebed.format.log_file import BlockType, read_blocks
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 
 # They do not look for keys; the others do, and put the row of a key that they do not find where no file has the key.
 HASHED = ["bucket", "consistent"]

@@ -11,8 +11,8 @@ import pytest
 import lakebed
 from golden_tables import golden_tables
 from lakebed.errors import TableNotFound
-from lakebed.operations.table_files import is_table_file
-from lakebed.storage.faulty import Killed, Mode, crash_at
+from lakebed.operations.recreate import is_table_file
+from lakebed.testing import Killed, Mode, crash_at
 from write_tables import files, rows
 
 FIRST = rows((1, "a", "x", 1), (2, "b", "x", 1))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.index import advisor, ranking
+from lakebed.index import ranking
 from lakebed.table import Table
 from write_tables import SCHEMA, content, refused, rows
 
@@ -18,7 +18,7 @@ FIRST = [(n, f"c{n % 3}", "a", 10) for n in range(12)]
 @pytest.fixture
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows make a table that is worth an index."""
-    monkeypatch.setattr(advisor, "_SMALL", 100)
+    monkeypatch.setattr(ranking, "_SMALL", 100)
     monkeypatch.setattr(ranking, "_BUCKET", 100)
 
 

@@ -18,7 +18,6 @@ from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.timeline import timeline
-from lakebed.timeline import timeline as listed
 
 KEYS = 50
 
@@ -47,7 +46,7 @@ def test_a_late_commit_looks_at_no_more_than_an_early_one(monkeypatch: pytest.Mo
 
         monkeypatch.setattr(module, name, counted)
 
-    spy(listed, "parse_instant_file", "instants parsed")
+    spy(timeline, "parse_instant_file", "instants parsed")
     spy(timeline, "decode_commit", "bodies decoded")
     in_view = Snapshot.file_slices
 

@@ -17,10 +17,10 @@ import lakebed
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.format.hashes import bucket_ids
 from lakebed.model import Action
-from lakebed.storage.counting import CountingStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 from property.crossing import Change, Model, Write, Writer, held_writers
 from write_tables import content, files, last_commit, refused, rows
 

@@ -12,8 +12,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict, StorageError, TableExists, TableNotFound
-from lakebed.storage.faulty import Killed, Mode, crash_at
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import Killed, Mode, crash_at
 from sampling import CRASH, todays
 from write_tables import content, files, refused, rows
 

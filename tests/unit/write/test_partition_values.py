@@ -15,7 +15,7 @@ from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.filters.sql import parse_filter
-from lakebed.read.pruning import PartitionLayout, prune_partitions
+from lakebed.read.prune import PartitionLayout, prune_partitions
 from lakebed.table import Table
 from write_tables import SCHEMA, content, refused, rows
 

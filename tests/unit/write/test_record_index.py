@@ -16,8 +16,8 @@ from lakebed.model import RECORD_KEY
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
-from lakebed.storage.counting import CountingStorage
 from lakebed.table import Table
+from lakebed.testing import CountingStorage
 from lakebed.upkeep import changed_keys
 from write_tables import content, files, refused, rows
 

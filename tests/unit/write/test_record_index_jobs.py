@@ -10,11 +10,9 @@ import pytest
 from lakebed.engine.base import each
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CorruptFile, IndexInconsistent
-from lakebed.services import index_jobs
-from lakebed.services import indexing as index_building
-from lakebed.services.index_building import run as beside_writers
+from lakebed.services import build_index, create_index, index_jobs
 from lakebed.table import Table
-from lakebed.upkeep import metadata_upkeep as table_metadata
+from lakebed.upkeep import metadata_upkeep
 from write_tables import rows
 
 Make = Callable[..., Table]
@@ -25,17 +23,17 @@ FIRST = [(n, f"c{n % 3}", f"v{n % 4}", 10) for n in range(60)]
 def by_jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every write's keys and every index go through jobs, on the in-process engine."""
     ran: list[int] = []
-    monkeypatch.setattr(table_metadata, "is_large", lambda *_, **__: True)
-    monkeypatch.setattr(index_building, "is_large", lambda *_, **__: True)
-    monkeypatch.setattr(beside_writers, "is_large", lambda *_, **__: True)
-    run = table_metadata.KeyJobs.run
+    monkeypatch.setattr(metadata_upkeep, "is_large", lambda *_, **__: True)
+    monkeypatch.setattr(create_index, "is_large", lambda *_, **__: True)
+    monkeypatch.setattr(build_index, "is_large", lambda *_, **__: True)
+    run = metadata_upkeep.KeyJobs.run
 
     def counted(self: Any, *given: Any) -> Any:
         written = run(self, *given)
         ran.append(len(written))
         return written
 
-    monkeypatch.setattr(table_metadata.KeyJobs, "run", counted)
+    monkeypatch.setattr(metadata_upkeep.KeyJobs, "run", counted)
     return ran
 
 
@@ -87,7 +85,7 @@ def test_keys_that_are_not_unique(make: Make, monkeypatch: pytest.MonkeyPatch) -
     table = make(index="global_simple")
     table.bulk_insert(rows((1, "c0", "a", 1), (1, "c1", "b", 1)))
     for large in (False, True):
-        monkeypatch.setattr(index_building, "is_large", lambda *_, large=large: large)
+        monkeypatch.setattr(create_index, "is_large", lambda *_, large=large: large)
         with pytest.raises(IndexInconsistent, match="'1'"):
             table.indexes.create("record_index")
         assert "record_index" not in {f.name for f in table.indexes.list()}
@@ -98,7 +96,7 @@ def test_keys_that_are_not_unique(make: Make, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_local_engine_never_builds_indexes_by_jobs() -> None:
-    assert not table_metadata.is_large([], LocalEngine())
+    assert not metadata_upkeep.is_large([], LocalEngine())
     assert index_jobs.LARGE_ROWS > 0
 
 
@@ -130,7 +128,7 @@ def test_indexes_are_built_by_jobs_beside_writers(
     table = make(index=index)
     table.upsert(rows(*FIRST))
     table.indexes.create(name, wait=False, **how)
-    write, wrote = beside_writers.written_by_job, list[int]()
+    write, wrote = build_index.written_by_job, list[int]()
 
     def beside(*given: Any) -> Any:
         table.upsert(rows((1, "c1", "changed", 11), (90, "c1", "new", 1), (91, "new", "new", 1)))
@@ -139,7 +137,7 @@ def test_indexes_are_built_by_jobs_beside_writers(
         wrote.append(len(written))
         return written
 
-    monkeypatch.setattr(beside_writers, "written_by_job", beside)
+    monkeypatch.setattr(build_index, "written_by_job", beside)
     assert table.indexes.build().runs
     assert wrote
     table.upsert(rows((2, "c2", "last", 12), (92, "c2", "new", 1)))

@@ -17,8 +17,8 @@ from golden_tables import golden
 from lakebed.errors import InvalidOption
 from lakebed.format.key_order import in_order
 from lakebed.format.parquet_writer import SORTED_ROW_GROUP_ROWS
-from lakebed.handles import file_writer, key_ordered
-from lakebed.handles.key_ordered import row_group_steps
+from lakebed.handles import file_writer, stored_rows
+from lakebed.handles.stored_rows import row_group_steps
 from lakebed.model import RECORD_KEY
 from lakebed.properties.file import update_table_config
 from lakebed.properties.table_config import SORT
@@ -36,8 +36,8 @@ WORDS = ["", "a", "é", "\uffff", "\U0001f600", "a\x01", "zz" * 9]
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of 7 rows, merged about three at a time."""
     monkeypatch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", 7)
-    monkeypatch.setattr(key_ordered, "_STEP_ROWS", 20)
-    monkeypatch.setattr(key_ordered, "_MOST_ROWS", 40)
+    monkeypatch.setattr(stored_rows, "_STEP_ROWS", 20)
+    monkeypatch.setattr(stored_rows, "_MOST_ROWS", 40)
 
 
 def stored(table: Table) -> Iterator[tuple[Any, pa.Array]]:
@@ -223,8 +223,8 @@ def footer_of(*groups: list[str], **options: Any) -> Any:
 
 
 def test_row_groups_that_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_ordered, "_STEP_ROWS", 1)
-    monkeypatch.setattr(key_ordered, "_MOST_ROWS", 4)
+    monkeypatch.setattr(stored_rows, "_STEP_ROWS", 1)
+    monkeypatch.setattr(stored_rows, "_MOST_ROWS", 4)
     assert row_group_steps(footer_of(["a", "b"], ["b", "c"], ["d"])) == [(2, "b"), (2, "d"), (1, None)]
     assert row_group_steps(footer_of(["a", "x"], ["b"], ["y"])) == [(3, "y"), (1, None)]
     assert row_group_steps(footer_of(["b", "a"], ["\uffff"], ["\U0001f600"])) == [
@@ -235,7 +235,7 @@ def test_row_groups_that_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> 
     assert row_group_steps(footer_of(["z", "y"], ["x", "w"], ["v"])) is None, "more than may be held"
     assert row_group_steps(footer_of(["a"], ["b"], write_statistics=False)) is None
     assert row_group_steps(footer_of()) == []
-    monkeypatch.setattr(key_ordered, "_STEP_ROWS", 3)
+    monkeypatch.setattr(stored_rows, "_STEP_ROWS", 3)
     assert row_group_steps(footer_of(["a", "b"], ["c"], ["d"])) == [(3, "d"), (1, None)]
 
 

@@ -9,10 +9,16 @@ from lakebed.config.settings import IndexSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index, IndexOptions, Tagged
-from lakebed.index.bloom.options import SearchOptions
-from lakebed.index.bloom.places import PlaceSearch
-from lakebed.index.known_places import at_places, moved_from_places
-from lakebed.index.simple import columns_of_names, positions_of, require_stored_keys, with_slices
+from lakebed.index.bloom.known_files import SearchOptions
+from lakebed.index.bloom.search import PlaceSearch
+from lakebed.index.simple import (
+    at_places,
+    columns_of_names,
+    moved_from_places,
+    positions_of,
+    require_stored_keys,
+    with_slices,
+)
 from lakebed.merge.locations import NO_LOCATION, BooleanLiteral
 from lakebed.model import DELETE, FILE_ID, INSTANT, OLD_PARTITION, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot

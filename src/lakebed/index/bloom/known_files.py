@@ -1,29 +1,72 @@
 """What is known of file slices without a look at their keys: ranges and bloom filters, from the metadata table where it
-has them, else from the footers of base files."""
+has them, else from the footers of base files.
+
+File slices as rows that go to tasks, some to each.
+
+How a bloom index looks keys up, as a job may tell it.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Engine, Task
+from lakebed.config.settings import IndexSettings
+from lakebed.engine.base import GROUP, Engine, Task
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_order import orders_agree
-from lakebed.index.bloom.options import SearchOptions
-from lakebed.index.bloom.sent import sent_slices, slices_in
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.read.sent import to_be_sent
-from lakebed.model import RECORD_KEY, BaseFile, FileGroupId, FileSlice
+from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileGroupId, FileSlice
 from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """`use_metadata` None: ranges and filters come from the metadata table where that costs less than reading footers.
+    `prune_by_ranges` False asks the filters of all files. A task gets no more than `keys_per_task` keys of a file."""
+
+    prune_by_ranges: bool = True
+    use_metadata: bool | None = None
+    keys_per_task: int = 2_000_000
+
+    @classmethod
+    def of(cls, settings: IndexSettings) -> SearchOptions:
+        """Those that a job's options name."""
+        return cls(
+            settings.prune_by_ranges,
+            settings.use_metadata,
+            settings.keys_per_bucket or cls().keys_per_task,
+        )
+
+
+def sent_slices(slices: Sequence[FileSlice], each: int) -> pa.Table:
+    """The slices with their numbers, in groups of so many."""
+    return pa.table(
+        {
+            PARTITION_PATH: pa.repeat(pa.scalar(""), len(slices)),
+            GROUP: pa.array(np.arange(len(slices)) // each, pa.int32()),
+            "number": pa.array(np.arange(len(slices)), pa.int32()),
+            "slice": pa.array(map(pickle.dumps, slices), pa.binary()),
+        }
+    )
+
+
+def slices_in(batch: pa.RecordBatch) -> tuple[list[int], list[FileSlice]]:
+    """Numbers and slices of such rows."""
+    return batch.column("number").to_pylist(), [pickle.loads(one) for one in batch.column("slice").to_pylist()]
+
 
 Range = tuple[str, str]
 

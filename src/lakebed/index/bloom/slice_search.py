@@ -1,8 +1,14 @@
 """Which of some keys one file slice holds: the bloom filter first, then the key column of the row groups whose range
-has keys that are left."""
+has keys that are left.
+
+Which keys of a write can be in which file slices, by the slices' key ranges.
+
+What a search for keys gives: their places, and what was done to find them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,13 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakebed.engine.base import Rows
 from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.bloom import BloomFilter, ChainedHashes
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hashes import plain_strings
-from lakebed.format.key_order import KeyRanges
+from lakebed.format.key_order import KeyRanges, Spans
 from lakebed.format.read_tally import ReadTally, column_bytes
-from lakebed.model import RECORD_KEY, BaseFile, FileSlice
+from lakebed.index.base import KeyLookup
+from lakebed.index.bloom.known_files import Range
+from lakebed.model import FILE_ID, INSTANT, OLD_PARTITION, PARTITION_PATH, POSITION, RECORD_KEY, BaseFile, FileSlice
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import SliceReader
 
@@ -130,3 +139,93 @@ def _options(source: Any, metadata: Any) -> dict[str, Any]:
         # a remote file's pages in one request
         "pre_buffer": isinstance(source, pa.PythonFile),
     }
+
+
+# The numbers of some slices, the keys of a partition path, each once, and those of each slice among them.
+Asked = tuple[Int64s, pa.Array, Spans]
+_NO_SLICES = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """File slices with their key ranges, by the partition path in which they are asked; None: in all of them at once.
+
+    `numbers` are those of the slices, in the order of the ranges.
+    """
+
+    ranges: Mapping[str | None, KeyRanges]
+    numbers: Mapping[str | None, Int64s]
+
+    @classmethod
+    def of(cls, slices: Sequence[FileSlice], ranges: Sequence[Range | None], *, in_path: bool) -> Sweep:
+        numbers: dict[str | None, list[int]] = {}
+        for number, one in enumerate(slices):
+            numbers.setdefault(one.partition if in_path else None, []).append(number)
+        return cls(
+            {path: KeyRanges([ranges[n] for n in own]) for path, own in numbers.items()},
+            {path: np.array(own, np.int64) for path, own in numbers.items()},
+        )
+
+    def spans(self, keys: pa.Table) -> list[Asked]:
+        """For each partition path what its slices are asked for.
+
+        `keys` has the record keys, and the partition paths where they are asked in these."""
+        found: list[Asked] = []
+        for path, texts in self._by_path(keys):
+            once = plain_strings(pc.unique(texts).drop_null())
+            ranges = self.ranges.get(path, KeyRanges([]))
+            found.append((self.numbers.get(path, _NO_SLICES), once, ranges.spans(once)))
+        return found
+
+    def _by_path(self, keys: pa.Table) -> list[tuple[str | None, pa.ChunkedArray]]:
+        texts = keys.column(RECORD_KEY)
+        if None in self.ranges or PARTITION_PATH not in keys.column_names:
+            return [(None, texts)]
+        codes = keys.column(PARTITION_PATH).combine_chunks().dictionary_encode(null_encoding="encode")
+        if len(codes.dictionary) == 1:
+            return [(codes.dictionary[0].as_py(), texts)]
+        at = codes.indices.to_numpy()
+        order = np.argsort(at, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(at[order])) + 1)
+        return [(codes.dictionary[int(at[p[0]])].as_py(), texts.take(pa.array(p))) for p in parts if len(p)]
+
+
+PLACES = pa.schema(
+    [(RECORD_KEY, pa.string()), (OLD_PARTITION, pa.string()), (FILE_ID, pa.string()), (INSTANT, pa.string()),
+     (POSITION, pa.int64())]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlaces:
+    """A row of `PLACES` for every place of a key. With `small` they are few; `held` are rows to be released."""
+
+    rows: Rows
+    lookup: KeyLookup
+    small: bool
+    held: Rows | None = None
+
+
+def places_in(one: FileSlice, held: SearchedSlice) -> pa.Table:
+    """The rows of `PLACES` that a slice gave."""
+    place = [
+        pa.repeat(pa.scalar(text, pa.string()), len(held.found)) for text in (one.partition, one.file_id, one.instant)
+    ]
+    return pa.Table.from_arrays([held.found, *place, held.positions], schema=PLACES)
+
+
+def counted_lookup(held: Sequence[SearchedSlice], *, keys: int, files: int, asked_files: int) -> KeyLookup:
+    """The sum of what slices gave."""
+    return KeyLookup(
+        keys=keys,
+        tagged=sum(len(one.found) for one in held),
+        files=files,
+        out_of_range=files - asked_files,
+        filtered=sum(1 for one in held if not one.reads),
+        searched=sum(1 for one in held if one.reads),
+        asked=sum(one.asked for one in held),
+        absent=sum(one.absent for one in held),
+        false_positives=sum(one.false_positives for one in held),
+        opened=sum(one.opened for one in held),
+        bytes=sum(one.bytes for one in held),
+    )

@@ -1,4 +1,7 @@
-"""Hudi's bucket index of the engine CONSISTENT_HASHING: buckets on a ring, of which single ones split and merge."""
+"""Hudi's bucket index of the engine CONSISTENT_HASHING: buckets on a ring, of which single ones split and merge.
+
+The consistent-hashing index of a table that does not remember it: its rings are there, keys tell the hash fields.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,19 @@ from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
 from lakebed.index.base import Index, IndexOptions, KeyPlaces, Numbered, Resizes, Resizing
-from lakebed.index.bucket import BucketIndex, split_fields
-from lakebed.index.bucket_keys import first_keys
-from lakebed.index.consistent.placement import ChildFileId, RingNumber, Rings, WithChildren
-from lakebed.index.consistent.resize import BucketSizes, Outputs, resize_groups, resizes_of
-from lakebed.index.consistent.ring import Children, Node, Ring, renewed
+from lakebed.index.bucket import BucketIndex, field_choices, first_keys, split_fields
+from lakebed.index.consistent.resize import (
+    BucketSizes,
+    ChildFileId,
+    Outputs,
+    RingNumber,
+    Rings,
+    WithChildren,
+    resize_groups,
+    resizes_of,
+)
+from lakebed.index.consistent.ring import Children, Node, Ring, renewed, ring_hashes
 from lakebed.index.consistent.ring_files import RingFiles
-from lakebed.index.consistent.ring_hash import ring_hashes
 from lakebed.merge.locations import IsNotNull
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.model import FILE_ID, PARTITION_PATH, Action, FileSlice
@@ -343,3 +352,37 @@ def _other_ring(ring: Ring, instant: str) -> InvalidOption:
         hint="Nothing was changed; take the plan off the timeline, the next clustering makes a new one.",
         context={"partition": ring.partition, "instant": instant},
     )
+
+
+_DEFAULT = int(ConsistentIndex.HUDI_SETTINGS["bucket.count"])
+
+
+def consistent_of_rings(snapshot: Snapshot, fields: Sequence[str] = ()) -> ConsistentIndex:
+    """The index of a table that has rings. The hash `fields` are those under which some keys of each file slice lie in
+    its bucket: the whole key where that fits, as it does by default. `IndexInconsistent` where none fit."""
+    partitions = snapshot.partitions()
+    stored = [ring for path in partitions if (ring := RingFiles(snapshot, _DEFAULT).stored(path)) is not None]
+    buckets = {ring.buckets for ring in stored}
+    if len(buckets) > 1:
+        shown = ", ".join(map(str, sorted(buckets)))
+        raise InvalidOption(
+            f"the rings of table {snapshot.config.name!r} had different numbers of buckets at first: {shown}",
+            hint="jobs with different bucket counts wrote it; its partition paths are read, and written by real Hudi",
+            context={"buckets": sorted(buckets)},
+        )
+    count = buckets.pop() if buckets else _DEFAULT
+    key_fields = snapshot.config.key_fields
+    if fields:
+        index = ConsistentIndex(count, tuple(fields)).resolved(key_fields)
+        index.check(snapshot)
+        return index
+    reasons: list[IndexInconsistent] = []
+    for choice in field_choices(key_fields):
+        index = ConsistentIndex(count, choice).resolved(key_fields)
+        try:
+            index.check(snapshot)
+        except IndexInconsistent as reason:
+            reasons.append(reason)
+            continue
+        return index
+    raise reasons[0]

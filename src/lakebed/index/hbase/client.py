@@ -1,15 +1,263 @@
-"""What the index asks of HBase, whichever way it gets there; one client a process and table."""
+"""Where the rows of an HBase index are, how they are asked for, and what a table's settings call all this.
+
+Rows of the HBase table and the places that they stand for.
+
+A row's key is the record key, behind the number of its bucket where rows are spread. Its cells are real Hudi's:
+`commit_ts`, `file_name` (the file id) and `partition_path`. They count where that commit is one of the table, so what a
+write that failed put there counts for nothing. What it took away would be lost: lakebed notes that in a cell of its
+own, which real Hudi does not ask for:
+
+- `<instant> 0 <commit> 0 <file id> 0 <partition path>`, beside a place of that instant: where the key was before;
+- `<instant>` alone: that instant deleted the key. Its row goes once the instant is complete.
+
+What the index asks of HBase, whichever way it gets there; one client a process and table.
+
+How fast rows are asked for: so many a second to each server, and a pause between two batches.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakebed.index.hbase.settings import HBaseTable
+from lakebed.config.settings import HBaseSettings
+from lakebed.errors import InvalidOption
+from lakebed.format.hashes import java_hash
+from lakebed.index.hbase.connection import joined
+from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, RECORD_KEY
 from lakebed.storage.base import refused
+
+PREFIX = "hbase."
+_NAMES = {
+    "quorum": "zkquorum",
+    "port": "zkport",
+    "znode": "zknode.path",
+    "table": "table",
+    "buckets": "bucket.number",
+    "rollback_sync": "rollback.sync",
+    "transport": "transport",
+    "thrift_host": "thrift.host",
+    "thrift_port": "thrift.port",
+    "get_batch": "get.batch.size",
+    "put_batch": "put.batch.size",
+    "max_qps": "max.qps.per.region.server",
+    "qps_fraction": "qps.fraction",
+    "get_pause_ms": "sleep.ms.for.get.batch",
+    "put_pause_ms": "sleep.ms.for.put.batch",
+    "session_ms": "zk.session_timeout_ms",
+    "connection_ms": "zk.connection_timeout_ms",
+    "retry_ms": "retry_ms",
+}
+# What may differ from one job to the next, without rows being looked for elsewhere.
+_OF_A_JOB = frozenset(list(_NAMES)[6:])
+_REBALANCED = "RebalancedSparkHoodieHBaseIndex"
+# Hudi's, where a job names its rebalanced index and no number.
+_BUCKETS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HBaseTable:
+    """An HBase table and how it is asked. `buckets` is the number of prefixes that rows are spread over, None for rows
+    that are keys alone. The least pause between two batches is in milliseconds, as all that ends in `_ms`."""
+
+    quorum: str
+    table: str
+    port: int = 2181
+    znode: str = "/hbase"
+    buckets: int | None = None
+    rollback_sync: bool = False
+    transport: str = "native"
+    thrift_host: str = ""
+    thrift_port: int = 9090
+    get_batch: int = 1000
+    put_batch: int = 1000
+    max_qps: int | None = None
+    qps_fraction: float = 0.5
+    get_pause_ms: int = 0
+    put_pause_ms: int = 0
+    session_ms: int = 60_000
+    connection_ms: int = 15_000
+    retry_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        missing = [] if self.table else ["table"]
+        if self.transport == "thrift":
+            missing += [] if self.thrift_host else ["thrift.host"]
+        else:
+            missing += [] if self.quorum else ["zkquorum"]
+        if missing:
+            names = ", ".join(f"hoodie.index.hbase.{name}" for name in missing)
+            raise InvalidOption(
+                f"the HBase index needs {names}",
+                hint="give it in the options (or properties of create), or an HBaseIndex object",
+                context={"options": missing},
+            )
+        if self.transport not in ("native", "thrift"):
+            raise InvalidOption(f"HBase transport {self.transport!r}", hint="take native or thrift")
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        if self.transport == "thrift":
+            return f"hbase table {self.table} (Thrift gateway {self.thrift_host}:{self.thrift_port})"
+        return f"hbase table {self.table} (ZooKeeper {self.hosts}{self.znode})"
+
+    @property
+    def hosts(self) -> str:
+        """The servers of the ensemble, each with its port."""
+        names = (name.strip() for name in self.quorum.split(","))
+        return ",".join(name if ":" in name else f"{name}:{self.port}" for name in names if name)
+
+    def texts(self) -> dict[str, str]:
+        """What differs from the defaults, as properties of the table."""
+        found: dict[str, str] = {}
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if value != setting.default:
+                found[PREFIX + _NAMES[setting.name]] = str(value).lower() if isinstance(value, bool) else str(value)
+        return found
+
+    @classmethod
+    def of_texts(cls, texts: Mapping[str, str]) -> HBaseTable:
+        """What `texts` gave. InvalidOption for values that are none."""
+        given: dict[str, Any] = {"quorum": "", "table": ""}
+        for setting in fields(cls):
+            text = texts.get(PREFIX + _NAMES[setting.name])
+            if text is not None:
+                given[setting.name] = _parsed(setting.name, text)
+        return cls(**given)
+
+
+def is_of_a_job(key: str) -> bool:
+    """Whether a setting says how rows are asked for, not where they are."""
+    return key.startswith(PREFIX) and key.removeprefix(PREFIX) in {_NAMES[name] for name in _OF_A_JOB}
+
+
+def said(options: HBaseSettings) -> dict[str, str]:
+    """What a job says, as `HBaseTable.texts` has it."""
+    found: dict[str, str] = {}
+    for name, key in _NAMES.items():
+        value = getattr(options, name)
+        if value is not None:
+            found[PREFIX + key] = str(value).lower() if isinstance(value, bool) else str(value)
+    buckets = found.pop(PREFIX + _NAMES["buckets"], None)
+    if options.java_class == _REBALANCED:
+        found[PREFIX + _NAMES["buckets"]] = buckets or str(_BUCKETS)
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    kind = {field.name: field.type for field in fields(HBaseTable)}[name]
+    try:
+        if kind == "bool":
+            return text.strip().lower() == "true"
+        if kind == "float":
+            return float(text)
+        return text if kind == "str" else int(text)
+    except ValueError as error:
+        raise InvalidOption(
+            f"lakebed.index.{PREFIX}{_NAMES[name]}={text} is no number", hint="correct it with t.configure"
+        ) from error
+
+
+DELETED = f"{DERIVED}deleted"
+PLACES = pa.schema(
+    [
+        (RECORD_KEY, pa.string()),
+        (OLD_PARTITION, pa.string()),
+        (FILE_ID, pa.string()),
+        (INSTANT, pa.string()),
+        (DELETED, pa.bool_()),
+    ]
+)
+"""Places of keys; `DELETED` where a commit says that it deleted the key, which a later one may have put back."""
+
+IsVisible = Callable[[str], bool]
+_SEPARATOR = "\0"
+_LEAST = -(2**31)
+
+
+def row_keys(keys: pa.Array, buckets: int | None) -> pa.BinaryArray:
+    """The row of each record key.
+
+    >>> row_keys(pa.array(["a", "b"]), 8).to_pylist()
+    [b'1a', b'2b']
+    """
+    texts = keys.cast(pa.string()).cast(pa.binary())
+    if buckets is None:
+        return texts
+    hashes = java_hash(keys).astype(np.int64)
+    # as in Java, whose least number has no positive one: the rest of its division is negative
+    numbers = np.where(hashes == _LEAST, np.fmod(hashes, buckets), np.abs(hashes) % buckets)
+    found, codes = np.unique(numbers, return_inverse=True)
+    width = len(str(buckets - 1))
+    prefixes = pa.array([f"{number:0{width}d}".encode() for number in found.tolist()], pa.binary())
+    return joined(prefixes.take(pa.array(codes.reshape(-1))), texts)
+
+
+def visible_places(keys: pa.Array, found: pa.Table, buckets: int | None, is_visible: IsVisible) -> pa.Table:
+    """The place of each key (`PLACES`), null where it has none; `found` are rows as the client gives them."""
+    rows = row_keys(keys, buckets)
+    at = pc.index_in(rows, value_set=_array(found, "row"))
+    instant, file_id, partition, note = (
+        _array(found, name).take(at).cast(pa.string()) for name in ("instant", "file_id", "partition", "note")
+    )
+    noted, before, before_id, before_partition = split_notes(note)
+    shown = _shown(instant, is_visible)
+    stands_for = pc.fill_null(pc.equal(noted, instant), False)
+    falls_back = pc.and_(pc.and_(stands_for, pc.invert(shown)), _shown(before, is_visible))
+    later = pc.fill_null(pc.greater(noted, instant), False)
+    deleted = pc.and_(pc.and_(shown, pc.and_(later, before.is_null())), _shown(noted, is_visible))
+    there = pc.or_(shown, falls_back)
+
+    def place(own: pa.Array, earlier: pa.Array) -> pa.Array:
+        return pc.if_else(there, pc.if_else(falls_back, earlier, own), pa.scalar(None, pa.string()))
+
+    columns = [place(partition, before_partition), place(file_id, before_id), place(instant, before), deleted]
+    return pa.Table.from_arrays([keys.cast(pa.string()), *columns], schema=PLACES)
+
+
+def notes_of(instant: str, places: pa.Table) -> pa.BinaryArray:
+    """The notes of an instant beside new places of keys that were at `places`; empty where they were in none."""
+    before = pc.binary_join_element_wise(
+        pa.scalar(instant), places[INSTANT], places[FILE_ID], places[OLD_PARTITION], _SEPARATOR
+    )
+    return pc.fill_null(before, "").combine_chunks().cast(pa.binary())
+
+
+def split_notes(notes: pa.StringArray) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+    """Of each note the instant that made it, and commit, file id and partition path of the place that it names."""
+    kept = pc.if_else(pc.equal(notes, ""), pa.scalar(None, pa.string()), notes)
+    some = np.flatnonzero(kept.is_valid())
+    lists = pc.split_pattern(kept.take(pa.array(some)), _SEPARATOR, max_splits=3)
+    sizes, starts = (np.asarray(array) for array in (pc.list_value_length(lists), lists.offsets[:-1]))
+    found: list[pa.Array] = []
+    for part in range(4):
+        has = sizes > part if part == 0 else sizes == 4
+        of_row = np.full(len(notes), -1, np.int64)
+        of_row[some[has]] = starts[has] + part
+        found.append(lists.values.take(pa.array(of_row, mask=of_row < 0)))
+    return found[0], found[1], found[2], found[3]
+
+
+def _array(table: pa.Table, name: str) -> pa.Array:
+    return table[name].combine_chunks()
+
+
+def _shown(instants: pa.Array, is_visible: IsVisible) -> pa.BooleanArray:
+    """Which are commits of the table; false for null."""
+    encoded = instants.dictionary_encode()
+    shown = pa.array([is_visible(text) for text in encoded.dictionary.to_pylist()], pa.bool_())
+    return pc.fill_null(shown.take(encoded.indices), False)
+
 
 FAMILY = b"_s"
 COLUMNS: Mapping[str, bytes] = {
@@ -77,3 +325,25 @@ def unanswered(table: HBaseTable, said: str, *, passing: bool) -> Exception:
         url=table.where,
         retryable=passing,
     )
+
+
+@dataclass
+class Pace:
+    """Shared by the threads of a process. `rows_a_second` None is without bounds."""
+
+    rows_a_second: float | None = None
+    pause: float = 0.0
+    _next: dict[str, float] = field(default_factory=dict[str, float])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, server: str, rows: int) -> None:
+        """Wait until the server may be asked for so many rows more."""
+        if self.rows_a_second is None and not self.pause:
+            return
+        with self._lock:
+            now = time.monotonic()
+            begins = max(now, self._next.get(server, 0.0))
+            takes = rows / self.rows_a_second if self.rows_a_second else 0.0
+            self._next[server] = begins + max(takes, self.pause)
+        if begins > now:
+            time.sleep(begins - now)

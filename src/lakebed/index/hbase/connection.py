@@ -1,21 +1,161 @@
-"""One connection to a region server: calls out, answers in, several under way at a time."""
+"""HBase's messages: protocol buffers made column by column, and cells read out of the blocks that the server sends.
+
+A request of many rows is one binary column: each field of a message wraps a column of values in its tag and length, so
+that no row is touched alone. Of an answer only the chain of lengths is walked; what stands between is taken by arrays.
+
+One connection to a region server: calls out, answers in, several under way at a time.
+"""
 
 from __future__ import annotations
 
 import getpass
 import socket
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakebed.format.varints import read_varint, varint
-from lakebed.index.hbase.wire import (
-    Cells,
-    bytes_field,
-    first_fields,
-    number_field,
-    read_cells,
-    text_of,
-)
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Value = int | memoryview
+
+_NONE = pa.scalar(b"", pa.binary())
+_LENGTH = struct.Struct(">i")
+
+
+def number_field(number: int, value: int) -> bytes:
+    return varint(number << 3) + varint(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    return field_head(number, len(value)) + value
+
+
+def field_head(number: int, size: int) -> bytes:
+    """What stands before the bytes of a field."""
+    return varint(number << 3 | 2) + varint(size)
+
+
+def column_field(number: int, values: pa.BinaryArray) -> pa.BinaryArray:
+    """The field of every row that has these values."""
+    lengths = pc.binary_length(values).dictionary_encode()
+    heads = pa.array([field_head(number, length) for length in lengths.dictionary.to_pylist()], pa.binary())
+    return pc.binary_join_element_wise(heads.take(lengths.indices), values, _NONE)
+
+
+def joined(*parts: pa.BinaryArray | bytes) -> pa.BinaryArray:
+    """Parts of every row behind one another; bytes are the same in all rows."""
+    columns = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*columns, _NONE)
+
+
+def data_of(values: pa.BinaryArray) -> memoryview:
+    """The bytes of all rows behind one another."""
+    _, offsets, data = values.buffers()
+    if data is None:
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, np.int32)
+    return memoryview(data)[ends[values.offset] : ends[values.offset + len(values)]]
+
+
+def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
+    """Number and value of each field of a message: a number, or bytes. Raises ValueError for what is none."""
+    at, end = 0, len(message)
+    while at < end:
+        tag, at = read_varint(message, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = read_varint(message, at)
+            yield tag >> 3, value
+            continue
+        size, at = read_varint(message, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, end + 1), at)
+        if at + size > end:
+            raise ValueError(f"a field of {size} bytes at {at} of {end}")
+        yield tag >> 3, message[at : at + size]
+        at += size
+
+
+def first_fields(message: memoryview) -> dict[int, Value]:
+    """The fields of a message that has each once."""
+    return dict(fields(message))
+
+
+def text_of(value: Value | None) -> str:
+    return bytes(value).decode(errors="replace") if isinstance(value, memoryview) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Cells as a server sent them: row, qualifier, time and value of each, those of a row behind one another."""
+
+    rows: pa.BinaryArray
+    qualifiers: pa.BinaryArray
+    times: Int64s
+    values: pa.BinaryArray
+
+    def table(self, columns: Mapping[str, bytes]) -> pa.Table:
+        """A row for each row: `row`, the value of each column by the qualifier given for it (null where it has no such
+        cell), and `<column>.time`."""
+        encoded = self.rows.dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        found: dict[str, pa.Array] = {"row": encoded.dictionary}
+        for name, qualifier in columns.items():
+            at = np.flatnonzero(pc.equal(self.qualifiers, pa.scalar(qualifier, pa.binary())))
+            of_row = np.full(len(encoded.dictionary), -1, np.int64)
+            of_row[codes[at]] = at
+            places = pa.array(of_row, mask=of_row < 0)
+            found[name] = self.values.take(places)
+            found[f"{name}.time"] = pa.array(self.times).take(places)
+        return pa.table(found)
+
+
+def read_cells(block: memoryview) -> Cells:
+    """The cells of a block in the form of HBase's KeyValueCodec. Raises ValueError for one that is cut off."""
+    starts: list[int] = []
+    at, end, length_at = 0, len(block), _LENGTH.unpack_from
+    while at < end:
+        starts.append(at)
+        at += 4 + length_at(block, at)[0]
+    if at != end:
+        raise ValueError(f"a block of {end} bytes ends within a cell")
+    data = np.frombuffer(block, np.uint8)
+    # the cell's length, that of its key and that of its value; the key begins behind them, with the row's length
+    cell = np.array(starts, np.int64) + 4
+    key_length, value_length = _int32(data, cell), _int32(data, cell + 4)
+    key = cell + 8
+    row_length = data[key].astype(np.int64) << 8 | data[key + 1]
+    family_at = key + 2 + row_length
+    qualifier = family_at + 1 + data[family_at]
+    time_at = key + key_length - 9
+    return Cells(
+        slices(data, key + 2, row_length),
+        slices(data, qualifier, time_at - qualifier),
+        _int32(data, time_at) << 32 | _int32(data, time_at + 4),
+        slices(data, key + key_length, value_length),
+    )
+
+
+def slices(data: Bytes, starts: Int64s, lengths: Int64s) -> pa.BinaryArray:
+    """The pieces of `data` that begin there and are so long."""
+    ends = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    taken = data[np.repeat(starts - ends[:-1], lengths) + np.arange(ends[-1])]
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(starts), [None, offsets, pa.py_buffer(taken)])
+
+
+def _int32(data: Bytes, at: Int64s) -> Int64s:
+    number = np.zeros(len(at), np.int64)
+    for byte in range(4):
+        number = number << 8 | data[at + byte]
+    return number
+
 
 # Magic, version of the protocol, and authentication by name (SIMPLE).
 _PREAMBLE = b"HBas\x00\x50"

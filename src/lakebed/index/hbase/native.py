@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.concurrency.zookeeper import import_kazoo
-from lakebed.index.hbase.client import COLUMNS, FAMILY, ROWS, unanswered
-from lakebed.index.hbase.connection import Answer, Connection, Unserved
-from lakebed.index.hbase.pace import Pace
-from lakebed.index.hbase.settings import HBaseTable
-from lakebed.index.hbase.wire import (
+from lakebed.index.hbase.client import COLUMNS, FAMILY, ROWS, HBaseTable, Pace, unanswered
+from lakebed.index.hbase.connection import (
+    Answer,
+    Connection,
+    Unserved,
     bytes_field,
     column_field,
     data_of,

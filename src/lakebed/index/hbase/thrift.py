@@ -10,9 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.index.hbase.client import COLUMNS, FAMILY, ROWS, unanswered
-from lakebed.index.hbase.pace import Pace
-from lakebed.index.hbase.settings import HBaseTable
+from lakebed.index.hbase.client import COLUMNS, FAMILY, ROWS, HBaseTable, Pace, unanswered
 
 _FULL = {name: FAMILY + b":" + qualifier for name, qualifier in COLUMNS.items()}
 _PAUSES = (0.1, 0.5, 1.0, 2.0)

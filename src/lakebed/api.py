@@ -1,0 +1,314 @@
+"""`lakebed.create`, `lakebed.open`, `lakebed.write`: the ways to get hold of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebed.config.arguments import checks_arguments, refused
+from lakebed.config.options import (
+    Options,
+    check_table_options,
+    resolve_options,
+    service_properties,
+    split_partition_types,
+)
+from lakebed.config.settings import TableSettings
+from lakebed.engine.spark_session import session_of
+from lakebed.errors import InvalidOption, TableNotFound
+from lakebed.index.base import Index
+from lakebed.merge.mergers import Merger
+from lakebed.operations import hudi_job, recreate
+from lakebed.operations.advice import Advice, advise_for_data
+from lakebed.operations.create import create as create_table
+from lakebed.operations.create import merge_settings, profile_of, schema_given
+from lakebed.operations.hudi_job import choose_engine, session_engine
+from lakebed.operations.recreate import load_settled
+from lakebed.operations.result import WriteResult
+from lakebed.services.due import run_due_services
+from lakebed.services.repair import Part, RepairResult, repair_table
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Names = str | Sequence[str] | None
+_WORKER_TUNING = "lakebed.spark.worker.tuning"
+_OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums", _WORKER_TUNING)
+
+
+@checks_arguments
+def create(
+    uri: str,
+    schema_or_data: Any,
+    *,
+    key: Names = None,
+    partition_by: Names = None,
+    ordering: Names = None,
+    type: Literal["cow", "mor"] = "cow",
+    index: str | Index = "auto",
+    buckets: int | None = None,
+    hash_fields: Names = None,
+    partition_buckets: str | None = None,
+    indexes: Names = None,
+    merge: str | Merger | type[Merger] | None = None,
+    sort: Literal["key", "none"] | None = None,
+    table_version: int = 9,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    properties: Mapping[str, Any] | None = None,
+) -> Table:
+    """Make an empty table at a path or URL, and give it.
+
+    `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record
+    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition
+    column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide
+    which of two rows with one key is newer. `merge` is `event_time` (the default with an ordering column),
+    `commit_time`, the name of one of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a
+    `lakebed.Merger` of your own. `index` is "bucket", "bloom", "global_bloom", "simple", "global_simple", "record",
+    an index object, or "auto": a bucket index where data is given that fills more than a base file or two, else a
+    simple one (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket index, and so do
+    `partition_buckets`, counts of partition paths ("regex,count;..."). `indexes` are further indexes that the first
+    write makes in the metadata table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a
+    secondary index. `sort="key"` keeps the rows of each base file in the order of their record keys, which makes
+    lookups by key cheaper. `properties` are Hudi's own keys for everything else, such as
+    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that is to have
+    no metadata table.
+
+    Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
+
+    >>> import lakebed, pyarrow as pa
+    >>> columns = pa.schema([("id", pa.int64()), ("at", pa.int64())])
+    >>> t = lakebed.create("memory://docs/orders", columns, key="id", ordering="at")
+    >>> t.name, t.schema.names
+    ('orders', ['id', 'at'])
+    """
+    storage = open_storage(uri, storage_options)
+    options = resolve_options(properties)
+    check_table_options(options)
+    settings = _table_settings(
+        options.table,
+        type=type,
+        version=table_version,
+        key_fields=_names(key),
+        partition_fields=_names(partition_by),
+        ordering_fields=_names(ordering),
+        **merge_settings(merge),
+        sort=sort,
+    )
+    named = options.index
+    schema = schema_given(schema_or_data)
+    engine = rows = None
+    if schema is None:
+        # of a DataFrame the schema is asked, and what the optimizer thinks of its size: no job runs
+        engine = session_engine(session_of(schema_or_data), worker_tuning=options.spark.worker_tuning)
+        rows = engine.rows(schema_or_data)
+        schema = engine.schema(rows)
+    config = create_table(
+        storage,
+        schema,
+        settings=settings,
+        index=named.type or index,
+        buckets=buckets if buckets is not None else named.buckets,
+        hash_fields=_names(hash_fields) or named.fields or (),
+        update_partition_path=named.update_partition,
+        hbase=named.hbase,
+        partition_buckets=partition_buckets if partition_buckets is not None else named.partition_buckets,
+        indexes=tuple(dict.fromkeys([*_names(indexes), *_indexes_of(options)])),
+        properties={
+            **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
+            **service_properties(options.given),
+        },
+        profile=lambda: profile_of(schema, settings, named, engine, rows),
+    )
+    return Table(storage, config, spark, worker_tuning=options.spark.worker_tuning)
+
+
+@checks_arguments
+def open(
+    uri: str,
+    *,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Open the table at a path or URL.
+
+    `options` are for reads: `hoodie.metadata.enable=false` lists folders instead of asking the metadata table,
+    `hoodie.enable.data.skipping=false` reads every file that partitions and buckets do not rule out,
+    `lakebed.read.page.checksums=false` takes the pages of base files as they are (2 to 3 % less time for whole files).
+    One is for all work on Spark: `lakebed.spark.worker.tuning=false` leaves Spark's Python workers as they are.
+
+    Raises `TableNotFound`, `CorruptFile` for unreadable properties, `UnsupportedFeature` for another table version.
+
+    >>> import lakebed
+    >>> lakebed.open("memory://docs/nothing-here")
+    Traceback (most recent call last):
+    lakebed.errors.TableNotFound: ...
+    """
+    resolved = _open_options(options)
+    storage = open_storage(uri, storage_options)
+    return Table(storage, load_settled(storage), spark, resolved.read, worker_tuning=resolved.spark.worker_tuning)
+
+
+@checks_arguments
+def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether there is a table at a path or URL; also one that lakebed cannot open.
+
+    >>> import lakebed
+    >>> lakebed.exists("memory://docs/nothing-here")
+    False
+    """
+    return recreate.exists(open_storage(uri, storage_options))
+
+
+@checks_arguments
+def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, str] | None = None) -> list[str]:
+    """Delete a table with all its rows and its history: nothing brings it back. A catalog is not told.
+
+    Only the table's own files are deleted: `.hoodie` and, in the folders of its partition paths, files with the names
+    of Hudi's writers. Returns the paths of other files that were in its folder and stay; none as a rule.
+
+    Raises `TableNotFound` where there is no table, but not with `missing_ok`.
+
+    >>> import lakebed
+    >>> _ = lakebed.create("memory://docs/passing", {"id": [1]}, key="id")
+    >>> lakebed.drop("memory://docs/passing")
+    []
+    >>> lakebed.exists("memory://docs/passing")
+    False
+    """
+    try:
+        return recreate.drop(open_storage(uri, storage_options))
+    except TableNotFound:
+        if not missing_ok:
+            raise
+        return []
+
+
+@checks_arguments
+def write(
+    df: Any,
+    uri: str,
+    options: Mapping[str, Any],
+    mode: str = "append",
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> WriteResult | None:
+    """Run a Hudi job's write with its options dict unchanged; makes the table where there is none.
+
+    `mode` is Spark's, in any case: `append`, `errorifexists` (or `error`), `ignore` (gives None where there is a
+    table), or `overwrite`: the table is made anew from the options and the data (another key, partitioning or schema is
+    fine), then the operation runs; if that fails the old table stays as it was. The operations delete and
+    delete_partition go with `append` alone; insert_overwrite_table replaces the rows in one commit of the table as it
+    is. Columns widen as in real Hudi, where the table does not say otherwise (`WriteResult.schema_changes` names it).
+
+    Options that lakebed does not know or do raise one error that names all of them, each with what to write instead:
+    `InvalidOption`, or `UnsupportedFeature` where real Hudi would take them. `lakebed options check FILE` says so
+    beforehand.
+    """
+    return hudi_job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
+
+
+@checks_arguments
+def advise(
+    data: Any,
+    *,
+    key: Names,
+    partition_by: Names = None,
+    batch: Any = None,
+    expected_rows: int | None = None,
+    unique_keys: bool | None = None,
+    deletes: bool = False,
+    type: Literal["cow", "mor"] = "cow",
+    spark: SparkSession | None = None,
+) -> Advice:
+    """Which index a table of these rows should have: all of them in the order of what they cost, each figure explained.
+
+    `data` are rows as the table will hold them, or a sample with `expected_rows`; `batch` rows as they are written at a
+    time, or their number (None: a hundredth). `unique_keys` says whether a key exists once in the whole table (None:
+    told from the rows); `deletes` that batches are keys to be deleted, without partition columns. Nothing is written.
+    Raises `InvalidOption` for columns that the data lacks.
+
+    >>> import lakebed, pyarrow as pa
+    >>> rows = pa.table({"id": list(range(1000)), "city": ["Oslo", "Rome"] * 500})
+    >>> advice = lakebed.advise(rows, key="id", partition_by="city", batch=rows.slice(0, 10))
+    >>> advice.index in [one.index for one in advice.ranking], advice.workload.known
+    (True, 1.0)
+    """
+    if not key:
+        raise refused("advise", "key", key, "a name or a list of names")
+    engine = choose_engine(data, spark)
+    return advise_for_data(
+        engine,
+        data,
+        key=_names(key),
+        partition_by=_names(partition_by),
+        batch=batch,
+        expected_rows=expected_rows,
+        unique_keys=unique_keys,
+        deletes=deletes,
+        table_type=type,
+    )
+
+
+@checks_arguments
+def repair(
+    uri: str,
+    parts: Sequence[Part] | None = None,
+    *,
+    dry_run: bool = False,
+    options: Mapping[str, Any] | None = None,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> RepairResult:
+    """Find what is wrong with a table and mend it, as `Table.repair` does, where it cannot even be opened, too."""
+    storage = open_storage(uri, storage_options)
+    return repair_table(storage, parts, dry_run=dry_run, options=options, spark=spark)
+
+
+def _open_options(options: Mapping[str, Any] | None) -> Options:
+    resolved = resolve_options(options)
+    others = [key for key in resolved.given if key not in _OPEN_OPTIONS]
+    if others:
+        raise InvalidOption(
+            f"open() takes no option {others[0]}",
+            hint=f"it takes {', '.join(_OPEN_OPTIONS)}; give options of a write to its verb",
+            context={"option": others[0]},
+        )
+    return resolved
+
+
+def _names(names: Names) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _indexes_of(options: Options) -> list[str]:
+    """The indexes that the options of a new table ask for, by the names that `indexes` takes."""
+    write = options.write
+    flags = {
+        "record_index": write.record_index,
+        "record_index:partitioned": write.partitioned_record_index,
+        "bloom_filters": write.bloom_filters_index,
+        "column_stats": write.column_stats,
+    }
+    return [name for name, asked in flags.items() if asked]
+
+
+def _table_settings(named: TableSettings, **given: Any) -> TableSettings:
+    """Arguments before properties; the same thing given in two ways is an error."""
+    values: dict[str, Any] = {name: getattr(named, name) for name in TableSettings.__slots__}
+    if any(":" in field for field in given["partition_fields"]):
+        given["partition_fields"], given["partition_types"] = split_partition_types(given["partition_fields"])
+    for name, value in given.items():
+        if value in (None, ()):
+            continue
+        other = values.get(name)
+        if other not in (None, ()) and other != value and name not in ("type", "version"):
+            raise InvalidOption(f"create() says {name} {value!r}, its properties say {other!r}", hint="say it once")
+        values[name] = value
+    return TableSettings(**values)

@@ -1,0 +1,161 @@
+"""How `lakebed services run` looks to people: a line for each event, and on a terminal, while nothing is due, where
+each table stands.
+
+`lakebed services run`: one process that keeps many tables in shape.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from types import FrameType, TracebackType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+import lakebed
+from lakebed.cli.output import Form, Output, StorageOptions, pairs
+from lakebed.cli.rows import WriteOptions
+from lakebed.errors import LakebedError
+from lakebed.services.daemon import ServiceEvent
+
+_STYLES = {"ran": "green", "failed": "red", "held": "yellow", "due": "dim", "nothing": "dim", "stopped": "bold"}
+_STATES = {"due": "at work", "ran": "in shape", "nothing": "in shape", "failed": "failed", "held": "left to others"}
+
+
+@dataclass
+class _Line:
+    state: str = "in shape"
+    style: str = ""
+    service: str = ""
+    at: str = ""
+    ran: int = 0
+
+
+class ServicesView:
+    """Shows events as they come; as a context manager it leaves the terminal as it was."""
+
+    def __init__(self, tables: Iterable[str] = (), console: Console | None = None) -> None:
+        self._console = console or Console(markup=False, highlight=False, emoji=False)
+        self._lines = {uri: _Line() for uri in tables}
+        self._live: Live | None = None
+
+    def show(self, event: ServiceEvent) -> None:
+        """One event: its line, or the table of all tables while it waits."""
+        self._end_live()
+        if event.table:
+            self._note(event)
+        if event.kind == "waiting" and self._console.is_terminal:
+            self._live = Live(self._table(event), console=self._console, transient=True, auto_refresh=False)
+            self._live.start(refresh=True)
+        elif self._console.is_terminal:
+            self._console.print(Text(f"{_clock(event)}  {event}", style=_STYLES.get(event.kind, "")), soft_wrap=True)
+        else:
+            self._console.file.write(f"{event.at} {event}\n")
+            self._console.file.flush()
+
+    def _note(self, event: ServiceEvent) -> None:
+        line = self._lines.setdefault(event.table, _Line())
+        line.state, line.style = _STATES.get(event.kind, line.state), _STYLES.get(event.kind, "")
+        if event.kind in ("ran", "failed"):
+            line.service, line.at = event.service, _clock(event)
+            line.ran += event.kind == "ran"
+
+    def _table(self, event: ServiceEvent) -> Table:
+        shown = Table(box=None, pad_edge=False, header_style="bold", caption=str(event), caption_justify="left")
+        for column in ("table", "state", "last service", "at", "ran"):
+            shown.add_column(column, overflow="fold")
+        for uri, line in self._lines.items():
+            state = Text(line.state, style=line.style)
+            shown.add_row(Text(uri), state, line.service, line.at, f"{line.ran:,}")
+        return shown
+
+    def _end_live(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __enter__(self) -> ServicesView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end_live()
+
+
+def _clock(event: ServiceEvent) -> str:
+    return datetime.fromisoformat(event.at).astimezone().strftime("%H:%M:%S")
+
+
+app = typer.Typer(help="Table services: cleaning, archival, compaction, clustering, ...", no_args_is_help=True)
+
+
+@app.callback()
+def services() -> None:
+    """Table services as a process of their own."""
+
+
+@app.command("run")
+def run(
+    uris: Annotated[list[str], typer.Argument(metavar="URI...", help="The tables.", show_default=False)],
+    once: Annotated[bool, typer.Option("--once", help="Run what is due now, and end.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.0, help="Seconds between two looks.")] = 60.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is due.")] = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Run what is due on each table, one after another, until told to stop; other such processes share the tables.
+
+    SIGTERM and SIGINT let the service that runs end; a second one cuts it off, and its plan is left to others. With
+    --output json each event is a line. With --once and --dry-run the exit code is that of the first error.
+    """
+    stop = threading.Event()
+    first: Exception | None = None
+    with _stopped_by_signals(stop), ServicesView(uris) as view:
+        for event in lakebed.run_services(
+            uris,
+            once=once,
+            interval=interval,
+            dry_run=dry_run,
+            options=pairs(option, "--option"),
+            storage_options=pairs(storage_option, "--storage-option"),
+            stop=stop,
+        ):
+            first = first or event.error
+            if output.is_for_programs:
+                typer.echo(json.dumps(event.to_dict(), ensure_ascii=False, default=str))
+            else:
+                view.show(event)
+    if first is not None and (once or dry_run):
+        raise typer.Exit(first.exit_code if isinstance(first, LakebedError) else 1)
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Generator[None]:
+    """In the block the first SIGTERM or SIGINT sets `stop`, the next one interrupts."""
+
+    def asked(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+        yield
+        return
+    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,282 @@
+"""The search for many keys by tasks: comparisons are counted first, then each task gets a file, or a part of its keys.
+
+Two passes over the keys where they are, and one shuffle: of the keys that a range lets through, once a file.
+
+The places of rows' keys by ranges and bloom filters: in this process for as many keys as fit well, else by tasks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import GROUP, Engine, Rows, Task, distinct_values
+from lakebed.format.bloom import ChainedHashes
+from lakebed.format.hashes import java_hash
+from lakebed.index.base import KeyLookup
+from lakebed.index.bloom.known_files import Filters, SearchOptions, ranges_of
+from lakebed.index.bloom.slice_search import (
+    PLACES,
+    Asked,
+    FoundPlaces,
+    SearchedSlice,
+    SliceSearch,
+    Sweep,
+    counted_lookup,
+    places_in,
+)
+from lakebed.merge.locations import IsNotNull, IsNull
+from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
+
+Int64s = npt.NDArray[np.int64]
+# Keys of a task that are swept at a time.
+_KEYS_TOGETHER = 1 << 18
+_BATCH_ROWS = 1 << 16
+# Up to so many places are sent to every task of the join, instead of a shuffle.
+_FEW_PLACES = 500_000
+_COUNTS = pa.schema([("number", pa.int32()), ("keys", pa.int64())])
+_ALL_KEYS = -1
+_PAIRS = pa.schema([(PARTITION_PATH, pa.string()), (GROUP, pa.int32()), (RECORD_KEY, pa.string())])
+# Beside the places one row a unit, without a key, of what was done.
+_SUMMED = ("tagged", "asked", "absent", "false_positives", "opened", "bytes")
+_DONE = pa.schema([(name, pa.int64()) for name in ("unit", *_SUMMED, "read")])
+_FOUND = pa.schema([*PLACES, *_DONE])
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The parts of the search, the largest first: `slices` has the slice number of each. The keys of a slice with many
+    comparisons are spread over several parts, `parts` from its `first` one on (both by slice number)."""
+
+    slices: list[int]
+    first: Int64s
+    parts: Int64s
+
+    @classmethod
+    def of(cls, comparisons: Mapping[int, int], most: int) -> Units:
+        """No part has more than `most` of a slice's comparisons, or hardly."""
+        counts = {number: math.ceil(keys / most) for number, keys in comparisons.items()}
+        order = sorted(counts, key=lambda number: (-comparisons[number] / counts[number], number))
+        first, parts = (np.zeros(max(order, default=-1) + 1, np.int64) for _ in range(2))
+        slices: list[int] = []
+        for number in order:
+            first[number], parts[number] = len(slices), counts[number]
+            slices += [number] * counts[number]
+        return cls(slices, first, parts)
+
+    def of_pairs(self, numbers: Int64s, keys: pa.Array) -> Int64s:
+        """The part that looks for each key in the slice of this number."""
+        parts = self.parts[numbers]
+        return self.first[numbers] + (java_hash(keys).astype(np.int64) & 0x7FFFFFFF) % parts
+
+
+def search_in_tasks(
+    engine: Engine,
+    keys: Rows,
+    slices: Sequence[FileSlice],
+    sweep: Sweep,
+    search: SliceSearch,
+    filters: Filters,
+    options: SearchOptions,
+) -> FoundPlaces:
+    """The places of these keys; they are persisted, and the caller releases them."""
+    counts = engine.collect(engine.map(keys, _CountCandidates(sweep), _COUNTS))
+    totals = counts.group_by("number", use_threads=False).aggregate([("keys", "sum")]).sort_by("number")
+    by_slice = dict(zip(*(totals.column(n).to_pylist() for n in ("number", "keys_sum")), strict=True))  # one a file
+    total = by_slice.pop(_ALL_KEYS, 0)
+    units = Units.of(by_slice, options.keys_per_task)
+    paired = engine.map(keys, _PairKeys(sweep, units), _PAIRS)
+    searching = _SearchUnit(search, filters.to_be_sent(), {u: slices[n] for u, n in enumerate(units.slices)})
+    mapped = engine.group_map(paired, searching, _FOUND, groups=max(1, len(units.slices)), one_group_per_task=True)
+    held = engine.persist(mapped)
+    done = engine.collect(engine.derive(engine.filter(held, IsNull(RECORD_KEY)), {}, keep=_DONE.names))
+    sums = {name: int(pc.sum(done.column(name)).as_py() or 0) for name in _SUMMED}
+    read = {units.slices[u] for u in done.filter(pc.greater(done.column("read"), 0)).column("unit").to_pylist()}
+    lookup = KeyLookup(
+        keys=total,
+        files=len(slices),
+        out_of_range=len(slices) - len(by_slice),
+        filtered=len(by_slice) - len(read),
+        searched=len(read),
+    )
+    return FoundPlaces(
+        engine.derive(engine.filter(held, IsNotNull(RECORD_KEY)), {}, keep=PLACES.names),
+        replace(lookup, **sums),
+        small=sums["tagged"] <= _FEW_PLACES,
+        held=held,
+    )
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The keys of a task, many at a time."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(one.num_rows for one in some) >= _KEYS_TOGETHER:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+@dataclass(frozen=True, slots=True)
+class _CountCandidates:
+    """Sent to the tasks: how many keys each slice is asked for, and how many there are."""
+
+    sweep: Sweep
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        counts: dict[int, int] = {}
+        for keys in _together(batches):
+            for numbers, texts, spans in self.sweep.spans(keys):
+                counts[_ALL_KEYS] = counts.get(_ALL_KEYS, 0) + len(texts)
+                for at in np.flatnonzero(spans.counts).tolist():
+                    number = int(numbers[at])
+                    counts[number] = counts.get(number, 0) + int(spans.counts[at])
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(list(counts), pa.int32()), pa.array(list(counts.values()), pa.int64())], schema=_COUNTS
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _PairKeys:
+    """Sent to the tasks: every key with the parts of the search that look for it."""
+
+    sweep: Sweep
+    units: Units
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        for keys in _together(batches):
+            for numbers, asked, spans in self.sweep.spans(keys):
+                at, own = spans.pairs()
+                for start in range(0, len(at), _KEYS_TOGETHER):
+                    piece = slice(start, start + _KEYS_TOGETHER)
+                    texts = asked.take(pa.array(own[piece]))
+                    units = self.units.of_pairs(numbers[at[piece]], texts)
+                    path = pa.repeat(pa.scalar(""), len(texts))
+                    yield pa.RecordBatch.from_arrays([path, pa.array(units, pa.int32()), texts], schema=_PAIRS)
+
+
+@dataclass(frozen=True, slots=True)
+class _SearchUnit:
+    """Sent to the tasks: looks for the keys of one part."""
+
+    search: SliceSearch
+    filters: Filters
+    slices: Mapping[int, FileSlice]
+
+    def __call__(
+        self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        one = self.slices[group]
+        keys = pc.unique(pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string()))
+        (bloom,) = self.filters.of_slices([one], self.search.reader).values()
+        held = self.search.run(one, ChainedHashes(keys), np.arange(len(keys)), bloom)
+        places = places_in(one, held)
+        summed = [len(held.found), held.asked, held.absent, held.false_positives, held.opened, held.bytes]
+        done = [group, *summed, int(held.reads)]
+        nothing = [pa.nulls(len(places), field.type) for field in _DONE]
+        yield from pa.Table.from_arrays([*places.columns, *nothing], schema=_FOUND).to_batches(_BATCH_ROWS)
+        none = [pa.nulls(1, field.type) for field in PLACES]
+        yield pa.RecordBatch.from_arrays([*none, *(pa.array([n], pa.int64()) for n in done)], schema=_FOUND)
+
+
+# A slice, the hashes of the keys of its partition path, and which of these are looked for in it.
+Job = tuple[FileSlice, ChainedHashes, Int64s]
+# On an engine with tasks: up to so many keys, in so many candidate files, are looked up in this process.
+KEYS_HERE = 500_000
+_FILES_HERE = 256
+_COMPARISONS_HERE = 20_000_000
+# So many filters are held at a time.
+_FILTERS_TOGETHER = 32
+
+
+@dataclass(frozen=True)
+class PlaceSearch:
+    """One search. With `in_path` a key is looked for in its own partition path, else in all."""
+
+    snapshot: Snapshot
+    engine: Engine
+    options: SearchOptions
+    in_path: bool
+    numbered: bool = False
+
+    def run(self, rows: Rows) -> FoundPlaces:
+        """The places of the keys of these rows, which may be evaluated several times."""
+        engine = self.engine
+        columns = [RECORD_KEY, PARTITION_PATH] if self.in_path else [RECORD_KEY]
+        keys = engine.derive(rows, {}, keep=columns)
+        here: pa.Table | None = None
+        if engine.is_distributed:
+            counted = engine.aggregate(keys, columns[1:])
+            if (pc.sum(counted.column("rows")).as_py() or 0) <= KEYS_HERE:
+                here = engine.collect(keys)
+        else:
+            counted = here = engine.collect(keys)
+        slices = self._slices(counted)
+        sweep = Sweep.of(slices, ranges_of(self.snapshot, slices, engine, self.options), in_path=self.in_path)
+        if here is not None:
+            asked = sweep.spans(here)
+            if not engine.is_distributed or _is_little(asked):
+                return self._found_here(slices, asked)
+        return search_in_tasks(engine, keys, slices, sweep, self.search, self._filters(len(slices)), self.options)
+
+    def _slices(self, counted: pa.Table) -> tuple[FileSlice, ...]:
+        """The file slices in which the keys can be."""
+        if not self.in_path:
+            return self.snapshot.file_slices()
+        (touched,) = distinct_values(counted, PARTITION_PATH)
+        return self.snapshot.file_slices(set(touched) & set(self.snapshot.partitions()))
+
+    @property
+    def search(self) -> SliceSearch:
+        return SliceSearch(self.snapshot.reader, self.numbered)
+
+    def _filters(self, files: int) -> Filters:
+        return Filters.of(self.snapshot, files, self.options)
+
+    def _found_here(self, slices: Sequence[FileSlice], asked: Sequence[Asked]) -> FoundPlaces:
+        jobs: list[Job] = []
+        for numbers, texts, spans in asked:
+            hashes = ChainedHashes(texts)
+            jobs += [(slices[int(numbers[n])], hashes, spans.of(n)) for n in np.flatnonzero(spans.counts).tolist()]
+        filters = self._filters(len(jobs))
+        found: list[tuple[FileSlice, SearchedSlice]] = []
+        for at in range(0, len(jobs), _FILTERS_TOGETHER):
+            found += self._searched(jobs[at : at + _FILTERS_TOGETHER], filters)
+        places = pa.concat_tables([PLACES.empty_table(), *(places_in(one, held) for one, held in found)])
+        keys = sum(len(texts) for _, texts, _ in asked)
+        lookup = counted_lookup([held for _, held in found], keys=keys, files=len(slices), asked_files=len(jobs))
+        return FoundPlaces(self.engine.from_arrow(places.combine_chunks()), lookup, small=True)
+
+    def _searched(self, jobs: Sequence[Job], filters: Filters) -> list[tuple[FileSlice, SearchedSlice]]:
+        search = self.search
+        blooms = filters.of_slices([one for one, _, _ in jobs], search.reader)
+        for one, hashes, _ in jobs:
+            if blooms[one.partition, one.file_id] is not None:
+                _ = hashes.levels  # once, before several threads ask for them
+
+        def searched(job: Job) -> SearchedSlice:
+            one, hashes, rows = job
+            return search.run(one, hashes, rows, blooms[one.partition, one.file_id])
+
+        done = parallel_map(searched, jobs, os.cpu_count() or 1)
+        return [(one, held) for (one, _, _), held in zip(jobs, done, strict=True)]
+
+
+def _is_little(asked: Sequence[Asked]) -> bool:
+    """Whether a process does by itself what tasks could do."""
+    counts = [spans.counts for _, _, spans in asked]
+    return (
+        sum(int(np.count_nonzero(each)) for each in counts) <= _FILES_HERE
+        and sum(int(each.sum()) for each in counts) <= _COMPARISONS_HERE
+    )

@@ -1,0 +1,418 @@
+"""From options to a write: the context every verb needs, and a whole Hudi job's options dict as one call.
+
+A write that lost against a concurrent one is planned anew and run again, from what the other one wrote.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyarrow.types import is_time
+
+from lakebed.config.options import (
+    Options,
+    conflicts_with_table,
+    resolve_options,
+    service_properties,
+    service_settings,
+    with_table_settings,
+)
+from lakebed.engine.arrow_data import to_arrow_table
+from lakebed.engine.base import Engine
+from lakebed.engine.local import LocalEngine
+from lakebed.engine.spark import collect_within, most_collected_bytes
+from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, known_bytes, known_rows, session_of
+from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
+from lakebed.index.registry import job_index, told_index
+from lakebed.model import RECORD_KEY
+from lakebed.operations.context import WriteContext, incoming_rows
+from lakebed.operations.create import create, profile_of
+from lakebed.operations.delete import delete, is_condition
+from lakebed.operations.overwrite import delete_partitions, insert_overwrite
+from lakebed.operations.recreate import load_settled, recreate
+from lakebed.operations.result import WriteResult
+from lakebed.operations.upsert import bulk_insert, insert, upsert
+from lakebed.properties.table_config import TableConfig
+from lakebed.schema.arrow import leaf_paths
+from lakebed.slices.reopening import MISSING, MOST_LOOKS, as_damage, is_of_table, path_of, reopened
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.base import Storage
+from lakebed.wording import count_text
+
+RETRIES = "hoodie.write.num.retries.on.conflict.failures"
+
+_log = logging.getLogger("lakebed")
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+def run_again(
+    make_context: Callable[[], WriteContext], verb: Callable[[WriteContext, Any], WriteResult], data: Any
+) -> tuple[WriteContext, WriteResult]:
+    """Run a verb, and again after a `CommitConflict` as often as the job or the table allows; gives the context of the
+    run that committed, too. Nothing of a run that lost is visible, so each begins with the table as it is then.
+
+    A DataFrame is evaluated anew by each run. Data that can be read only once is held.
+    """
+    lost = 0
+    looks, found = 0, ""
+    context: WriteContext | None = None
+    while True:
+        try:
+            context = make_context()
+            if lost == 0 and _is_read_once(data) and retries_of(context):
+                data = to_arrow_table(data)
+            result = verb(context, data)
+        except MISSING as error:
+            # an action left the timeline, or a file was cleaned, while the write was planned
+            looks += 1
+            if context is None or not is_of_table(error, context.storage):
+                raise
+            if str(error) == found or reopened(context.opened) is None:
+                raise as_damage(error, context.storage) from error
+            if looks > MOST_LOOKS or _is_read_once(data):
+                raise _overtaken(error) from error
+            found = str(error)  # the same file missing twice is damage
+            _log.info("run again, since the table changed: %s", error)
+            continue
+        except CommitConflict as conflict:
+            assert context is not None
+            if lost >= retries_of(context):
+                if lost:
+                    conflict.context["retries"] = lost
+                raise
+            pause = _pause(lost)
+            lost += 1
+            _log.info("run again in %.1f s (%d of %d): %s", pause, lost, retries_of(context), conflict.message)
+            time.sleep(pause)
+            continue
+        return context, replace(result, retries=lost) if lost else result
+
+
+def retries_of(context: WriteContext) -> int:
+    """How often a write that lost is run again, as its options say, else as the table does."""
+    return service_settings(context.options.given, context.config.properties).retries.on_conflict
+
+
+def asking_for(retries: int | None, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The options of a write with the number of retries that its caller gave."""
+    return options if retries is None else {**(options or {}), RETRIES: retries}
+
+
+def _overtaken(error: Exception) -> CommitConflict:
+    path = path_of(error)
+    return CommitConflict(
+        f"{path} was deleted while this write was planned or written: another process cleaned the table, archived its"
+        " timeline or rolled a commit back",
+        hint="Nothing of it is visible; run it again. A higher hoodie.clean.commits.retained keeps files for slow"
+        " writers.",
+        context={"path": path},
+    )
+
+
+def _pause(lost: int) -> float:
+    """Seconds to wait after so many runs that lost before this one: twice as long each time, and never the same, so
+    that writers that met do not meet again."""
+    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**lost)
+    return longest * random.uniform(0.5, 1.0)
+
+
+def _is_read_once(data: Any) -> bool:
+    return session_of(data) is None and hasattr(data, "read_next_batch")
+
+
+Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
+
+OPERATION = "hoodie.datasource.write.operation"
+_CALLS = {
+    "upsert": "t.upsert(rows)",
+    "insert": "t.insert(rows)",
+    "bulk_insert": "t.bulk_insert(rows)",
+    "delete": "t.delete(keys or a condition)",
+    "delete_partition": "t.delete_partitions(paths)",
+    "insert_overwrite": "t.insert_overwrite(rows)",
+    "insert_overwrite_table": 't.insert_overwrite(rows, "table")',
+}
+# Where a Hudi job leaves it open, it is done as real Hudi does it.
+_HUDI_DEFAULTS = {"lakebed.write.evolution": "widen"}
+# DataFrames of no more rows are written in this process, if their bytes fit there.
+LOCAL_ROWS = 20_000
+# So are, where Spark runs in one process, those that Spark takes for no more than this and half of what the driver has
+# for collected rows, into tables that are no larger than that: then nothing is gained by a job that hands each row from
+# the JVM to Python and back.
+LOCAL_BYTES, LOCAL_TABLE_BYTES = 512 << 20, 1 << 30
+# Arrow data up to this size is written in this process even where there is a Spark session.
+IN_PROCESS_BYTES = 128 << 20
+_IN_MEMORY = "the table is in the memory of this process, which Spark's workers cannot see: everything is done here"
+
+
+def choose_engine(
+    data: Any,
+    spark: Any | None,
+    tasks: int | None = None,
+    *,
+    worker_tuning: bool = True,
+    local_rows: int | None = None,
+    table_bytes: Callable[[], int] = lambda: 0,
+) -> Engine:
+    """Spark for DataFrames, conditions and big Arrow data where there is a session, else this process with `tasks`
+    threads.
+
+    A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too, if its
+    bytes fit there: it is collected here, and the engine has its rows. None is lakebed's own bound, beside which it may
+    be larger where Spark runs in one process and the files of the table take no more than `LOCAL_TABLE_BYTES`.
+    """
+    session = session_of(data) or spark
+    if session is None:
+        return LocalEngine(tasks)
+    if session_of(data) is not None:
+        if (engine := _collected(data, tasks, local_rows, table_bytes)) is not None:
+            return engine
+    elif not is_condition(data) and getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
+        return LocalEngine(tasks)
+    elif _has_times(data):
+        return LocalEngine(tasks, note="there is no way to Spark for columns of Arrow's time: the data is written here")
+    from lakebed.engine.spark import SparkEngine
+
+    return SparkEngine(session, worker_tuning=worker_tuning)
+
+
+def _has_times(data: Any) -> bool:
+    schema: Any = getattr(data, "schema", None)
+    return isinstance(schema, pa.Schema) and any(is_time(kind) for _, kind in leaf_paths(schema))
+
+
+def _collected(
+    data: Any, tasks: int | None, local_rows: int | None, table_bytes: Callable[[], int]
+) -> LocalEngine | None:
+    """This process with the rows of a DataFrame that is written in it, None for one that is not."""
+    most = LOCAL_ROWS if local_rows is None else local_rows
+    if most <= 0 or getattr(data, "isStreaming", False):
+        return None
+    rows = known_rows(data)
+    if rows is None:
+        return None
+    bound = most_collected_bytes(data.sparkSession)
+    if rows <= most:
+        note = f"the DataFrame has about {count_text(rows, 'row')}"
+    elif local_rows is None and is_in_one_process(data.sparkSession):
+        size = known_bytes(data)
+        if size is None or size > min(LOCAL_BYTES, bound // 2) or table_bytes() > LOCAL_TABLE_BYTES:
+            return None
+        note = f"Spark runs in one process, and the DataFrame takes about {size >> 20} MiB"
+    else:
+        return None
+    # statistics leave what a row takes beside its columns out in places, which halves the number of rows
+    table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(most, 2 * rows), bound)
+    return (
+        None
+        if table is None
+        else LocalEngine(tasks, note=f"{note}: it is collected and written here", collected=(data, table))
+    )
+
+
+def session_engine(spark: Any | None, *, worker_tuning: bool = True) -> Engine:
+    """Spark where there is a session, else this process."""
+    if spark is None:
+        return LocalEngine()
+    from lakebed.engine.spark import SparkEngine
+
+    return SparkEngine(spark, worker_tuning=worker_tuning)
+
+
+def bytes_of_files(snapshot: Snapshot) -> int:
+    """What the files of the table's present view take."""
+    return sum(file_slice.size for file_slice in snapshot.file_slices())
+
+
+def check_verb(options: Options, verb: str) -> None:
+    """Raise `InvalidOption` where the options name another operation than the verb that they were given to."""
+    named = options.given.get(OPERATION, verb).strip().lower()
+    if named != verb:
+        raise InvalidOption(
+            f"{OPERATION}={named} contradicts the {verb} that was called",
+            hint=f"leave the option out, or call {_CALLS.get(named, 'lakebed.write')}",
+            context={"option": OPERATION, "given": named, "verb": verb},
+        )
+
+
+def write_context(
+    storage: Storage,
+    config: TableConfig,
+    engine: Engine,
+    options: Options,
+    *,
+    defaults: Mapping[str, str] | None = None,
+) -> WriteContext:
+    """Everything a write of this table needs; `defaults` are options for what neither the job nor the table says.
+    Raises `InvalidOption` where options contradict the table."""
+    if engine.is_distributed and storage.spec.in_this_process:
+        engine = LocalEngine(options.write.tasks, note=_IN_MEMORY)
+    snapshot = open_snapshot(storage, config)
+    conflicts_with_table(options, {**config.properties, **told_index(snapshot)})
+    settled = with_table_settings(options, config.properties, defaults=defaults)
+    return WriteContext(snapshot, engine, settled)
+
+
+def write(
+    df: Any,
+    uri: str,
+    options: Mapping[str, Any],
+    mode: str = "append",
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    after: Callable[[WriteContext, WriteResult], WriteResult] = lambda _, result: result,
+) -> WriteResult | None:
+    """Run an existing Hudi job's write, and `after` it what the table's settings make due. See `lakebed.write`."""
+    mode = save_mode(mode)
+    job = resolve_options(options)
+    storage = open_storage(uri, storage_options)
+    if job.path and open_storage(job.path, storage_options).spec.uri != storage.spec.uri:
+        raise InvalidOption(
+            f"the options say path={job.path}, the call says {uri}",
+            hint="leave path out of the options, or write to that place",
+            context={"option": "path", "given": job.path, "uri": uri},
+        )
+    operation = job.operation or ""
+    if operation in ("delete", "delete_partition") and mode != "append":
+        raise InvalidOption(
+            f"the operation {operation} with mode={mode!r} would not keep the table that it is to delete from",
+            hint='write it with mode="append"',
+            context={"operation": operation, "mode": mode},
+        )
+    try:
+        config: TableConfig | None = load_settled(storage)
+    except TableNotFound:
+        if operation in ("delete", "delete_partition"):
+            raise
+        config = None
+    if config is not None and mode == "errorifexists":
+        raise TableExists(f"there is a table at {uri}", hint='write with mode="append" or "overwrite"')
+    if config is not None and mode == "ignore":
+        return None
+    engine = choose_engine(
+        df,
+        None,
+        job.write.tasks,
+        worker_tuning=job.spark.worker_tuning,
+        local_rows=job.spark.local_rows,
+        table_bytes=lambda: 0 if config is None else bytes_of_files(open_snapshot(storage, config)),
+    )
+    if config is None:
+        return _write_new(storage, engine, df, job)
+    if mode == "overwrite" and operation != "insert_overwrite_table":
+        named = replace(job, table=replace(job.table, name=job.table.name or config.name))
+        return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
+    verb = operation or _default_operation(config)
+    if not operation and not config.key_fields:
+        df = _held(engine, df)
+        _refuse_generated_keys(engine, df, config)
+
+    def opened() -> WriteContext:
+        return write_context(storage, load_settled(storage), engine, job, defaults=_HUDI_DEFAULTS)
+
+    return after(*run_again(opened, lambda context, rows: run(context, verb, rows), df))
+
+
+def save_mode(mode: Any) -> Mode:
+    """Spark's name of a save mode, in any case, or its `SaveMode` object.
+
+    >>> save_mode("ErrorIfExists"), save_mode("error"), save_mode("default")
+    ('errorifexists', 'errorifexists', 'errorifexists')
+    """
+    name = str(mode).strip().lower()
+    if name in ("error", "default"):
+        return "errorifexists"
+    if name not in ("append", "overwrite", "errorifexists", "ignore"):
+        raise InvalidOption(
+            f"there is no save mode {mode!r}",
+            hint="use append, overwrite, errorifexists or ignore",
+            context={"mode": str(mode)},
+        )
+    return name
+
+
+def _write_new(storage: Storage, engine: Engine, df: Any, job: Options) -> WriteResult:
+    """A table with the columns of the data, and the data in it."""
+    df = _held(engine, df)
+    config = _create(storage, engine, df, job)
+    return run(write_context(storage, config, engine, job), job.operation or _default_operation(config), df)
+
+
+def _default_operation(config: TableConfig) -> str:
+    return "upsert" if config.key_fields else "bulk_insert"
+
+
+def _held(engine: Engine, df: Any) -> Any:
+    """Data that can be looked at twice: a stream can be read once, a DataFrame is evaluated once."""
+    if session_of(df) is None:
+        return to_arrow_table(df)
+    return df if engine.is_distributed else engine.rows(df).table
+
+
+def _refuse_generated_keys(engine: Engine, df: Any, config: TableConfig) -> None:
+    """Raise for rows that were read from a table with their generated keys: real Hudi updates by these, and here each
+    would stand in the table a second time."""
+    if RECORD_KEY not in engine.schema(engine.rows(df)).names:
+        return
+    raise UnsupportedFeature(
+        f"the rows bring record keys ({RECORD_KEY}), but table {config.name!r} generates its keys, so that nothing"
+        " updates them",
+        hint="Make the table with a key (hoodie.datasource.write.recordkey.field); to add these rows once more, drop"
+        f" that column or say {OPERATION}=bulk_insert.",
+        context={"column": RECORD_KEY},
+    )
+
+
+def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableConfig:
+    options = job.index
+    rows = engine.rows(df)
+    schema = engine.schema(rows)
+    return create(
+        storage,
+        schema,
+        settings=job.table,
+        index=job_index(options, job.table.key_fields or ()) or options.type or "simple",
+        buckets=options.buckets,
+        hash_fields=options.fields or (),
+        update_partition_path=options.update_partition,
+        partition_buckets=options.partition_buckets,
+        properties=service_properties(job.given),
+        profile=lambda: profile_of(schema, job.table, options, engine, rows),
+    )
+
+
+def run(context: WriteContext, operation: str, data: Any) -> WriteResult:
+    """One of Hudi's operations by its name."""
+    match operation.lower():
+        case "upsert":
+            return upsert(context, data)
+        case "insert":
+            return insert(context, data)
+        case "bulk_insert":
+            return bulk_insert(context, data)
+        case "delete":
+            return delete(context, data)
+        case "insert_overwrite":
+            return insert_overwrite(context, data, "partitions")
+        case "insert_overwrite_table":
+            return insert_overwrite(context, data, "table")
+        case "delete_partition":
+            chosen = context.settings.partitions_to_delete
+            return delete_partitions(context, chosen or _partitions_of(context, data))
+        case _:
+            raise InvalidOption(f"there is no operation {operation!r}", context={"operation": operation})
+
+
+def _partitions_of(context: WriteContext, data: Any) -> list[str]:
+    """The partition paths of the rows, where a delete_partition job names none."""
+    engine = context.engine
+    rows = engine.derive(incoming_rows(context, data), {"_hoodie_partition_path": context.keys.partition_path}, keep=[])
+    return [p for p in engine.aggregate(rows, ["_hoodie_partition_path"]).column(0).to_pylist() if p is not None]

@@ -1,0 +1,344 @@
+"""A table's key generator as the read side needs it: from its stored settings, for pruning and for lookups.
+
+Where keys are by the record index: file groups for a lookup or a scan, without a look at data files.
+
+The record keys and secondary values that a filter demands: what to look up in indexes of keys.
+
+Which file slices hold no key that Hudi's parser can misread: their buckets follow from the hash fields alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
+from lakebed.expressions.key_generators import KeyGenerator, key_generator
+from lakebed.expressions.partition_paths import ValuePart
+from lakebed.expressions.plain_keys import says_plain, texts_beside
+from lakebed.expressions.timestamp import TimestampPart
+from lakebed.filters.predicates import Literal, Predicate
+from lakebed.format.footer_cache import FOOTERS
+from lakebed.index.registry import recorded_index, recorded_settings
+from lakebed.metadata.kinds import record_index_records
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.kinds.record_index import data_partition_of
+from lakebed.metadata.layout import METADATA_FOLDER, RECORD_INDEX
+from lakebed.metadata.read.lookup import keys_by_group
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.model import RECORD_KEY, BaseFile, FileSlice, has_completion_times
+from lakebed.properties.table_config import TableConfig, key_generator_spec
+from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLayout, equalities, has_one_text, key_rows
+from lakebed.schema.java_text import to_java_text
+from lakebed.slices.listing import groups_of_ids
+from lakebed.slices.metadata_view import naming_metadata
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.storage.parallel import once, parallel_map
+from lakebed.timeline.index_changes import noted_changes
+from lakebed.timeline.plain_keys import CoveredSlices
+
+# Footers that are read to know of files of which no commit tells.
+MOST_FOOTERS = 64
+_READERS = 16
+
+
+@dataclass(frozen=True)
+class PlainSlices:
+    """Asks the newest commit that tells of key texts, and the footers of the files that it does not know.
+
+    `fields` are the key fields with free text that are not hashed.
+    """
+
+    snapshot: Snapshot
+    fields: tuple[str, ...]
+
+    def among(self, slices: Sequence[FileSlice]) -> list[bool]:
+        """For each file slice of the view whether none of its keys can be misread."""
+        covered = self._covered
+        if covered is None:
+            return [False] * len(slices)
+        found = [covered.has(one) for one in slices]
+        rest = [
+            (at, one.base_file)
+            for at, one in enumerate(slices)
+            if not found[at] and one.base_file is not None and covered.has_logs(one.log_files)
+        ]
+        if len(rest) <= MOST_FOOTERS:
+            for (at, _), says in zip(rest, parallel_map(self._says, [file for _, file in rest], _READERS), strict=True):
+                found[at] = says
+        return found
+
+    @once
+    def _covered(self) -> CoveredSlices | None:
+        snapshot = self.snapshot
+        by_name = has_completion_times(snapshot.config.version) and snapshot.index_settings.get("type") == "bucket"
+        return CoveredSlices.of(snapshot.timeline, snapshot.commits, self.fields, logs_by_name=by_name)
+
+    def _says(self, base: BaseFile) -> bool:
+        footer = FOOTERS.read(self.snapshot.storage, base.path, base.size).footer
+        return says_plain(footer.key_values, self.fields)
+
+
+# From this version on a complex key of one field always has the field's name in front.
+_PREFIX_VERSION = 9
+
+
+def key_generator_of(config: TableConfig, *, prefix_of_one: bool = True) -> KeyGenerator:
+    """The table's key generator. `prefix_of_one`: a COMPLEX key of one field has the field's name in front."""
+    return key_generator(key_generator_spec(config, single_field_prefix=prefix_of_one))
+
+
+def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
+    """The ways in which the stored keys may be written: one, but for old complex keys of a single field."""
+    known = key_generator_of(config)
+    if known.kind == "COMPLEX" and len(config.key_fields) == 1 and config.version < _PREFIX_VERSION:
+        return known, key_generator_of(config, prefix_of_one=False)
+    return (known,)
+
+
+def _known_keys(config: TableConfig) -> KeyGenerator | None:
+    """The key generator, None for one that lakebed does not know: such a table is read without pruning."""
+    try:
+        return key_generator_of(config)
+    except (UnsupportedFeature, InvalidOption):
+        return None
+
+
+def rows_may_stay(storage: Storage, config: TableConfig) -> bool:
+    """Whether a row may lie under another partition path than its columns say: under a global index that leaves it
+    where it is when they change.
+
+    Real Hudi does not record its index, but a record index shows in its metadata table: by default that one leaves rows
+    where they are. (Its own readers show the path's value in the partition column then.)
+    """
+    settings = config.index_settings
+    if "type" in settings:
+        # rows that stayed under an index that the table had before are still where they were
+        known = [settings, *(s for change in noted_changes(config) for s in (change.before, change.after))]
+        return any(one.get("update_partition", "true").lower() == "false" for one in known)
+    found = KeyIndexes.of(storage, config)
+    return found.record_index and not found.partitioned
+
+
+def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
+    """How partition paths come from columns; None where that cannot be told: of a table without partitions, or with a
+    key generator of its own."""
+    keys = _known_keys(config)
+    if not config.partition_fields or keys is None:
+        return None
+    parts = keys.partition_path.parts
+    types = {f: schema.field(f).type for f in keys.partition_fields if f in schema.names}
+
+    def path_of(field: str, literal: Literal) -> str | None:
+        if len(parts) != 1 or not _same_for_every_writer(keys, literal.type):
+            return None
+        row = pa.RecordBatch.from_arrays([pa.array([literal.value], literal.type)], names=[field])
+        return keys.partition_path.arrow(row)[0].as_py()
+
+    return PartitionLayout(
+        fields=keys.partition_fields,
+        types=types,
+        plain=tuple(isinstance(p, ValuePart) for p in parts),
+        hive_style=config.hive_style,
+        url_encode=config.url_encode,
+        slash_dates=config.slash_dates and not config.hive_style,
+        path_of=path_of,
+    )
+
+
+def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
+    """Whether equal values have one path, whatever the writer's time zone and code path were."""
+    part = keys.partition_path.parts[0]
+    if isinstance(part, ValuePart):
+        return pa.types.is_decimal(type_)
+    return isinstance(part, TimestampPart) and part.settings.output_zone is not None and pa.types.is_integer(type_)
+
+
+def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
+    """How keys fall into file groups by the index that a view of the table remembers; None where that looks keys up, or
+    there is none."""
+    config = snapshot.config
+    if not config.key_fields or _known_keys(config) is None:
+        return None
+    index = recorded_index(recorded_settings(snapshot), missing_ok=True)
+    places = None if index is None else index.resolved(config.key_fields).key_places(snapshot)
+    if places is None:
+        return None
+    encodings = key_encodings(config)
+
+    def key_texts(rows: pa.Table) -> pa.Array:
+        return pa.concat_arrays([keys.key_text_of(rows) for keys in encodings])
+
+    types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
+    plain = None
+    if set(config.key_fields) <= types.keys() and (beside := texts_beside(encodings[0], places.fields, schema)):
+        plain = PlainSlices(snapshot, beside).among
+    return BucketLayout(tuple(config.key_fields), types, key_texts, places, plain)
+
+
+Group = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class FoundKeys:
+    """The record index's answer: one row of `places` for each key and place (`key`, `partition`, `file_id`)."""
+
+    places: pa.Table
+
+    @once
+    def groups(self) -> Mapping[Group, pa.Array]:
+        """The file groups that hold a key, by partition path and file id, each with its keys in ascending order."""
+        keys, partitions, files = (self.places[name].combine_chunks() for name in ("key", "partition", "file_id"))
+        paths, ids = partitions.dictionary_encode(), files.dictionary_encode()
+        order = pc.sort_indices(keys)
+        pairs = paths.indices.to_numpy().astype(np.int64) * len(ids.dictionary) + ids.indices.to_numpy()
+        distinct, codes = np.unique(pairs[order.to_numpy()], return_inverse=True)
+        path, file_id = np.divmod(distinct, max(1, len(ids.dictionary)))
+        groups = zip(paths.dictionary.take(path).to_pylist(), ids.dictionary.take(file_id).to_pylist(), strict=True)
+        return dict(zip(groups, keys_by_group(keys.take(order), codes, len(distinct)), strict=True))
+
+    def slices(self, snapshot: Snapshot) -> list[FileSlice] | None:
+        """The file slices of these groups; None where the view lacks one, and the index cannot be relied on."""
+        groups = self.groups.keys()
+        if not groups:
+            return []
+        found = snapshot.file_slices({p for p, _ in groups}, groups_of_ids({file_id for _, file_id in groups}))
+        held = [s for s in found if (s.partition, s.file_id) in groups]
+        return held if len(held) == len(groups) else None
+
+    def of_pairs(self, pairs: pa.Table) -> FoundKeys:
+        """The places whose `key` and `partition` stand together in `pairs`."""
+        return FoundKeys(self.places.join(pairs, ["key", "partition"], join_type="left semi"))
+
+
+def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
+    """The metadata table, where its record index answers for this view: the newest one, of an index that is there, and
+    of a table that holds no key twice."""
+    metadata = snapshot.metadata
+    if metadata is None or not metadata.has(RECORD_INDEX) or not snapshot.is_latest:
+        return None
+    try:
+        return metadata if metadata.slices.file_slices(RECORD_INDEX) and not snapshot.repeats_keys else None
+    except CorruptFile:
+        # a writer of another engine may be taking the index away just now, and the folder goes first
+        if any(snapshot.storage.list_names(f"{METADATA_FOLDER}/{RECORD_INDEX}")):
+            raise
+        return None
+
+
+def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None = None) -> FoundKeys | None:
+    """Where the keys are, in some partition paths or in all; None where no record index can tell, also because it is
+    being dropped or built just now."""
+    with naming_metadata(snapshot.storage):
+        try:
+            metadata = usable_record_index(snapshot)
+            if metadata is None:
+                return None
+            if partitions is None or not _is_partitioned(metadata):
+                found = metadata.record_locations(keys)
+            else:
+                found = _joined(metadata.record_locations(keys, partition) for partition in partitions)
+        except (CorruptFile, FileNotFoundError):
+            if snapshot.metadata is not None and snapshot.metadata.slices.has_other_partitions():
+                return None
+            raise
+    if partitions is not None:
+        found = found.filter(pc.is_in(found["partition"], value_set=pa.array(list(partitions), pa.string())))
+    return FoundKeys(_plain(found.select(["key", "partition", "file_id"])))
+
+
+def _is_partitioned(metadata: MetadataTable) -> bool:
+    return data_partition_of(metadata.slices.file_slices(RECORD_INDEX)[0].file_id) is not None
+
+
+def _joined(tables: Iterable[pa.Table]) -> pa.Table:
+    found = list(tables)
+    return pa.concat_tables(found).unify_dictionaries() if found else record_index_records.SCHEMA.empty_table()
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    return table.cast(pa.schema([pa.field(name, pa.string()) for name in table.column_names]))
+
+
+def demanded_keys(predicate: Predicate, config: TableConfig, schema: pa.Schema) -> pa.Array | None:
+    """The texts of the record keys that matching rows can have, each once; None where the filter leaves them open.
+
+    The filter names the stored key, or every field of the key by constants of types with one text a value.
+    """
+    stored = equalities(predicate.root, frozenset((RECORD_KEY,))) if config.populate_meta_fields else None
+    if stored is not None:
+        texts = [v.value for alternative in stored for v in alternative[RECORD_KEY]]
+        return _distinct(pa.array(texts, pa.string())) if len(texts) <= MAX_KEYS else None
+    fields = config.key_fields
+    types = {f: schema.field(f).type for f in fields if f in schema.names}
+    if not fields or len(types) < len(fields) or not all(map(has_one_text, types.values())):
+        return None
+    alternatives = equalities(predicate.root, frozenset(fields))
+    if alternatives is None:
+        return None
+    return _key_texts(alternatives, config, types)
+
+
+def _key_texts(
+    alternatives: Sequence[Alternative], config: TableConfig, types: Mapping[str, pa.DataType]
+) -> pa.Array | None:
+    encodings = key_encodings(config)
+    found: list[pa.Array] = []
+    count = 0
+    for alternative in alternatives:
+        columns: dict[str, list[Any]] = {}
+        rows = 1
+        for field in types:
+            if field not in alternative:
+                return None
+            columns[field] = [v.value for v in alternative[field]]
+            rows *= len(columns[field])
+        count += rows
+        if count > MAX_KEYS:
+            return None
+        table = key_rows(columns, types)
+        found += [keys.key_text_of(table) for keys in encodings]
+    return _distinct(pa.concat_arrays(found)) if found else pa.array([], pa.string())
+
+
+def demanded_values(predicate: Predicate, column: str, kind: pa.DataType) -> pa.Array | None:
+    """The texts under which a secondary index has the values that a column of matching rows can have (a null among
+    them stands for null); None where the filter leaves them open, or the type has several texts a value."""
+    texts_of = _TEXTS.get(_kind(kind))
+    if texts_of is None:
+        return None
+    alternatives = equalities(predicate.root, frozenset((column,)))
+    if alternatives is None:
+        return None
+    literals: list[Literal] = [v for alternative in alternatives for v in alternative[column]]
+    if len(literals) > MAX_KEYS:
+        return None
+    return _distinct(texts_of(pa.array([v.value for v in literals], kind)))
+
+
+def _distinct(texts: pa.Array) -> pa.Array:
+    return texts.unique()
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind):
+        return "integer"
+    if pa.types.is_string(kind):
+        return "text"
+    if pa.types.is_date32(kind):
+        return "date"
+    return "micros" if pa.types.is_timestamp(kind) and kind.unit == "us" else ""
+
+
+_TEXTS: Mapping[str, Callable[[pa.Array], pa.Array]] = {
+    "integer": to_java_text,
+    "text": lambda values: values,
+    "date": lambda values: values.cast(pa.int32()).cast(pa.string()),
+    "micros": to_java_text,
+}

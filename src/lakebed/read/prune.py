@@ -1,0 +1,476 @@
+"""Which partitions a filter cannot touch, and what it demands of columns. Any doubt keeps: nothing here may lose a
+row.
+
+Which buckets a filter, or a set of keys, cannot touch. Any doubt keeps: nothing here may lose a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from itertools import groupby
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from lakebed.filters.predicates import (
+    And,
+    Column,
+    Compare,
+    Constant,
+    In,
+    IsNull,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Predicate,
+    columns_of,
+)
+from lakebed.index.base import KeyPlaces
+from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class PathText:
+    """A text that became a path without encoding: slashes at its end, and double ones, are lost."""
+
+    path: str
+
+    def may_be(self, value: str) -> bool:
+        steps = [s for s in value.split("/") if s]
+        return "." in steps or ".." in steps or steps == [s for s in self.path.split("/") if s]
+
+    def compared(self, op: str, right: str) -> tuple[bool, bool]:
+        """Whether `value op right` can be true, and whether it can be false, for the values behind the path."""
+        if op in ("=", "<=>"):
+            return self.may_be(right), True
+        if op == "!=":
+            return True, self.may_be(right)
+        if "/" in self.path or "/" in right:
+            return True, True
+        # without slashes in `right`, one at the end of the value stands for any number
+        answers = [_holds(v, op, right) for v in (self.path, self.path + "/")]
+        return any(answers), not all(answers)
+
+
+@dataclass(frozen=True)
+class PartitionLayout:
+    """How a table's partition paths come from its columns.
+
+    `plain` says of each field whether its path text is the value's own text (so that it can be read back); a field that
+    goes through a time format is not plain. `path_of(field, literal)` gives the whole partition path of a value where
+    one field makes it and the answer cannot depend on the writer's time zone, else None.
+    """
+
+    fields: tuple[str, ...]
+    types: Mapping[str, pa.DataType]
+    plain: tuple[bool, ...]
+    hive_style: bool = False
+    url_encode: bool = False
+    slash_dates: bool = False
+    path_of: Callable[[str, Literal], str | None] = field(default=lambda _field, _literal: None)
+
+    def values_in(self, partition: str) -> dict[str, tuple[Any, ...]]:
+        """The values that each column may have in a partition's rows; columns that cannot be told are missing."""
+        parts = self._parts(partition)
+        return {name: candidates for name, part in parts.items() if (candidates := self._read(name, part)) is not None}
+
+    def _parts(self, partition: str) -> dict[str, str]:
+        if self.slash_dates:
+            ok = len(self.fields) == 1 and pa.types.is_date32(self.types.get(self.fields[0], pa.null()))
+            return {self.fields[0]: partition.replace("/", "-")} if ok else {}
+        if len(self.fields) == 1:
+            parts = [partition]
+        else:
+            parts = partition.split("/")
+            parts = self._whole(parts)
+        found: dict[str, str] = {}
+        for name, plain, part in zip(self.fields, self.plain, parts, strict=False):
+            if not plain:
+                continue
+            prefix = f"{name}=" if self.hive_style else ""
+            if part.startswith(prefix):
+                found[name] = part[len(prefix) :]
+        return found
+
+    def _whole(self, parts: list[str]) -> list[str]:
+        """The parts of a path that are known to be one field's each, from the first on: a slash inside a text that is
+        not encoded moves what is behind it."""
+        types = [self.types.get(name) for name in self.fields]
+        texts = [at for at, t in enumerate(types) if not self.url_encode and (t is None or pa.types.is_string(t))]
+        spare = len(parts) - len(self.fields)
+        if spare > 0 and len(texts) == 1 and all(self.plain):
+            end = texts[0] + spare + 1
+            return [*parts[: texts[0]], "/".join(parts[texts[0] : end]), *parts[end:]]
+        if spare and 0 in texts:
+            return []
+        return parts if not spare and all(self.plain) else parts[:1]
+
+    def _read(self, name: str, text: str) -> tuple[Any, ...] | None:
+        type_ = self.types.get(name)
+        if type_ is None:
+            return None
+        is_text = pa.types.is_string(type_)
+        if text == DEFAULT_PARTITION:
+            return ("", None, text) if is_text else (None,)
+        if is_text:
+            if self.url_encode:
+                return (unquote(text),)
+            return (PathText(text),)
+        value = parse_key_text(text, type_)
+        return None if value is None else (value,)
+
+
+def parse_key_text(text: str, type_: pa.DataType) -> Any:
+    """The value whose key text this is, for types where only one value has it; None otherwise.
+
+    >>> parse_key_text("-7", pa.int64()), parse_key_text("1.50", pa.float64())
+    (-7, None)
+    """
+    try:
+        if pa.types.is_integer(type_):
+            value = int(text)
+            return value if str(value) == text else None
+        if pa.types.is_date32(type_):
+            day = date.fromisoformat(text)
+            return day if day.isoformat() == text else None
+    except ValueError:
+        return None
+    if pa.types.is_boolean(type_):
+        return {"true": True, "false": False}.get(text)
+    return None
+
+
+def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: Iterable[str]) -> list[str]:
+    """The partition paths that may hold rows for which the filter is true."""
+    root = predicate.root
+    needed = set(columns_of(root))
+    if not needed & {*layout.fields, PARTITION_PATH}:
+        return list(partitions)
+    evaluator = _Evaluator(layout)
+    return [p for p in partitions if evaluator.may_match(root, p)]
+
+
+class _Evaluator:
+    """Three-valued logic over sets of possible values: can the condition be true, can it be false?"""
+
+    def __init__(self, layout: PartitionLayout) -> None:
+        self.layout = layout
+        self.paths: dict[tuple[str, Any], str | None] = {}
+
+    def may_match(self, root: Node, partition: str) -> bool:
+        known: dict[str, tuple[Any, ...]] = {**self.layout.values_in(partition), PARTITION_PATH: (partition,)}
+        return self._outcomes(root, partition, known)[0]
+
+    def _outcomes(self, node: Node, partition: str, known: Mapping[str, tuple[Any, ...]]) -> tuple[bool, bool]:
+        match node:
+            case And(parts):
+                answers = [self._outcomes(p, partition, known) for p in parts]
+                return all(a[0] for a in answers), any(a[1] for a in answers)
+            case Or(parts):
+                answers = [self._outcomes(p, partition, known) for p in parts]
+                return any(a[0] for a in answers), all(a[1] for a in answers)
+            case Not(part):
+                can_true, can_false = self._outcomes(part, partition, known)
+                return can_false, can_true
+            case Constant(value):
+                return value is True, value is False
+            case Compare(Column((name,)), op, Literal() as right):
+                if name in known:
+                    return _over(known[name], op, right.value)
+                if op in ("=", "<=>"):
+                    return self._by_path(name, (right,), partition)
+            case In(Column((name,)), values, has_null):
+                if name in known:
+                    listed = {v.value for v in values}
+                    return _membership(known[name], listed, has_null)
+                if values:
+                    return self._by_path(name, values, partition)
+            case IsNull(Column((name,))):
+                if name in known:
+                    return any(v is None for v in known[name]), any(v is not None for v in known[name])
+            case _:
+                pass
+        return True, True
+
+    def _by_path(self, name: str, values: Sequence[Literal], partition: str) -> tuple[bool, bool]:
+        """Equality on a field whose path text cannot be read back: the value is sent forward instead."""
+        if name not in self.layout.fields:
+            return True, True
+        for literal in values:
+            key = (name, literal.value)
+            if key not in self.paths:
+                self.paths[key] = self.layout.path_of(name, literal)
+            path = self.paths[key]
+            if path is None or path == partition:
+                return True, True
+        return False, True
+
+
+def _over(candidates: tuple[Any, ...], op: str, right: Any) -> tuple[bool, bool]:
+    if isinstance(candidates[0], PathText):
+        return candidates[0].compared(op, right)
+    answers = [_holds(v, op, right) for v in candidates]
+    return any(a is True for a in answers), any(a is False for a in answers)
+
+
+def _membership(candidates: tuple[Any, ...], listed: set[Any], has_null: bool) -> tuple[bool, bool]:
+    if isinstance(candidates[0], PathText):
+        return any(candidates[0].may_be(value) for value in listed), not has_null
+    hits = [v in listed for v in candidates if v is not None]
+    return any(hits), not has_null and not all(hits)
+
+
+def _holds(value: Any, op: str, right: Any) -> bool | None:
+    if op == "<=>":
+        return value == right
+    if value is None:
+        return None
+    match op:
+        case "=":
+            return value == right
+        case "!=":
+            return value != right
+        case "<":
+            return _below(value, right)
+        case "<=":
+            return not _below(right, value)
+        case ">":
+            return _below(right, value)
+        case _:
+            return not _below(value, right)
+
+
+def _below(a: Any, b: Any) -> bool:
+    # Spark and Arrow compare text by its UTF-8 bytes, which is code point order
+    return a < b
+
+
+# -- what a filter demands of columns
+
+MAX_ALTERNATIVES = 64
+# So many keys or values are looked up in indexes for a filter that names them.
+MAX_KEYS = 100_000
+
+Alternative = Mapping[str, frozenset[Literal]]
+
+
+def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
+    """What the filter demands of `fields`, as alternatives of "field is one of these constants"; None: anything.
+
+    No alternative at all means that no row can match.
+    """
+    match node:
+        case Constant(value):
+            return None if value is True else []
+        case Compare(Column((name,)), "=" | "<=>", Literal() as right) if name in fields:
+            return [{name: frozenset((right,))}]
+        case In(Column((name,)), values) if name in fields:
+            return [{name: frozenset(values)}] if values else []
+        case Or(parts):
+            found: list[Alternative] = []
+            for part in parts:
+                one = equalities(part, fields)
+                if one is None or len(found) + len(one) > MAX_ALTERNATIVES:
+                    return None
+                found.extend(one)
+            return found
+        case And(parts):
+            return _all_of(parts, fields)
+        case _:
+            return None
+
+
+def _all_of(parts: Sequence[Node], fields: frozenset[str]) -> list[Alternative] | None:
+    joined: list[Alternative] | None = None
+    for part in parts:
+        one = equalities(part, fields)
+        if one is None:
+            continue
+        if joined is None:
+            joined = one
+        elif len(joined) * len(one) <= MAX_ALTERNATIVES:
+            both = (_merge(a, b) for a in joined for b in one)
+            joined = [m for m in both if m is not None]
+    return joined
+
+
+def _merge(a: Alternative, b: Alternative) -> Alternative | None:
+    merged = dict(a)
+    for name, values in b.items():
+        merged[name] = merged[name] & values if name in merged else values
+        if not merged[name]:
+            return None
+    return merged
+
+
+def has_one_text(type_: pa.DataType) -> bool:
+    """Equal values have equal key text; not so for floats (0.0 and -0.0) and timestamps (two forms are about)."""
+    return (
+        pa.types.is_string(type_)
+        or pa.types.is_integer(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_date32(type_)
+        or pa.types.is_decimal(type_)
+    )
+
+
+def key_rows(columns: Mapping[str, list[Any]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Every combination of the values, one row each."""
+    rows: list[tuple[Any, ...]] = [()]
+    for values in columns.values():
+        rows = [(*row, v) for row in rows for v in values]
+    arrays = [pa.array([r[i] for r in rows], types[name]) for i, name in enumerate(columns)]
+    return pa.Table.from_arrays(arrays, names=list(columns))
+
+
+@dataclass(frozen=True)
+class BucketLayout:
+    """What bucket pruning needs of a table with a bucket index.
+
+    `key_texts(rows)` gives the stored key texts that rows with these key columns may have (more than one where the
+    table's way of writing them is not known), `places` their bucket numbers, and the file slices of those.
+
+    Where a text is beside the hash fields `plain` tells of each file slice whether none of its keys can be misread.
+    `trusted`: only of such slices is asked.
+    """
+
+    key_fields: tuple[str, ...]
+    types: Mapping[str, pa.DataType]
+    key_texts: Callable[[pa.Table], pa.Array]
+    places: KeyPlaces
+    plain: Callable[[Sequence[FileSlice]], Sequence[bool]] | None = None
+    trusted: bool = False
+
+    def in_partition(self, path: str) -> BucketLayout:
+        """The same for one partition path."""
+        return replace(self, places=self.places.in_partition(path))
+
+    @property
+    def hash_fields(self) -> tuple[str, ...]:
+        """The key fields that are hashed."""
+        return self.places.fields
+
+    def buckets_of(self, texts: pa.Array) -> pa.Array:
+        """The bucket numbers of stored key texts."""
+        return self.places.groups_of(texts)
+
+
+def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
+    """The bucket numbers of a partition path that may hold matching rows; None where the filter settles neither the
+    hash fields nor the stored key.
+
+    Only equality with constants of the column's own type counts, on types with one key text for each value.
+    """
+    by_text, by_fields = _buckets_of_texts(predicate, layout), _buckets_of_fields(predicate, layout)
+    if by_text is None or by_fields is None:
+        return by_fields if by_text is None else by_text
+    return by_text & by_fields
+
+
+def slices_in_buckets(
+    predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]
+) -> list[FileSlice] | None:
+    """The file slices whose buckets may hold matching rows; None where the filter tells nothing about that."""
+    kept: list[FileSlice] = []
+    settled = False
+    for places, some in _by_places(slices, layout.places):
+        own = replace(layout, places=places)
+        found = prune_buckets(predicate, own)
+        if found is not None:
+            settled = True
+            kept += places.slices_of(some, found)
+            continue
+        ruled_out = _ruled_out(predicate, own, some)
+        settled = settled or bool(ruled_out)
+        kept += [one for one in some if one not in ruled_out]
+    return kept if settled else None
+
+
+def _ruled_out(predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]) -> set[FileSlice]:
+    """The file slices without keys that can be misread whose buckets hold no matching row."""
+    if layout.plain is None:
+        return set()
+    found = prune_buckets(predicate, replace(layout, trusted=True))
+    if found is None:
+        return set()
+    matching = set(layout.places.slices_of(slices, found))
+    others = [one for one in slices if one not in matching]
+    return {one for one, plain in zip(others, layout.plain(others), strict=True) if plain}
+
+
+def buckets_of_keys(
+    slices: Sequence[FileSlice], places: KeyPlaces, keys: pa.Array | pa.ChunkedArray
+) -> list[FileSlice]:
+    """The file slices of the buckets that these stored key texts hash to."""
+    kept: list[FileSlice] = []
+    for own, some in _by_places(slices, places):
+        kept += own.slices_of(some, set(own.groups_of(keys).to_pylist()))
+    return kept
+
+
+def _by_places(slices: Iterable[FileSlice], places: KeyPlaces) -> Iterable[tuple[KeyPlaces, list[FileSlice]]]:
+    """The slices of partition paths in which keys have the same numbers, together."""
+    found: dict[KeyPlaces, list[FileSlice]] = {}
+    for path, group in groupby(slices, key=lambda s: s.partition):
+        found.setdefault(places.in_partition(path), []).extend(group)
+    return found.items()
+
+
+def _buckets_of_texts(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
+    """By the stored record keys that the filter names."""
+    alternatives = equalities(predicate.root, frozenset((RECORD_KEY,)))
+    if alternatives is None:
+        return None
+    texts = {literal.value for alternative in alternatives for literal in alternative[RECORD_KEY]}
+    if len(texts) > MAX_KEYS or None in texts:
+        return None
+    return frozenset(layout.buckets_of(pa.array(sorted(texts), pa.string())).to_pylist())
+
+
+def _buckets_of_fields(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
+    alternatives = equalities(predicate.root, frozenset(layout.key_fields))
+    if alternatives is None:
+        return None
+    found: set[int] = set()
+    for alternative in alternatives:
+        buckets = _buckets_of(alternative, layout)
+        if buckets is None:
+            return None
+        found |= buckets
+    return frozenset(found)
+
+
+def _some_value(type_: pa.DataType) -> Any:
+    """A value for a field that has no part in the hash; a null beside nulls and empty texts would make no key."""
+    if pa.types.is_fixed_size_binary(type_):
+        return b"0" * type_.byte_width
+    if pa.types.is_boolean(type_):
+        return False
+    is_number = not pa.types.is_nested(type_) and type_.num_buffers == 2
+    return 0 if is_number else "0"
+
+
+def _buckets_of(alternative: Alternative, layout: BucketLayout) -> set[int] | None:
+    columns: dict[str, list[Any]] = {}
+    count = 1
+    for name in layout.key_fields:
+        type_ = layout.types.get(name)
+        values = alternative.get(name)
+        if values is None or type_ is None or not has_one_text(type_):
+            # text in another key field may look like a hash field to Hudi's key parser, and move the row
+            if name in layout.hash_fields or type_ is None or (pa.types.is_string(type_) and not layout.trusted):
+                return None
+            columns[name] = [_some_value(type_)]
+            continue
+        columns[name] = [v.value for v in values]
+        count *= len(columns[name])
+        if count > MAX_KEYS:
+            return None
+    texts = layout.key_texts(key_rows(columns, layout.types)).drop_null()
+    return set(layout.buckets_of(texts).to_pylist())

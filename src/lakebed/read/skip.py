@@ -1,0 +1,492 @@
+"""Data skipping: which file slices a filter cannot touch, by what the metadata table knows of them.
+
+Expression indexes: which index holds the results of a function that a filter uses, and what it says of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile
+from lakebed.expressions.index_functions import slice_of
+from lakebed.expressions.time_patterns import DEFAULT_PATTERN
+from lakebed.filters.predicates import (
+    Call,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    IsTrue,
+    Like,
+    Literal,
+    Predicate,
+    Value,
+    conjuncts,
+    walk,
+)
+from lakebed.filters.ranges import Bools, Bounds, Path, may_match
+from lakebed.format.bloom import BloomFilter
+from lakebed.metadata.kinds.definitions import IndexDefinition
+from lakebed.metadata.kinds.expression_index import KIND as EXPRESSION
+from lakebed.metadata.kinds.expression_zones import created_at, is_same_zone, zone_notes
+from lakebed.metadata.kinds.secondary_index import KIND as SECONDARY
+from lakebed.metadata.kinds.stats_columns import RANGES_OPTION
+from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.model import META_COLUMNS, FileSlice
+from lakebed.read.keys import FoundKeys, demanded_keys, demanded_values, find_keys, usable_record_index
+from lakebed.read.prune import MAX_KEYS
+from lakebed.read.schema_history import schema_history
+from lakebed.read.statistics import (
+    bounds_of_expression,
+    bounds_of_files,
+    bounds_of_partitions,
+    can_bound,
+    of_slices,
+    written_by_lakebed,
+)
+from lakebed.slices.metadata_view import naming_metadata
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import once
+
+_TRIMS = ("trim", "ltrim", "rtrim")
+_CALENDAR = ("year", "month", "day", "hour")
+# No zone moves a time by more than a day.
+_YEAR_SLACK = 1
+
+
+@dataclass(frozen=True)
+class IndexedCall:
+    """A function in a filter, and the index of its results. `zone` is the time zone that the filter means, where the
+    results depend on one."""
+
+    call: Call
+    index: str
+    column: str
+    zone: str | None = None
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """A function of a column by Hudi's name, its options in one form."""
+
+    function: str
+    options: tuple[Any, ...]
+    column: str
+    zone: str | None = None
+
+
+def indexed_calls(metadata: MetadataTable, calls: Sequence[Call], kind: str) -> Iterator[IndexedCall]:
+    """Those of the calls whose results an expression index of this kind (`column_stats`, `bloom_filters`) has."""
+    for name in metadata.slices.partitions:
+        definition = metadata.slices.definitions.get(name) if EXPRESSION.owns(name) else None
+        if definition is None or definition.type != kind or len(definition.source_fields) != 1:
+            continue
+        held = _of_definition(definition)
+        for call in calls:
+            meant = _of_call(call)
+            if meant is None or held is None:
+                continue
+            if (meant.function, meant.options, meant.column) == (held.function, held.options, held.column):
+                yield IndexedCall(call, name, held.column, meant.zone)
+
+
+def bounds_of_results(
+    snapshot: Snapshot, metadata: MetadataTable, indexed: IndexedCall, names: pa.Array, instants: Sequence[str]
+) -> Bounds:
+    """What the index says of the function's results in each file; nothing of those that it has of another time zone,
+    or of an unknown one."""
+    kind = indexed.call.type
+    files, _ = metadata.expression_stats(indexed.index, {indexed.column: kind})
+    found = bounds_of_expression(files.get(indexed.column), names, kind)
+    if indexed.call.name == "unix_timestamp":
+        # lakebed once noted -1 for parts of a second before 1970, where Spark has 0, and so before that
+        lower = pc.fill_null(pc.less(found.high, 0), False)
+        found = replace(found, high=pc.if_else(lower, pc.add(found.high, 1), found.high))
+    known = in_its_zone(snapshot, indexed, instants)
+    if known.all():
+        return found
+    low, high = pa.nulls(len(names), kind), pa.nulls(len(names), kind)
+    if indexed.call.name == "year":
+        low, high = (pc.add(found.low, -_YEAR_SLACK).cast(kind), pc.add(found.high, _YEAR_SLACK).cast(kind))
+    flags = pa.array(known)
+    return Bounds(
+        pc.if_else(flags, found.low, low), pc.if_else(flags, found.high, high), found.may_hold, found.may_null
+    )
+
+
+def in_its_zone(snapshot: Snapshot, indexed: IndexedCall, instants: Sequence[str]) -> Bools:
+    """Of files of these instants: whether the index has their results in the time zone that the filter means."""
+    if indexed.zone is None:
+        return np.ones(len(instants), np.bool_)
+    note = zone_notes(snapshot.config.properties).get(indexed.index)
+    usable = note is not None and is_same_zone(note.zone, indexed.zone)
+    if note is None or not usable or created_at(snapshot.storage, indexed.index) != note.created:
+        return np.zeros(len(instants), np.bool_)
+    built = np.array([instant <= note.built for instant in instants], np.bool_)
+    return built | written_by_lakebed(snapshot.timeline, instants)
+
+
+def demanded_results(predicate: Predicate) -> dict[Call, pa.Array]:
+    """The texts (of whole numbers: their digits) that functions must result in for the filter to be true."""
+    found: dict[Call, pa.Array] = {}
+    for node in conjuncts(predicate.root):
+        match node:
+            case Compare(Call() as call, "=" | "<=>", Literal(value)) if _has_texts(call) and value is not None:
+                found[call] = _texts(call, [value])
+            case In(Call() as call, values) if _has_texts(call):
+                found[call] = _texts(call, [v.value for v in values if v.value is not None])
+            case _:
+                pass
+    return found
+
+
+def _texts(call: Call, results: Sequence[Any]) -> pa.Array:
+    found = [str(result) for result in results]
+    if call.name == "unix_timestamp":  # as in `bounds_of_results`
+        found += [str(result - 1) for result in results if result <= 0]
+    return pa.array(found, pa.string())
+
+
+def _has_texts(call: Call) -> bool:
+    return pa.types.is_string(call.type) or pa.types.is_integer(call.type)
+
+
+def _of_call(call: Call) -> _Meaning | None:
+    """What a call of a filter means; None where no index has such results."""
+    name, options, inner = call.name, call.options, call.args[0] if len(call.args) == 1 else None
+    zone: str | None = None
+    if name == "from_unixtime":
+        options, zone = options[:1], options[1]
+    elif name == "date_of":
+        name, options, zone = "to_date", (), options[0] if options else None
+    elif name == "date_add" and isinstance(inner, Call) and inner.name == "date_of" and len(inner.args) == 1:
+        zone, inner = (inner.options[0] if inner.options else None), inner.args[0]
+    elif name == "substring":
+        start, size = options
+        options = (start, start + size)
+    if isinstance(inner, Call) and inner.name == "local" and (name in _CALENDAR or name == "date_format"):
+        zone, inner = inner.options[0], inner.args[0]
+    return _Meaning(name, options, ".".join(inner.path), zone) if isinstance(inner, Column) else None
+
+
+def _of_definition(definition: IndexDefinition) -> _Meaning | None:
+    function, given = definition.function, definition.options
+    column = definition.source_fields[0]
+    try:
+        return _Meaning(*_in_one_form(function, given), column)
+    except (KeyError, ValueError):
+        return None
+
+
+def _in_one_form(function: str, given: Mapping[str, str]) -> tuple[str, tuple[Any, ...]]:
+    """The function and its options as a filter's calls have them."""
+    if function in _TRIMS:
+        return function, (given.get("trimString", " "),)
+    if function == "substring":
+        return function, slice_of(int(given["pos"]), int(given["len"]))
+    if function == "date_format":
+        return function, (given["format"],)
+    if function == "from_unixtime":
+        return function, (given.get("format", DEFAULT_PATTERN),)
+    if function in ("date_add", "date_sub"):
+        return "date_add", (int(given["days"]) * (1 if function == "date_add" else -1),)
+    if "format" in given:
+        raise ValueError(function)
+    return function, ()
+
+
+# An index that leaves no more than this is not followed by others, which cost requests too.
+_FEW_SLICES = 4
+# Up to so many partition paths are asked for one by one.
+_FEW_PARTITIONS = 32
+# Bloom filters are large: they are asked about the last candidates.
+_FEW_FILTERS = 64
+_FEW_KEYS = 10_000
+
+
+def skip_slices(
+    snapshot: Snapshot, predicate: Predicate, slices: Sequence[FileSlice], available: pa.Schema, *, log_files: bool
+) -> tuple[list[FileSlice], dict[str, int]]:
+    """The slices that may hold matching rows, and how many others each index ruled out.
+
+    `log_files`: whether rows come from log files too (a snapshot query) or from base files alone. All slices are given
+    where an index is being dropped or built by another process just now.
+    """
+    metadata = snapshot.metadata
+    if metadata is None or not slices:
+        return list(slices), {}
+    with naming_metadata(snapshot.storage):
+        skipping = _Skipping(snapshot, metadata, predicate, available, log_files)
+        try:
+            return skipping.run(list(slices)), skipping.pruned
+        except (CorruptFile, FileNotFoundError):
+            if metadata.slices.has_other_partitions():
+                return list(slices), {}
+            raise
+
+
+class _Skipping:
+    def __init__(
+        self, snapshot: Snapshot, metadata: MetadataTable, predicate: Predicate, available: pa.Schema, log_files: bool
+    ) -> None:
+        self.snapshot = snapshot
+        self.metadata = metadata
+        self.predicate = predicate
+        self.available = available
+        self.log_files = log_files
+        self.pruned: dict[str, int] = {}
+
+    def run(self, slices: list[FileSlice]) -> list[FileSlice]:
+        by_key = self._by_keys(slices)
+        kept = slices if by_key is None else by_key
+        if len(kept) > _FEW_SLICES:
+            kept = self._by_partition_stats(kept)
+        if len(kept) > 1 and (by_key is None or len(kept) > _FEW_SLICES):
+            kept = self._by_statistics(kept)
+            kept = self._by_expression_filters(kept)
+            if by_key is None:
+                kept = self._by_bloom_filters(kept)
+        return kept
+
+    def _note(self, what: str, before: list[FileSlice], after: list[FileSlice]) -> list[FileSlice]:
+        self.pruned[what] = self.pruned.get(what, 0) + len(before) - len(after)
+        return after
+
+    # -- indexes of keys
+
+    @once
+    def _keys(self) -> pa.Array | None:
+        return demanded_keys(self.predicate, self.snapshot.config, self.available)
+
+    def _by_keys(self, slices: list[FileSlice]) -> list[FileSlice] | None:
+        """By the record index or a secondary index; None where neither applies."""
+        if self._keys is not None:
+            return self._in_groups(slices, find_keys(self.snapshot, self._keys), "record index")
+        for name, keys in self._keys_of_secondaries():
+            found = find_keys(self.snapshot, keys)
+            kept = self._in_groups(slices, found, f"secondary index {SECONDARY.index_of(name)}")
+            if kept is not None:
+                return kept
+        return None
+
+    def _in_groups(self, slices: list[FileSlice], found: FoundKeys | None, what: str) -> list[FileSlice] | None:
+        if found is None or found.slices(self.snapshot) is None:
+            return None
+        groups = found.groups
+        return self._note(what, slices, [s for s in slices if (s.partition, s.file_id) in groups])
+
+    def _keys_of_secondaries(self) -> Iterator[tuple[str, pa.Array]]:
+        for name in self.metadata.slices.partitions:
+            definition = self.metadata.slices.definitions.get(name) if SECONDARY.owns(name) else None
+            column = definition.source_fields[0] if definition and definition.source_fields else ""
+            if column not in self.available.names:
+                continue
+            values = demanded_values(self.predicate, column, self.available.field(column).type)
+            if values is None or usable_record_index(self.snapshot) is None:
+                continue
+            if not self.metadata.slices.file_slices(name):
+                continue  # just being taken away
+            keys = pc.unique(self.metadata.record_keys_of_secondary(name, values)["record_key"].cast(pa.string()))
+            if len(keys) <= MAX_KEYS:
+                yield name, keys
+
+    def _by_bloom_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
+        if self._keys is None or not self.metadata.has(BLOOM_FILTERS) or len(slices) > _FEW_FILTERS:
+            return slices
+        if len(self._keys) > _FEW_KEYS:
+            return slices
+        files = self._base_files(slices)
+        kept = self._may_contain(slices, self.metadata.bloom_filters(files), self._keys)
+        return self._note("bloom filters", slices, kept)
+
+    def _by_expression_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
+        results = demanded_results(self.predicate)
+        for indexed in indexed_calls(self.metadata, list(results), BLOOM_FILTERS):
+            if not 1 < len(slices) <= _FEW_FILTERS:
+                break
+            based = [s for s in slices if s.base_file is not None]
+            known = in_its_zone(self.snapshot, indexed, [s.base_file.instant for s in based if s.base_file])
+            current = [s for s, flag in zip(based, known.tolist(), strict=True) if flag]
+            if not current:
+                continue
+            filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(current))
+            kept = self._may_contain(slices, filters, results[indexed.call])
+            slices = self._note(f"expression index {EXPRESSION.index_of(indexed.index)}", slices, kept)
+        return slices
+
+    def _base_files(self, slices: Sequence[FileSlice]) -> list[tuple[str, str]]:
+        return [(s.partition, s.base_file.name) for s in slices if s.base_file is not None]
+
+    def _may_contain(self, slices: list[FileSlice], filters: pa.Table, texts: pa.Array) -> list[FileSlice]:
+        """Those without a filter that says no to every text; a log file has no filter."""
+        without: set[tuple[str, str]] = set()
+        for row in filters.select(["partition", "file_name", "type", "bloom"]).to_pylist():
+            one = BloomFilter.from_text(row["bloom"], row["type"], path=f"{row['partition']}/{row['file_name']}")
+            if not pc.any(one.might_contain(texts)).as_py():
+                without.add((row["partition"], row["file_name"]))
+        return [
+            s
+            for s in slices
+            if s.base_file is None or (s.log_files and self.log_files) or (s.partition, s.base_file.name) not in without
+        ]
+
+    # -- statistics
+
+    @once
+    def _columns(self) -> Mapping[Path, pa.DataType]:
+        """Columns of the filter whose statistics are of use."""
+        found = {c.path: c.type for c in _columns_in(self.predicate)}
+        names = _known_names(self.metadata)
+        if schema_history(self.snapshot) is not None:
+            # files are matched by column ids there, statistics have the names of their time
+            found = {path: kind for path, kind in found.items() if path[0] in META_COLUMNS}
+        return {
+            path: kind
+            for path, kind in found.items()
+            if (names is None or ".".join(path) in names)
+            and can_bound(kind, version=self._version, exact=self._has_exact_ranges)
+        }
+
+    @property
+    def _version(self) -> int:
+        definition = self.metadata.slices.definitions.get(COLUMN_STATS)
+        return definition.version if definition else 2 if self.snapshot.config.version >= 9 else 1
+
+    @property
+    def _has_exact_ranges(self) -> bool:
+        definition = self.metadata.slices.definitions.get(COLUMN_STATS)
+        return definition is not None and RANGES_OPTION in definition.options
+
+    def _types(self) -> dict[str, pa.DataType]:
+        return {".".join(path): kind for path, kind in self._columns.items()}
+
+    def _by_partition_stats(self, slices: list[FileSlice]) -> list[FileSlice]:
+        """By whole partitions: these statistics are of the newest state only."""
+        partitions = list(dict.fromkeys(s.partition for s in slices))
+        if len(partitions) < 2 or not self._columns or not self.metadata.has(PARTITION_STATS):
+            return slices
+        if not self.snapshot.is_latest or any(map(self._is_merged_unknown, slices)):
+            return slices
+        types = self._types()
+        stats = self.metadata.partition_stats(list(types), types)
+        names = pa.array(partitions, pa.string())
+        logs = self.snapshot.config.table_type == "mor"
+        known = {
+            path: bounds_of_partitions(stats.get(".".join(path)), names, kind, version=self._version, log_files=logs)
+            for path, kind in self._columns.items()
+        }
+        flags = may_match(self.predicate.root, known, len(partitions))
+        matching = {p for p, flag in zip(partitions, flags.tolist(), strict=True) if flag}
+        return self._note("partition statistics", slices, [s for s in slices if s.partition in matching])
+
+    def _by_statistics(self, slices: list[FileSlice]) -> list[FileSlice]:
+        """By the ranges of columns, and of functions that have an index."""
+        files = _Files.of(slices, log_files=self.log_files)
+        kept = np.ones(len(slices), np.bool_)
+        unknown = np.array([self._is_merged_unknown(s) for s in slices], np.bool_)
+        known = self._bounds_of_columns(slices, files)
+        results: dict[Call, Bounds] = {}
+
+        def prune(what: str) -> None:
+            nonlocal kept
+            found = kept & (unknown | may_match(self.predicate.root, known, len(slices), results.get))
+            self.pruned[what] = self.pruned.get(what, 0) + int(kept.sum() - found.sum())
+            kept = found
+
+        if known:
+            prune("column statistics")
+        for indexed in indexed_calls(self.metadata, _calls_in(self.predicate), COLUMN_STATS):
+            results[indexed.call] = files.joined(
+                bounds_of_results(self.snapshot, self.metadata, indexed, files.names, files.instants)
+            )
+            prune(f"expression index {EXPRESSION.index_of(indexed.index)}")
+        return [slices[at] for at in np.flatnonzero(kept).tolist()]
+
+    def _bounds_of_columns(self, slices: Sequence[FileSlice], files: _Files) -> dict[Path, Bounds]:
+        if not self._columns or not self.metadata.has(COLUMN_STATS):
+            return {}
+        types = self._types()
+        partitions = {s.partition for s in slices}
+        few = partitions if len(partitions) <= _FEW_PARTITIONS else None
+        stats = self.metadata.column_stats(list(types), few, types)
+        return {
+            path: files.joined(bounds_of_files(stats.get(".".join(path)), files.names, self._exact(files, kind), kind))
+            for path, kind in self._columns.items()
+        }
+
+    def _exact(self, files: _Files, kind: pa.DataType) -> Bools:
+        """Of which files lakebed wrote the records; asked where that matters."""
+        if not self._has_exact_ranges or not pa.types.is_floating(kind):
+            return np.zeros(len(files.names), np.bool_)
+        return written_by_lakebed(self.snapshot.timeline, files.instants)
+
+    def _is_merged_unknown(self, file_slice: FileSlice) -> bool:
+        """Whether a merge that lakebed does not know may put values into rows that no file has."""
+        return self.log_files and bool(file_slice.log_files) and self.snapshot.config.merge_mode == "custom"
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of slices: names, instants, and the slice of each."""
+
+    names: pa.Array
+    instants: list[str]
+    owner: npt.NDArray[np.int64]
+    slices: int
+
+    @classmethod
+    def of(cls, slices: Sequence[FileSlice], *, log_files: bool) -> _Files:
+        found = [
+            (number, file.name, file.instant)
+            for number, one in enumerate(slices)
+            for file in (one.base_file, *(one.log_files if log_files else ()))
+            if file is not None
+        ]
+        owners, names, instants = zip(*found, strict=True) if found else ((), (), ())
+        return cls(pa.array(names, pa.string()), list(instants), np.array(owners, np.int64), len(slices))
+
+    def joined(self, bounds: Bounds) -> Bounds:
+        """The bounds of the slices."""
+        if len(self.owner) == self.slices and (self.owner == np.arange(self.slices)).all():
+            return bounds
+        return of_slices(bounds, self.owner, self.slices)
+
+
+def _values_in(predicate: Predicate) -> Iterator[Value]:
+    """Every value that a condition of the filter looks at, from the outside in."""
+    waiting: list[Value] = []
+    for node in walk(predicate.root):
+        match node:
+            case Compare(left, _, right):
+                waiting += [left, right]
+            case In(value) | IsNull(value) | IsTrue(value) | Like(value):
+                waiting.append(value)
+            case _:
+                pass
+    while waiting:
+        value = waiting.pop()
+        yield value
+        if isinstance(value, Call):
+            waiting += value.args
+
+
+def _columns_in(predicate: Predicate) -> list[Column]:
+    return [v for v in _values_in(predicate) if isinstance(v, Column)]
+
+
+def _calls_in(predicate: Predicate) -> list[Call]:
+    return list(dict.fromkeys(v for v in _values_in(predicate) if isinstance(v, Call)))
+
+
+def _known_names(metadata: MetadataTable) -> frozenset[str] | None:
+    """Columns that have statistics; None where that is not written down."""
+    definition = metadata.slices.definitions.get(COLUMN_STATS)
+    return frozenset(definition.source_fields) if definition and definition.source_fields else None

@@ -1,0 +1,289 @@
+"""Running a scan plan on Spark: its own vectorised Parquet reader over the files, Python only where it must be."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow.types import is_floating, is_time
+
+from lakebed.engine.spark import can_open, read_parquet, shifts_times
+from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_worker import for_workers, use_own_python
+from lakebed.errors import UnsupportedFeature
+from lakebed.filters.text import quote_name, spark_literal
+from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.read.batches import RowReader, row_readers
+from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
+from lakebed.schema.arrow import leaf_paths
+from lakebed.schema.evolution import spark_projection
+from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
+from lakebed.slices.reader import SliceReader
+from lakebed.slices.reopening import in_task
+from lakebed.storage.base import Storage, StorageSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TIME_TYPE = "spark.sql.timeType.enabled"
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_TASKS_PER_CORE = 4
+_FILES_PER_BATCH = 64
+_warned: set[str] = set()
+
+
+def active_session() -> SparkSession | None:
+    """The session of this thread or process, if there is one."""
+    require_spark()
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> str:
+    """Why the whole scan has to go through Python, or "" where Spark's own reader reads slices without log files."""
+    if plan.predicate is not None and not plan.predicate.runs_on_spark_sql:
+        return "the filter is an Arrow expression that has no Spark SQL form"
+    from_path = any(source.from_path for alike in plan.sets for source in alike.sources)
+    if from_path and not slices.config.populate_meta_fields:
+        return "partition columns stand in the paths only and the files have no meta columns"
+    url = slices.storage.url()
+    if not can_open(spark, url):
+        return f"Spark's Hadoop has no file system for {url.partition(':')[0]}://"
+    if shifts_times(spark, plan.read_schema):
+        return "spark.sql.parquet.int96TimestampConversion would shift times that files hold as INT96"
+    return ""
+
+
+def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, worker_tuning: bool = True) -> DataFrame:
+    """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python,
+    and all of them where Spark cannot read the table."""
+    require_spark()
+    use_own_python(spark)
+    _refuse_times(plan, spark)
+    plan = _with_a_column(plan)
+    if not plan.sets:
+        empty = spark.createDataFrame([], schema=arrow_to_spark_ddl(plan.read_schema))
+        return empty.select(*[quote_name(c) for c in plan.columns])
+    reason = through_storage(plan, spark, slices)
+    if reason:
+        _warn(reason, slices.storage.spec)
+        return _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
+    native = chosen_slices(plan.sets, log_files=False)
+    parts = [
+        _native_frame(plan, part, spark, slices.storage, statistics=statistics)
+        for alike in native
+        for part, statistics in by_statistics(plan, alike)
+    ]
+    merged = chosen_slices(plan.sets, log_files=True)
+    if merged:
+        parts.append(_python_frame(plan, merged, spark, slices, tuning=worker_tuning))
+    frame = parts[0]
+    for part in parts[1:]:
+        frame = frame.unionByName(part)
+    return frame
+
+
+def _refuse_times(plan: ScanPlan, spark: SparkSession) -> None:
+    """Raise `UnsupportedFeature` for columns of times of a day in a session that has no such type."""
+    times = [field.name for field in plan.read_schema if any(is_time(kind) for _, kind in leaf_paths([field]))]
+    if times and str(spark.conf.get(TIME_TYPE, "false")).lower() != "true":
+        raise UnsupportedFeature(
+            f"column {times[0]} holds times of a day, which this Spark session has no type for",
+            hint=f'set spark.conf.set("{TIME_TYPE}", "true"), leave it out with columns=, or read with to_arrow()',
+            context={"feature": "TIME", "columns": times},
+        )
+
+
+def chosen_slices(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet]:
+    """The sets with those of their slices that have log files, or have none; empty ones left out."""
+    chosen = [replace(s, slices=tuple(one for one in s.slices if bool(one.log_files) == log_files)) for s in sets]
+    return [s for s in chosen if s.slices]
+
+
+def by_statistics(plan: ScanPlan, alike: SliceSet) -> list[tuple[SliceSet, bool]]:
+    """The set in up to two parts, by whether Spark may rule out row groups by statistics, of which each part says it:
+    not in files whose statistics may leave out NaN, which Spark takes for the greatest number."""
+    if plan.provenance is None or not any(is_floating(kind) for _, kind in leaf_paths(alike.stored)):
+        return [(alike, True)]
+    doubtful = plan.provenance.leaving_out_nan(alike.files)
+    if not doubtful:
+        return [(alike, True)]
+    parts: dict[bool, list[FileSlice]] = {}
+    for one in alike.slices:
+        parts.setdefault(one.base_file is None or one.base_file.path not in doubtful, []).append(one)
+    return [(replace(alike, slices=tuple(some)), exact) for exact, some in parts.items()]
+
+
+def _with_a_column(plan: ScanPlan) -> ScanPlan:
+    """The plan of a scan without columns reads the record keys all the same: Spark reads no rows of nothing."""
+    if len(plan.read_schema):
+        return plan
+    key = ColumnSource(RECORD_KEY, RECORD_KEY, pa.string())
+    sets = tuple(SliceSet(alike.slices, (key,), native=True) for alike in plan.sets)
+    return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), sets=sets)
+
+
+def _native_frame(
+    plan: ScanPlan, alike: SliceSet, spark: SparkSession, storage: Storage, *, statistics: bool
+) -> DataFrame:
+    extra = (
+        [PARTITION_PATH]
+        if any(s.from_path for s in alike.sources) and PARTITION_PATH not in plan.read_schema.names
+        else []
+    )
+    stored = alike.stored
+    types = {f.name: f.type for f in stored} | dict.fromkeys(extra, pa.string())
+    ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
+    urls = [storage.url(f.path) for f in alike.files]
+    with _few_listing_tasks(spark, len(urls)):
+        frame = read_parquet(spark, urls, ddl, page_checksums=plan.page_checksums, statistics=statistics)
+    return shaped(plan, alike, frame, extra)
+
+
+def shaped(
+    plan: ScanPlan, alike: SliceSet, frame: DataFrame, extra: Sequence[str], *, keep: Sequence[str] = ()
+) -> DataFrame:
+    """Stored rows of a set of slices as the plan's: in its types, by its condition, its columns and those to `keep`."""
+    kept = [quote_name(name) for name in keep]
+    if not alike.native:
+        frame = frame.selectExpr(*_named(plan, alike, extra), *kept)
+        renamed = pa.schema([_field_now(plan, s.name, s.type) for s in alike.sources])
+        frame = frame.selectExpr(*spark_projection(renamed, plan.read_schema), *kept)
+    if plan.predicate is not None:
+        frame = frame.filter(plan.predicate.to_spark_sql())
+    return frame.select(*[quote_name(c) for c in plan.columns], *kept)
+
+
+def _field_now(plan: ScanPlan, name: str, stored: pa.DataType | None) -> pa.Field:
+    return pa.field(name, plan.read_schema.field(name).type if stored is None else stored)
+
+
+def _named(plan: ScanPlan, alike: SliceSet, extra: Sequence[str]) -> list[str]:
+    """Stored columns under the table's names, and what is not stored."""
+    expressions: list[str] = []
+    for source in alike.sources:
+        type_ = plan.read_schema.field(source.name).type
+        if source.from_path:
+            text = _from_path(plan, source.name, alike.slices, type_)
+        elif source.stored is None:
+            text = f"CAST(NULL AS {spark_type(type_)})"
+        else:
+            text = quote_name(source.stored)
+        expressions.append(f"{text} AS {quote_name(source.name)}")
+    return expressions
+
+
+def _from_path(plan: ScanPlan, column: str, slices: Sequence[FileSlice], type_: pa.DataType) -> str:
+    values = plan.partition_values or {}
+    cases = [
+        f"WHEN {spark_literal(p, pa.string())} THEN {spark_literal(values[p][column], type_)}"
+        for p in dict.fromkeys(s.partition for s in slices)
+    ]
+    return f"CAST(CASE {quote_name(PARTITION_PATH)} {' '.join(cases)} END AS {spark_type(type_)})"
+
+
+@contextmanager
+def _few_listing_tasks(spark: SparkSession, files: int) -> Generator[None]:
+    """Spark looks at many files by a job of up to 10,000 tasks; a few for each core are faster."""
+    before: str | None = None
+    changed = False
+    if files > 32:
+        with suppress(Exception):
+            before = spark.conf.get(_LISTING_TASKS)
+            spark.conf.set(_LISTING_TASKS, str(parallelism(spark) * _TASKS_PER_CORE))
+            changed = True
+    try:
+        yield
+    finally:
+        if changed and before is not None:
+            spark.conf.set(_LISTING_TASKS, before)
+
+
+def narrowed_plan(plan: ScanPlan, sets: Sequence[SliceSet], *, by_sql: bool) -> ScanPlan:
+    """The plan of some of its slices; `by_sql`: with the columns of the condition, which Spark applies."""
+    columns = tuple(plan.read_schema.names) if by_sql or not plan.columns else plan.columns
+    return replace(plan, columns=columns, sets=tuple(sets))
+
+
+def _python_frame(
+    plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession, slices: SliceReader, *, tuning: bool
+) -> DataFrame:
+    condition = None
+    by_sql = plan.predicate is not None and bool(plan.predicate.text)
+    if plan.predicate is not None and not by_sql:
+        condition = plan.predicate.to_arrow()
+    wide = narrowed_plan(plan, sets, by_sql=by_sql)
+    jobs = row_readers(wide, condition)
+    cores = parallelism(spark)
+    tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
+    numbers = spark.range(0, len(jobs), 1, tasks)
+    read = for_workers(partial(_read_slices, slices, _Jobs.of(jobs)), tuning=tuning)
+    frame = numbers.mapInArrow(read, arrow_to_spark_ddl(read_by_spark(wide.schema)))
+    if by_sql and plan.predicate is not None:
+        frame = frame.filter(plan.predicate.to_spark_sql())
+    return frame.select(*[quote_name(c) for c in plan.columns])
+
+
+def frame_of_parts(
+    spark: SparkSession,
+    part: Callable[[int], Iterator[pa.RecordBatch]],
+    count: int,
+    schema: pa.Schema,
+    *,
+    worker_tuning: bool,
+) -> DataFrame:
+    """Rows that a function makes in Python, each of its parts in the Spark partition of that number."""
+    require_spark()
+    use_own_python(spark)
+    numbers = spark.range(0, count, 1, count)
+    read = for_workers(partial(_read_parts, part), tuning=worker_tuning)
+    return numbers.mapInArrow(read, arrow_to_spark_ddl(schema))
+
+
+def _read_parts(
+    part: Callable[[int], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from part(number)
+
+
+class _Jobs:
+    """File slices with few different readers, small when pickled."""
+
+    def __init__(self, readers: list[RowReader], slices: list[tuple[FileSlice, int]]) -> None:
+        self.readers = readers
+        self.slices = slices
+
+    @classmethod
+    def of(cls, jobs: Sequence[tuple[FileSlice, RowReader]]) -> _Jobs:
+        readers: dict[tuple[object, ...], int] = {}
+        distinct: list[RowReader] = []
+        slices: list[tuple[FileSlice, int]] = []
+        for file_slice, reader in jobs:
+            at = readers.setdefault(reader.sources, len(distinct))
+            if at == len(distinct):
+                distinct.append(reader)
+            slices.append((file_slice, at))
+        return cls(distinct, slices)
+
+
+def _read_slices(slices: SliceReader, jobs: _Jobs, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            file_slice, at = jobs.slices[number]
+            rows = in_task(slices.storage, jobs.readers[at].read(slices, file_slice))
+            yield from map(as_spark_reads, rows)
+
+
+def _warn(reason: str, spec: StorageSpec) -> None:
+    key = f"{reason}|{spec.uri.partition('://')[0]}"
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(f"lakebed scans through Python, not Spark's Parquet reader: {reason}", stacklevel=4)

@@ -1,0 +1,163 @@
+"""Archival: the oldest instants of a long timeline move to the archived one, where nobody lists them any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.config.features import check_write
+from lakebed.config.options import Options, service_settings
+from lakebed.model import Action, Instant
+from lakebed.operations.context import WriteContext
+from lakebed.policies.archival import (
+    ArchivalBounds,
+    ArchivalLimit,
+    ArchivalPlan,
+    before_due_compaction,
+    before_metadata,
+    before_pending,
+    before_savepoint,
+    before_uncleaned,
+    is_archival_due,
+    plan_archival,
+)
+from lakebed.policies.compaction import last_compaction
+from lakebed.services.cleaning import retention_of
+from lakebed.services.service import ServiceTransaction
+from lakebed.slices.facts import table_features
+from lakebed.slices.listing import list_metadata, list_table
+from lakebed.slices.metadata_view import naming_metadata
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.archive_writer import archive as move
+from lakebed.timeline.bodies.plans import CleaningPolicy
+from lakebed.timeline.history import last_clean
+from lakebed.timeline.instants import completes_as, without_suffix
+from lakebed.timeline.timeline import COMMITS, Timeline
+from lakebed.wording import count_text
+
+_OPERATION = "ARCHIVE"
+
+
+@dataclass(frozen=True)
+class ArchivalResult:
+    """What an archival did, or with `dry_run` would do: which instants left the active timeline, and what held back
+    more."""
+
+    plan: ArchivalPlan
+    dry_run: bool = False
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def instants(self) -> tuple[Instant, ...]:
+        """Those that were archived."""
+        return () if self.dry_run else self.plan.instants
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        limit = self.plan.limit
+        return {
+            "commits": [i.time for i in self.plan.commits],
+            "others": [f"{i.time} {i.action.value}" for i in self.plan.others],
+            "held_back": f"{limit.time or 'the start'}: {limit.reason}" if limit else None,
+            "dry_run": self.dry_run,
+            "seconds": round(self.seconds, 4),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        if not self.plan.commits:
+            return "\n".join([*([str(self.plan)] if self.plan.limit else []), *self.notes])
+        took = "" if self.dry_run else f" ({self.seconds:.2f} s)"
+        return f"{'would be an ' if self.dry_run else ''}{self.plan}{took}"
+
+    __repr__ = __str__
+
+
+def archive(context: WriteContext, *, dry_run: bool = False) -> ArchivalResult:
+    """Archive what the settings of the job and the table say; `dry_run` only tells. The lock is held throughout."""
+    check_write(context.config.properties, table_features(context.opened), "archive")
+    started = time.monotonic()
+    settings = service_settings(context.options.given, context.config.properties)
+    if dry_run:
+        return _result(planned_archival(context.opened, settings), settings, context.opened.timeline, dry_run=True)
+    with ServiceTransaction.of(context, Action.COMMIT, _OPERATION) as tx, tx.begin():
+        tx.prepare_metadata()
+        plan = planned_archival(tx.snapshot, settings)
+        tx.refuse_lost("archive")
+        move(tx.timeline, plan.instants)
+    return _result(plan, settings, tx.timeline, seconds=time.monotonic() - started)
+
+
+def _result(
+    plan: ArchivalPlan, settings: Options, timeline: Timeline, *, dry_run: bool = False, seconds: float = 0.0
+) -> ArchivalResult:
+    notes: tuple[str, ...] = ()
+    if not plan.commits and plan.limit is None:
+        bounds = bounds_of(timeline, timeline.commits, settings)
+        commits = count_text(len(timeline.commits), "commit")
+        notes = (f"nothing to archive: the timeline has {commits}, {bounds.above} may stay",)
+    return ArchivalResult(plan, dry_run, seconds, notes)
+
+
+def bounds_of(timeline: Timeline, commits: Sequence[Instant], settings: Options) -> ArchivalBounds:
+    """How many of these completed commits may stay, and stay. What cleaning keeps does, with the commit before it and
+    one more: archival that outruns cleaning would leave it nothing to go by."""
+    cleaning = settings.cleaning
+    bounds = ArchivalBounds(settings.archival.above, settings.archival.down_to)
+    if CleaningPolicy(cleaning.policy) is CleaningPolicy.KEEP_LATEST_COMMITS:
+        bounds = bounds.keeping(cleaning.commits + 2)
+    retention = retention_of(timeline, commits, cleaning, commits[-1].time) if commits else ""
+    if not isinstance(retention, str) and retention.earliest is not None:
+        later = sum(i.time > retention.earliest.time for i in commits)
+        bounds = bounds.keeping(later + 2)
+    return bounds
+
+
+def planned_archival(snapshot: Snapshot, settings: Options) -> ArchivalPlan:
+    """Which instants go, of the table as it is under the lock."""
+    timeline = snapshot.timeline
+    bounds = bounds_of(timeline, timeline.commits, settings)
+    if not is_archival_due(timeline.commits, bounds):
+        return ArchivalPlan()
+    limits = [*limits_by_timeline(timeline, settings), _limit_by_metadata(snapshot)]
+    plan = plan_archival(timeline.commits, timeline.completed, bounds, limits)
+    hidden = next(_hidden(snapshot, plan.commits), None)
+    return plan_archival(timeline.commits, timeline.completed, bounds, [*limits, hidden]) if hidden else plan
+
+
+def limits_by_timeline(timeline: Timeline, settings: Options) -> Iterator[ArchivalLimit | None]:
+    """What the timeline alone tells that must stay."""
+    yield before_pending(timeline.commits, (i for i in timeline.pending if completes_as(i.action) in COMMITS))
+    if timeline.config.table_type == "mor" and settings.compaction.trigger in ("NUM_COMMITS", "NUM_AND_TIME"):
+        yield before_due_compaction(timeline.instants, settings.compaction.delta_commits)
+    last = last_clean(timeline)
+    yield before_uncleaned(timeline.instants, (last.earliest or last.time) if last else None)
+    yield before_savepoint(timeline.instants)
+
+
+def _limit_by_metadata(snapshot: Snapshot) -> ArchivalLimit | None:
+    if snapshot.metadata is None:
+        return None
+    compaction = last_compaction(snapshot.metadata.slices.timeline.commits)
+    time = without_suffix(compaction.time) if compaction else None
+    return before_metadata(snapshot.timeline.commits, time)
+
+
+def _hidden(snapshot: Snapshot, commits: Sequence[Instant]) -> Iterator[ArchivalLimit]:
+    """Replacements whose replaced files are still there: archived, they would not hide them any more."""
+    timeline = snapshot.timeline
+    for instant in commits:
+        if instant.action is not Action.REPLACECOMMIT:
+            continue
+        replaced = timeline.commit_metadata(instant).replaced
+        groups = {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
+        if snapshot.metadata is None:
+            listing = list_table(snapshot.storage, replaced)
+        else:
+            with naming_metadata(snapshot.storage):
+                listing = list_metadata(snapshot.metadata, snapshot.storage, replaced)
+        if any((f.partition, f.file_id) in groups for f in (*listing.base_files, *listing.log_files)):
+            yield ArchivalLimit(instant.time, "files that it replaced are not cleaned yet")

@@ -1,0 +1,342 @@
+"""Building indexes beside writers. Writers log to the new file groups from the moment that these are there; the base
+files are made, outside the lock, of the table as it was then; under the lock again both become the index.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead
+from lakebed.concurrency.lock import Lock, default_lock
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine
+from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
+from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
+from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.layout import FILES, METADATA_FOLDER, GroupSizing
+from lakebed.metadata.store.group_files import WrittenBase
+from lakebed.metadata.store.writer import MetadataWriter, NewPartition
+from lakebed.model import Action, Instant, State
+from lakebed.properties.file import load_table_config
+from lakebed.services.create_index import named_indexes, note_zone, pending_indexings
+from lakebed.services.index_jobs import can_build, file_group_counts, is_large, written_by_job, written_here
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, planned_indexes
+from lakebed.timeline.instants import InstantClock
+from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.kind import FirstBuild
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep, kept_as
+from lakebed.upkeep.registry import upkeep_of
+
+# For so long a build waits for writers of other engines that began before it.
+PATIENCE_SECONDS = 900.0
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class IndexRun:
+    """A plan that was run: its `instant`, the partitions of the metadata table that are there now, and the entries that
+    their base files hold."""
+
+    instant: str
+    built: tuple[str, ...]
+    entries: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "instant": self.instant,
+            "built": list(self.built),
+            "entries": self.entries,
+            "seconds": round(self.seconds, 4),
+        }
+
+    def __str__(self) -> str:
+        names = ", ".join(self.built)
+        return f"indexing {self.instant}: built {names} with {self.entries:,} entries ({self.seconds:.2f} s)"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class IndexingResult:
+    """What `build` did: the plans that were `runs`, and in `notes` why one was not; `at_once` are partitions that were
+    built under the lock, since the table's settings ask for them."""
+
+    runs: tuple[IndexRun, ...] = ()
+    notes: tuple[str, ...] = ()
+    at_once: tuple[str, ...] = ()
+
+    @property
+    def built(self) -> tuple[str, ...]:
+        """All partitions of the metadata table that were built."""
+        return (*(name for run in self.runs for name in run.built), *self.at_once)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"runs": [run.to_dict() for run in self.runs], "at_once": list(self.at_once), "notes": list(self.notes)}
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.runs), *self.notes]) or "no index waits to be built"
+
+    __repr__ = __str__
+
+
+def build_planned(storage: Storage, settings: WriteSettings, engine: Engine) -> IndexingResult:
+    """Build the indexes that wait, real Hudi's too, oldest plan first. Those that another process builds are left to
+    it. Raises what a build meets: its plan stays for the next try, unless the index cannot be built at all."""
+    runs: list[IndexRun] = []
+    notes: list[str] = []
+    for instant in pending_indexings(load_timeline(storage, load_table_config(storage))):
+        try:
+            runs.append(run_indexing(storage, instant.time, settings, engine))
+        except CommitConflict as conflict:
+            notes.append(f"indexing {instant.time} was not run: {conflict.message}")
+    return IndexingResult(tuple(runs), tuple(notes))
+
+
+def run_indexing(storage: Storage, instant: str, settings: WriteSettings, engine: Engine) -> IndexRun:
+    """Run a plan. Raises `CommitConflict` where another process runs it or has taken it off, and `IndexInconsistent`
+    for keys that no index can be built over; the plan is gone then."""
+    started = time.monotonic()
+    build = _Build(storage, instant, settings, engine)
+    with build.running():
+        parts = build.begin()
+        build.wait_for_others()
+        entries = 0
+        for part in parts:
+            written = build.write(part)
+            entries += sum(base.entries for base in written)
+            build.add(part, written)
+        build.complete()
+    return IndexRun(instant, tuple(one.partition for one in build.planned), entries, time.monotonic() - started)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An index of a plan that is not complete yet, with its file groups."""
+
+    name: IndexName
+    new: NewPartition
+
+
+@dataclass
+class _Build:
+    """One run of a plan. `seen` is the table of which base files are made."""
+
+    storage: Storage
+    instant: str
+    settings: WriteSettings
+    engine: Engine
+    writer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    planned: Sequence[PlannedIndex] = ()
+    seen: Snapshot = field(init=False)
+    _others: frozenset[str] = frozenset()
+    _heartbeat: Heartbeat | None = None
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Show at the end that nobody runs the plan any more; it stays where the block raises."""
+        try:
+            yield
+        except IndexInconsistent:
+            self._stop()
+            self._take_off()
+            raise
+        except Exception:
+            self._stop()
+            self._give_back()
+            raise
+        except BaseException:
+            self._stop()
+            raise
+        self._stop()
+        with suppress(Exception):
+            self.storage.delete(heartbeat_path(self.instant), durable=False)
+
+    def begin(self) -> list[_Part]:
+        """Take the plan up: its file groups are there when this returns, and writers log to them."""
+        with self._locked() as lock:
+            config = load_table_config(self.storage)
+            timeline = load_timeline(self.storage, config)
+            pending = self._pending(timeline)
+            if pending.state is State.INFLIGHT and not is_dead(self.storage, self.instant):
+                raise CommitConflict(
+                    f"indexing {self.instant} is being run by another process",
+                    hint="Leave it to that one; if it dies the plan can be run again.",
+                    context={"instant": self.instant},
+                )
+            self._heartbeat = Heartbeat(
+                self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
+            )
+            self._heartbeat.start()
+            self.planned = planned_indexes(timeline.plan(pending))
+            named = named_indexes(Snapshot(self.storage, config, timeline), self.planned)
+            if pending.state is State.REQUESTED:
+                TimelineWriter(self.storage, config).inflight(Action.INDEXING, self.instant)
+            upkeep = MetadataUpkeep(
+                self.storage, config, timeline, self.settings, self.engine, still_mine=lock.still_mine
+            )
+            if FILES not in config.metadata_partitions:  # small, and nothing goes without it
+                config = upkeep.add().config
+            parts = [part for name, sizing in named for part in self._begin(config, timeline, lock, name, sizing)]
+            self.seen = Snapshot(self.storage, load_table_config(self.storage), timeline)
+            self._others = self._of_other_engines(timeline)
+        return parts
+
+    def _begin(
+        self,
+        config: Any,
+        timeline: Timeline,
+        lock: Lock,
+        name: IndexName,
+        sizing: GroupSizing | None,
+    ) -> list[_Part]:
+        if name.partition in config.metadata_partitions:
+            return []  # a write whose settings ask for it was faster
+        snapshot = Snapshot(self.storage, load_table_config(self.storage), timeline)
+        counts = file_group_counts(snapshot, name, sizing)
+        definition = upkeep_of(name.partition).definition(name, snapshot, self.settings)
+        new = self._writer(timeline, lock).begin_building(name.partition, counts, definition, timeline.greatest_time)
+        return [] if new is None else [_Part(name, new)]
+
+    def wait_for_others(self) -> None:
+        """Writers of other engines that began before the file groups were there do not log to them: wait until they are
+        done, and look at the table then. Raises `CommitConflict` after a while."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while self._others:
+            timeline = load_timeline(self.storage, self.seen.config)
+            left = {i.time for i in timeline.pending if i.time in self._others and not is_dead(self.storage, i.time)}
+            self.seen = replace(self.seen, timeline=timeline)
+            if not left:
+                return
+            if time.monotonic() > until:
+                raise CommitConflict(
+                    f"the writer of instant {min(left)}, which knows nothing of the new index, is not done",
+                    hint="Run it again when it is: t.indexes.build() or `lakebed services run`.",
+                    context={"instant": min(left)},
+                )
+            time.sleep(_LOOK_SECONDS)
+
+    def write(self, part: _Part) -> list[WrittenBase]:
+        """Write the base files of an index; writers go on."""
+        view = Snapshot(self.storage, self.seen.config, self.seen.timeline, use_metadata=False)
+        timeline = load_timeline(self.storage, self.seen.config)
+        new = self._writer(timeline).groups_now(part.new)
+        if can_build(part.name.partition) and is_large(view, self.engine):
+            return written_by_job(view, part.name, new, self.engine)
+        sizing = GroupSizing(minimum=1, maximum=1)
+        groups, definition = upkeep_of(part.name.partition).initial(
+            part.name, FirstBuild(view, self.settings, self.engine), sizing
+        )
+        return written_here(self.storage, new, groups, definition, self.seen.config.version)
+
+    def add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
+        """Make an index that is written complete. Raises `CommitConflict` where what it was made of is gone; its base
+        files are, too, then."""
+        try:
+            self._add(part, written)
+        except CommitConflict:
+            for base in written:
+                self.storage.delete(f"{METADATA_FOLDER}/{base.partition}/{base.name}")
+            raise
+
+    def _add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
+        with self._locked() as lock:
+            timeline = self._checked()
+            gone = next((i for i in self.seen.timeline.commits if not timeline.is_committed(i.time)), None)
+            if gone is not None:
+                raise CommitConflict(
+                    f"{gone.action} {gone.time} was taken back while {part.name.partition} was built",
+                    hint="Build it again.",
+                    context={"instant": gone.time},
+                )
+            config = self._writer(timeline, lock).complete_building(part.new, written)
+            if part.name.expression is not None:
+                snapshot = Snapshot(self.storage, config, timeline)
+                note_zone(snapshot, config, ExpressionIndex.of(part.name.expression, snapshot.schema))
+
+    def complete(self) -> None:
+        """Complete the plan."""
+        with self._locked():
+            timeline = self._checked()
+            config = load_table_config(self.storage)
+            completion = InstantClock(config.timezone).next(after=max(self.instant, timeline.greatest_time))
+            body = encode_index_metadata(self.planned)
+            TimelineWriter(self.storage, config).complete(Action.INDEXING, self.instant, completion, body)
+
+    def _checked(self) -> Timeline:
+        timeline = load_timeline(self.storage, load_table_config(self.storage))
+        if self._pending(timeline).state is not State.INFLIGHT or not self._is_mine():
+            raise CommitConflict(
+                f"indexing {self.instant} was taken up by another process, which took this one for dead",
+                hint="Leave it to that one.",
+                context={"instant": self.instant},
+            )
+        return timeline
+
+    def _pending(self, timeline: Timeline) -> Instant:
+        found = timeline.find(self.instant, Action.INDEXING)
+        if found is None or found.is_completed:
+            what = "is not on the timeline any more" if found is None else "was completed by another process"
+            raise CommitConflict(f"indexing {self.instant} {what}", context={"instant": self.instant})
+        return found
+
+    def _is_mine(self) -> bool:
+        return self._body(self.instant).get("writerId") == self.writer_id
+
+    def _body(self, instant: str) -> dict[str, Any]:
+        try:
+            body = json.loads(self.storage.read(heartbeat_path(instant)) or b"{}")
+        except (FileNotFoundError, ValueError):
+            return {}
+        return body if isinstance(body, dict) else {}
+
+    def _of_other_engines(self, timeline: Timeline) -> frozenset[str]:
+        """Pending instants of writers that do not read the table's settings again as they commit: lakebed's do, and
+        their heartbeats say who they are."""
+        writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.COMPACTION, Action.CLUSTERING)
+        pending = (i for i in timeline.pending if i.action in writes and i.state is State.INFLIGHT)
+        return frozenset(i.time for i in pending if not self._body(i.time).get("writerId"))
+
+    def _writer(self, timeline: Timeline, lock: Lock | None = None) -> MetadataWriter:
+        config = load_table_config(self.storage)
+        still_mine: Callable[[], bool] = (lambda: True) if lock is None else lock.still_mine
+        return MetadataWriter(self.storage, config, timeline, kept_as(self.settings), still_mine)
+
+    def _locked(self) -> Any:
+        return default_lock(self.storage, wait_seconds=self.settings.lock_wait_seconds)
+
+    def _stop(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+
+    def _give_back(self) -> None:
+        """Leave the plan to the next process; what fails here is seen by the heartbeat, which stopped."""
+        with suppress(Exception), self._locked():
+            if self._heartbeat is not None and self._is_mine():
+                config = load_table_config(self.storage)
+                pending = self._pending(load_timeline(self.storage, config))
+                TimelineWriter(self.storage, config).remove_inflight(pending)
+                self.storage.delete(heartbeat_path(self.instant), durable=False)
+
+    def _take_off(self) -> None:
+        """Take off what cannot be built, and its plan."""
+        with suppress(LakebedError, OSError), self._locked() as lock:
+            config = load_table_config(self.storage)
+            timeline = load_timeline(self.storage, config)
+            pending = self._pending(timeline)
+            gone = [one.partition for one in self.planned if one.partition in config.metadata_partitions_inflight]
+            if gone:
+                self._writer(timeline, lock).drop(gone)
+            TimelineWriter(self.storage, config).remove_pending(pending)
+            self.storage.delete(heartbeat_path(self.instant), durable=False)

@@ -1,0 +1,409 @@
+"""A change of the index, run: rows are moved where they have to be, and one replace commit carries it.
+
+Another index for a table that has rows: what it takes is done, or refused, before anything changes.
+
+Rescaling: another number of buckets, for all partition paths or some, or single buckets that are split.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakebed.concurrency.conflicts import CLUSTER_OPERATION
+from lakebed.config.features import check_write
+from lakebed.engine.base import Engine
+from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, UnsupportedFeature
+from lakebed.handles.file_writer import FileFormat
+from lakebed.handles.rebucket import BucketMover, BucketWriter, Move, SliceNumberer
+from lakebed.index.base import Index, KeyHash, Resizing
+from lakebed.index.registry import make_index
+from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.layout import RECORD_INDEX
+from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice
+from lakebed.operations.context import WriteContext
+from lakebed.operations.index_rules import check_new_indexes
+from lakebed.operations.overwrite import match_partitions
+from lakebed.operations.transaction import Transaction
+from lakebed.properties.file import load_table_config
+from lakebed.services.change_index_plan import RescalePlan, plan_moves
+from lakebed.services.compaction import file_format, groups_in_plans
+from lakebed.services.index_jobs import build_by_job, can_build, is_large
+from lakebed.services.service import progress
+from lakebed.slices.facts import table_features
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.bodies.rollback import encode_requested_replace
+from lakebed.timeline.timeline import Timeline
+from lakebed.upkeep.record_index import repeated_keys
+from lakebed.wording import count_text, size_text
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
+
+# Readers of changes pass over commits with this operation: file groups go, their rows stay.
+_OPERATION = CLUSTER_OPERATION
+_COUNTERS = 16
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """What a change of the index did, or would do: see `plan`. Without work to do there is no `instant`."""
+
+    plan: RescalePlan
+    instant: str | None = None
+    checkpoint: str | None = None
+    files: tuple[str, ...] = ()
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    rolled_back: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "plan": self.plan.to_dict(),
+            "instant": self.instant,
+            "checkpoint": self.checkpoint,
+            "files": list(self.files),
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 4),
+            "rolled_back": list(self.rolled_back),
+        }
+
+    def __str__(self) -> str:
+        if self.instant is None:
+            return f"{self.plan}\n(nothing was done)"
+        done = f"{count_text(self.rows, 'row')} in {count_text(len(self.files), 'file')} of {size_text(self.bytes)}"
+        return f"{self.plan}\ndone by {self.instant}: {done} ({self.seconds:.2f} s)"
+
+    __repr__ = __str__
+
+
+def plan_change(context: WriteContext, snapshot: Snapshot, new: Index) -> RescalePlan:
+    """What it takes to make this the index of the table."""
+    old = context.index
+    moves = plan_moves(snapshot.file_slices(), old.key_hash, new.key_hash)
+    sources = [one for part in moves for one in part.sources]
+    rows = sum(parallel_map(snapshot.reader.count, sources, _COUNTERS)) if sources else 0
+    return RescalePlan(old.explain(), new.explain(), moves, rows)
+
+
+def change_index(
+    context: WriteContext,
+    new: Index,
+    verb: str,
+    *,
+    check: Callable[[Snapshot], None] | None = None,
+    plan: RescalePlan | None = None,
+) -> Rescaled:
+    """Make `new` the index of the table, with its rows where it looks for them, in one replace commit.
+
+    `check` looks at the table as it is when the change begins, and what commits beside it then is a conflict. Raises
+    `CommitConflict` where somebody else has written to what moves, where a service is planned or runs there, and for
+    another change of the index; nothing is visible then.
+    """
+    started = time.monotonic()
+    admit_change(context, new, verb)
+    tx = IndexChangeTransaction(
+        context.storage,
+        context.config,
+        Action.REPLACECOMMIT,
+        _OPERATION,
+        context.settings,
+        engine=context.engine,
+        index=context.index,
+        planned_index=context.opened.index_settings,
+        new_index=new,
+        plain_keys=context.watched_keys(context.opened.schema, new),
+        alone=check is not None,
+    )
+    with tx:
+        with tx.begin():
+            tx.prepare_metadata()
+            refuse_planned(tx.timeline, _moving(tx.snapshot, context.index, new))
+            if check is not None:
+                check(tx.snapshot)
+            tx.build(new)
+            tx.request(encode_requested_replace())
+        tx.inflight()
+        planned = plan_moves(tx.snapshot.file_slices(), context.index.key_hash, new.key_hash)
+        mover = _mover(context, tx.snapshot, new, tx.instant)
+        moves = tuple(move for part in planned for move in part.moves)
+        shuffled = tuple(one for part in planned for one in part.shuffled)
+        statuses = [*run_moves(context.engine, mover, moves), *_shuffle(context.engine, mover, shuffled)]
+        replaced: dict[str, list[str]] = {}
+        for one in (one for part in planned for one in part.sources):
+            replaced.setdefault(one.partition, []).append(one.file_id)
+        ids = {path: tuple(found) for path, found in replaced.items()}
+        done = tx.commit(statuses, tx.snapshot.avro_schema, ids, rows_stay=True)
+    written = [s for s in statuses if s.path is not None]
+    return Rescaled(
+        plan or RescalePlan(context.index.explain(), new.explain(), planned, sum(s.num_writes for s in written)),
+        tx.instant,
+        done.completion_time or tx.instant,
+        tuple(s.path or "" for s in written),
+        sum(s.num_writes for s in written),
+        sum(s.file_size for s in written),
+        time.monotonic() - started,
+        tuple(tx.rolled_back),
+    )
+
+
+def admit_change(context: WriteContext, new: Index, verb: str) -> None:
+    """Refuse tables whose index could not be changed, before anything is written."""
+    check_write(context.config.properties, table_features(context.opened), verb)
+    if new.key_hash is not None and not context.stores_keys:
+        raise UnsupportedFeature(
+            f"table {context.config.name!r} stores no record keys, by which rows would be moved to buckets",
+            hint="Make a new table with lakebed.create and write the rows of this one to it.",
+            context={"feature": "no meta fields"},
+        )
+
+
+class IndexChangeTransaction(Transaction):
+    """A change of the index on the timeline. What others commit beside it must not lie elsewhere by the new one."""
+
+    def __init__(self, *args: Any, alone: bool = False, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._alone = alone
+
+    def build(self, new: Index) -> None:
+        """Build what the new index reads in the metadata table."""
+        wanted = [name for name in new.metadata_indexes if name.partition not in self.config.metadata_partitions]
+        if not wanted or not self.timeline.commits:  # a first write builds them
+            return
+        if self.config.version == 6 and self.timeline.pending:
+            raise CommitConflict(
+                f"{wanted[0].partition} cannot be built while a write to the table is pending",
+                hint="Try again when the writers are done.",
+            )
+        for name in wanted:
+            table = self._metadata_upkeep(self.timeline, self._held)
+            if can_build(name.partition) and is_large(self.snapshot, self.engine):
+                build_by_job(table.add(), self.snapshot, name, None, self.engine)
+            else:
+                table.add(name)
+            self.config = load_table_config(self.storage)
+        self.snapshot = Snapshot(self.storage, self.config, self.timeline)
+
+    def _check_others(self, timeline: Timeline, others: Sequence[CommitMetadata]) -> None:
+        assert self.new_index is not None
+        for commit in others:
+            paths = sorted({*commit.stats, *commit.replaced})
+            met = [p for p in paths if self._alone or differ(self.index.key_hash, self.new_index.key_hash, p)]
+            if met:
+                raise CommitConflict(
+                    f"another writer ({commit.operation}) has committed to partition {met[0]!r} since the change of the"
+                    " index began",
+                    hint="Nothing of the change is visible; run it again when the table is written to less.",
+                    context={"partition": met[0]},
+                )
+        refuse_planned(timeline, _moving(Snapshot(self.storage, self.config, timeline), self.index, self.new_index))
+
+
+def differ(old: KeyHash | None, new: KeyHash | None, path: str) -> bool:
+    """Whether rows of a partition path may lie elsewhere by another hash."""
+    if new is None:
+        return False
+    return old is None or old.in_partition(path) != new.in_partition(path)
+
+
+def _moving(snapshot: Snapshot, old: Index, new: Index) -> frozenset[str]:
+    return frozenset(p for p in snapshot.partitions() if differ(old.key_hash, new.key_hash, p))
+
+
+def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
+    """File groups that a service is about to rewrite cannot be replaced under it."""
+    planned = {**groups_in_plans(timeline), **timeline.pending_log_compaction()}
+    met: list[FileGroupId] = sorted(group for group in planned if group[0] in paths)
+    if met:
+        instant = planned[met[0]]
+        run = "t.cluster()" if timeline.is_pending_clustering(instant) else "t.compact() and t.compact_logs()"
+        raise CommitConflict(
+            f"{instant.action} {instant.time} is pending in partition {met[0][0]!r}, whose rows the change of the index"
+            " moves",
+            hint=f"Run it first, with {run}, or wait for the process that does.",
+            context={"partition": met[0][0], "instant": instant.time},
+        )
+
+
+def _mover(context: WriteContext, snapshot: Snapshot, new: Index, instant: str) -> BucketMover:
+    indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
+    format_: FileFormat = replace(
+        file_format(context, snapshot),
+        change_fields=indexes.fields if indexes else None,
+        change_log=None,
+        plain_keys=context.watched_keys(snapshot.schema, new),
+    )
+    reader = replace(snapshot.reader, memory=context.settings.memory)
+    key_hash = new.key_hash or context.index.key_hash
+    return BucketMover(reader, instant, format_, key_hash)  # pyright: ignore[reportArgumentType]
+
+
+def run_moves(engine: Engine, mover: BucketMover, moves: tuple[Move, ...]) -> list[WriteStatus]:
+    """A task for each move, largest first; nothing is shuffled."""
+    if not moves:
+        return []
+    ordered = tuple(sorted(moves, key=lambda move: -move.size))
+    with progress(f"moving the rows of {len(moves)} buckets", len(moves), counted=False):
+        done = engine.spread(len(ordered), replace(mover, moves=ordered), STATUS_SCHEMA)
+        return checked_statuses(engine.collect(done))
+
+
+def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) -> list[WriteStatus]:
+    """Every row goes to the task of its bucket. In one process the files of a partition path are open beside one
+    another instead, and nothing is held."""
+    if not slices:
+        return []
+    if not engine.is_distributed:
+        by_path: dict[str, list[FileSlice]] = {}
+        for one in slices:
+            by_path.setdefault(one.partition, []).append(one)
+        numbers = {path: tuple(range(mover.key_hash.in_partition(path).groups)) for path in by_path}
+        return run_moves(engine, mover, tuple(Move(p, tuple(some), numbers[p]) for p, some in by_path.items()))
+    with progress(f"moving the rows of {count_text(len(slices), 'file slice')}", len(slices), counted=False):
+        reader = SliceNumberer(mover, slices)
+        rows = engine.spread(len(slices), reader, reader.schema)
+        written = engine.group_map(rows, BucketWriter(mover), STATUS_SCHEMA, groups=None, one_group_per_task=False)
+        return checked_statuses(engine.collect(written))
+
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChoice:
+    """An index by its name, and what belongs to it."""
+
+    name: str | Index
+    buckets: int | None = None
+    fields: tuple[str, ...] = ()
+    update_partition_path: bool | None = None
+    partition_buckets: str | None = None
+
+
+def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = False) -> Rescaled:
+    """Make an index that of the table; see `IndexesView.use`. With `dry_run` only say what that takes."""
+    snapshot, old = context.opened, context.index
+    new = make_index(
+        choice.name,
+        key_fields=context.config.key_fields,
+        buckets=choice.buckets,
+        fields=choice.fields,
+        update_partition_path=choice.update_partition_path,
+        partition_buckets=choice.partition_buckets,
+    )
+    _refuse_unmovable(old, new, snapshot)
+    admit_change(context, new, "rescale")
+    _refuse_unknown_places(context, new)
+    missing = missing_indexes(snapshot, new)
+    check_new_indexes(missing, snapshot.config, snapshot.schema, new)
+    widens = new.is_global and not old.is_global and bool(context.config.partition_fields)
+    notes = ["keys are checked: none may stand in two partition paths"] if widens else []
+    if new.key_hash is None:
+        notes.append("files stay as they are; what the index reads in them is there, or comes with their next rewrite")
+    plan = replace(
+        plan_change(context, snapshot, new), builds=tuple(name.partition for name in missing), notes=tuple(notes)
+    )
+    if dict(new.settings()) == snapshot.index_settings:
+        return Rescaled(RescalePlan(old.explain(), new.explain()))
+    if dry_run:
+        if widens:
+            refuse_repeated(snapshot)
+        return Rescaled(plan)
+    return change_index(context, new, "rescale", check=refuse_repeated if widens else None, plan=plan)
+
+
+def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
+    """The indexes of the metadata table that are to be built for this one. Refuses one that is there in another
+    form."""
+    config = snapshot.config
+    wanted = new.metadata_indexes
+    there = [name for name in wanted if name.partition in config.metadata_partitions]
+    for name in there:
+        if name.partition == RECORD_INDEX and KeyIndexes.of(snapshot.storage, config).partitioned != name.partitioned:
+            kinds = ("one for each partition path", "one for the whole table")
+            has, asks = kinds if not name.partitioned else kinds[::-1]
+            raise InvalidOption(
+                f"table {config.name!r} has a record index, {has}, and writes would need {asks}",
+                hint="Take it off first: t.indexes.drop('record_index'), after t.indexes.use('simple') where writes go"
+                " by it.",
+                context={"index": RECORD_INDEX},
+            )
+    return [name for name in wanted if name not in there]
+
+
+def refuse_repeated(snapshot: Snapshot) -> None:
+    """Raise `IndexInconsistent` where a key stands in two places of the table: no index of the whole table has it."""
+    files = Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False)
+    twice = repeated_keys(files, everywhere=True)
+    if not twice.num_rows:
+        return
+    some = [f"{row['key']!r} in {row['partition']}" for row in twice.slice(0, _SHOWN).to_pylist()]
+    more = f" and {twice.num_rows - _SHOWN} more" if twice.num_rows > _SHOWN else ""
+    raise IndexInconsistent(
+        f"{twice.num_rows} record key(s) of table {snapshot.config.name!r} stand in several places, and under the index"
+        f" a key has one: {'; '.join(some)}{more}",
+        hint="Delete the copies that are too many, or take an index that keeps keys unique within partition paths.",
+        context={"keys": twice.num_rows, "record_key": twice["key"][0].as_py()},
+    )
+
+
+def _refuse_unmovable(old: Index, new: Index, snapshot: Snapshot) -> None:
+    """An index whose rows cannot be moved may come where all of them lie right already; it never goes."""
+    stay = new.key_hash is not None and not any(
+        differ(old.key_hash, new.key_hash, path) for path in ("", *snapshot.partitions())
+    )
+    for index, fits in ((old, False), (new, stay)):
+        if not index.rows_can_move and not fits and dict(old.settings()) != dict(new.settings()):
+            raise UnsupportedFeature(
+                f"the rows of a table cannot be moved to the index {new.name!r} from {old.name!r}: {index.name!r} is"
+                " that of a table from its first write on",
+                hint="Make a new table with the index that you want and write the rows of this one to it. Only"
+                " bucket_groups can follow a bucket index: with the same buckets= and fields=, one count everywhere.",
+                context={"feature": f"index {index.name} on a table with rows"},
+            )
+
+
+def _refuse_unknown_places(context: WriteContext, new: Index) -> None:
+    if new.keeps_places and context.opened.commits:
+        raise UnsupportedFeature(
+            f"the index {new.name!r} keeps the places of keys by itself, and knows none of the rows that the table has",
+            hint="Make a new table with it and write the rows of this one to that.",
+            context={"feature": f"index {new.name} on a table with rows"},
+        )
+
+
+def rescale(context: WriteContext, wanted: Resizing, *, dry_run: bool = False) -> Rescaled:
+    """Give the table's index other buckets; see `Table.rescale`. With `dry_run` only say what that takes."""
+    snapshot = context.opened
+    _check(context, wanted)
+    if wanted.partitions is not None:
+        chosen = match_partitions(wanted.partitions, snapshot.partitions())
+        wanted = replace(wanted, partitions=tuple(chosen))
+    new = context.index.resized(wanted, snapshot)
+    admit_change(context, new, "rescale")
+    plan = plan_change(context, snapshot, new)
+    if dry_run or new.settings() == snapshot.index_settings:
+        return Rescaled(plan)
+    return change_index(context, new, "rescale", plan=plan)
+
+
+def _check(context: WriteContext, wanted: Resizing) -> None:
+    given = [name for name in ("buckets", "rules", "split_over") if getattr(wanted, name) is not None]
+    if not given or (wanted.split_over is not None and len(given) > 1) or (wanted.rules and wanted.partitions):
+        raise InvalidOption(
+            "rescale takes buckets= (for all partition paths, or some partitions=), rules= (with buckets= for what no"
+            " rule is found in), or split_over=",
+            context={"given": given},
+        )
+    by_path = wanted.rules is not None or (wanted.partitions is not None and wanted.split_over is None)
+    if by_path and not context.config.partition_fields:
+        raise InvalidOption(
+            f"table {context.config.name!r} has no partition paths that could have bucket counts of their own",
+            hint="Give buckets= alone.",
+            context={"table": context.config.name},
+        )

@@ -1,0 +1,384 @@
+"""Making and dropping indexes of the metadata table, under the table lock.
+
+The plan of an index that is to be built beside writers: an `indexing` on the timeline, as real Hudi has it.
+
+The indexes of a table's metadata table, with what is known of each without reading it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
+from lakebed.concurrency.lock import default_lock
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine
+from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.expressions.index_functions import ZONE
+from lakebed.format.file_names import is_data_path
+from lakebed.index.registry import index_of, recorded_index
+from lakebed.metadata.kinds.definitions import (
+    DEFINITIONS_PATH,
+    DEFINITIONS_PROPERTY,
+    IndexDefinition,
+    dump_definitions,
+    load_definitions,
+)
+from lakebed.metadata.kinds.expression_indexes import (
+    KINDS,
+    ExpressionIndex,
+    expression_index_definition,
+    expression_partition,
+)
+from lakebed.metadata.kinds.expression_zones import ZoneNote, created_at, noting, zone_notes
+from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remembered_indexes, remembered_property
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import COLUMN_STATS, FILES, RECORD_INDEX, GroupSizing
+from lakebed.model import Action, Instant, State, has_completion_times
+from lakebed.operations.index_rules import check_new_indexes
+from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.table_config import TableConfig
+from lakebed.services.index_jobs import build_by_job, can_build, is_large
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_plan, last_before_pending, planned_indexes
+from lakebed.timeline.instants import InstantClock
+from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
+from lakebed.upkeep.registry import find_upkeep, upkeep_of
+
+# How many file groups an index is to get, where its maker said so.
+_GROUPS = "lakebed.file_groups"
+
+
+@dataclass(frozen=True)
+class IndexPlan:
+    """Indexes that wait to be built, or are: `partitions` of the metadata table, under `instant`. `is_running` while a
+    process is at it."""
+
+    instant: str
+    partitions: tuple[str, ...]
+    is_running: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"instant": self.instant, "indexes": list(self.partitions), "running": self.is_running}
+
+    def __str__(self) -> str:
+        state = "is being built" if self.is_running else "waits to be built"
+        return f"{', '.join(self.partitions)} {state} (indexing {self.instant})"
+
+    __repr__ = __str__
+
+
+def pending_indexings(timeline: Timeline) -> list[Instant]:
+    """The plans that are to be run, oldest first."""
+    return [instant for instant in timeline.pending if instant.action is Action.INDEXING]
+
+
+def index_plans(storage: Storage, timeline: Timeline) -> list[IndexPlan]:
+    """The same with what they are to build."""
+    return [
+        IndexPlan(
+            instant.time,
+            tuple(one.partition for one in planned_indexes(timeline.plan(instant))),
+            instant.state is State.INFLIGHT and not is_dead(storage, instant.time),
+        )
+        for instant in pending_indexings(timeline)
+    ]
+
+
+def planned_partitions(timeline: Timeline) -> dict[str, str]:
+    """The partitions of the metadata table that plans are about, with the instant of each."""
+    plans = ((i.time, planned_indexes(timeline.plan(i))) for i in pending_indexings(timeline))
+    return {one.partition: time for time, indexes in plans for one in indexes}
+
+
+def plan_index(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, settings: WriteSettings) -> IndexPlan:
+    """Put the plan of an index, which the table may have, on the timeline. Lock held, `snapshot` read under it."""
+    storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
+    if not has_completion_times(config.version):
+        raise UnsupportedFeature(
+            f"an index of table {config.name!r}, of version {config.version}, cannot be built beside writers",
+            hint="Build it at once, with wait=True, or upgrade the table: t.upgrade().",
+            context={"feature": "indexing", "version": config.version},
+        )
+    needed = kind_of(name.partition).dropped_with
+    if needed is not None and needed not in config.metadata_partitions:
+        raise InvalidOption(
+            f"{name.partition} of table {config.name!r} is made from {needed}, which it does not have yet",
+            hint=f"Build {needed} first.",
+            context={"index": name.partition},
+        )
+    definition = upkeep_of(name.partition).definition(name, snapshot, settings)
+    if definition is not None:
+        _define(storage, snapshot, definition)
+    extra = {_GROUPS: str(sizing.minimum)} if sizing is not None else {}
+    planned = PlannedIndex(name.partition, last_before_pending(timeline), extra)
+    instant = InstantClock(config.timezone).next(after=max(timeline.greatest_time, newest_heartbeat(storage)))
+    with Heartbeat(storage, instant):
+        TimelineWriter(storage, config).request(Action.INDEXING, instant, encode_index_plan([planned]))
+    remove_heartbeat(storage, instant)
+    return IndexPlan(instant, (name.partition,))
+
+
+def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None:
+    """Take the plans off the timeline that are about a partition of the metadata table, with its definition where it is
+    not there; a process that runs one finds out. Lock held."""
+    config = timeline.config
+    planned = planned_partitions(timeline)
+    if partition not in planned:
+        return
+    for instant in pending_indexings(timeline):
+        if partition in {one.partition for one in planned_indexes(timeline.plan(instant))}:
+            TimelineWriter(storage, config).remove_pending(instant)
+            remove_heartbeat(storage, instant.time)
+    known = load_definitions(storage, config)
+    if partition in known and partition not in (*config.metadata_partitions, *config.metadata_partitions_inflight):
+        left = (one for name, one in known.items() if name != partition)
+        storage.write(DEFINITIONS_PATH, dump_definitions(left, config.version))
+
+
+def named_indexes(snapshot: Snapshot, planned: Sequence[PlannedIndex]) -> list[tuple[IndexName, GroupSizing | None]]:
+    """What a plan is about. Raises `UnsupportedFeature` for what lakebed does not build, `CorruptFile` where the
+    definition of an index is missing."""
+    definitions = load_definitions(snapshot.storage, snapshot.config)
+    return [_named(one, definitions) for one in planned]
+
+
+def _named(one: PlannedIndex, definitions: Mapping[str, IndexDefinition]) -> tuple[IndexName, GroupSizing | None]:
+    is_name = "/" not in one.partition and is_data_path(f"{one.partition}/-")
+    upkeep = find_upkeep(one.partition) if is_name else None
+    if upkeep is None:
+        raise UnsupportedFeature(
+            f"an indexing plan names {one.partition!r}, which lakebed does not build",
+            hint="Run it with the engine that made it, or take it off: t.indexes.drop().",
+            context={"feature": "indexing plan", "partition": one.partition},
+        )
+    groups = one.extra.get(_GROUPS, "")
+    count = int(groups) if groups.isdecimal() else 0
+    if count > _MOST_GROUPS:
+        raise InvalidOption(f"an indexing plan asks for {count} file groups", hint="Drop the index and plan it anew.")
+    sizing = GroupSizing(minimum=count, maximum=count) if count else None
+    return upkeep.index_name(one.partition, definitions.get(one.partition)), sizing
+
+
+_MOST_GROUPS = 10_000
+
+
+def _define(storage: Storage, snapshot: Snapshot, definition: IndexDefinition) -> None:
+    """Whoever runs the plan finds there what the index is on; nobody reads an index that only has a definition."""
+    config = snapshot.config
+    known = load_definitions(storage, config)
+    body = dump_definitions({**known, definition.name: definition}.values(), config.version)
+    storage.write(DEFINITIONS_PATH, body)
+    if not config.properties.get(DEFINITIONS_PROPERTY):
+        update_table_config(storage, {DEFINITIONS_PROPERTY: DEFINITIONS_PATH})
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What an expression index is on: the results of a `function` (with Hudi's `options` for it) over a `column`, as
+    records of this `kind`: "column_stats" or "bloom_filters"."""
+
+    column: str
+    function: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    kind: str = COLUMN_STATS
+
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+def create_index(
+    storage: Storage,
+    name: str,
+    *,
+    expression: Expression | None = None,
+    partitioned: bool | None = None,
+    groups: int | None = None,
+    settings: WriteSettings | None = None,
+    engine: Engine | None = None,
+    wait: bool = True,
+) -> IndexPlan | None:
+    """Build an index from the table's files, and the metadata table with it where there is none.
+
+    `name` is "record_index", "bloom_filters", "column_stats", "partition_stats" or a column for a secondary index;
+    with an `expression` it is the name that the index gets. `partitioned` (None: as the table's index has it) is a
+    record index's kind, `groups` the number of its (or a secondary index's) file groups instead of Hudi's estimate.
+    Large tables are read by a Spark job, given its engine. Without `wait` only the plan is put on the timeline, for
+    `build_planned`, and given back.
+
+    Raises `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for an index that the table has or cannot have,
+    `IndexInconsistent` for a record index on keys that are not unique; nothing is changed then.
+    """
+    settings = settings or WriteSettings()
+    index_name = IndexName.parse(name) if expression is None else _by_expression(name, expression)
+    sizing = _sizing(index_name, groups)
+    with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
+        config = load_table_config(storage)
+        timeline = load_timeline(storage, config)
+        snapshot = Snapshot(storage, config, timeline)
+        if index_name.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
+            raise InvalidOption(
+                f"table {config.name!r} has the index {index_name.partition} already",
+                hint="Drop it first to build it anew, or look what is wrong with it: t.indexes.verify().",
+                context={"index": index_name.partition},
+            )
+        if (planned := planned_partitions(timeline).get(index_name.partition)) is not None:
+            raise InvalidOption(
+                f"the index {index_name.partition} of table {config.name!r} waits to be built (indexing {planned})",
+                hint="Build it with t.indexes.build() or `lakebed services run`, or take the plan off:"
+                " t.indexes.drop().",
+                context={"index": index_name.partition, "instant": planned},
+            )
+        index = index_of(snapshot, for_write=False)
+        if index_name.partition == RECORD_INDEX:
+            index_name = IndexName(
+                RECORD_INDEX, partitioned=_partitioned(index_name, partitioned, config, index.is_global)
+            )
+        check_new_indexes([index_name], config, snapshot.schema, index)
+        if config.version == 6 and timeline.pending:
+            raise CommitConflict(
+                f"{index_name.partition} cannot be built while a write to the table is pending",
+                hint="Try again when the writers are done.",
+            )
+        if not wait:
+            return plan_index(snapshot, index_name, sizing, settings)
+        table = MetadataUpkeep(storage, config, timeline, settings, engine)
+        if index_name.expression is not None:
+            config = table.add(index_name).config
+            note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema))
+        elif engine is None or not can_build(index_name.partition) or not is_large(snapshot, engine):
+            table.add(index_name, sizing=sizing)
+        else:
+            build_by_job(table.add(), snapshot, index_name, sizing, engine)
+    return None
+
+
+def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> TableConfig:
+    """Take an index off the table: its name as `create_index` takes it, or its partition. Column statistics take the
+    partition statistics with them.
+
+    Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
+    """
+    with default_lock(storage, wait_seconds=wait_seconds):
+        config = load_table_config(storage)
+        kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
+        partition = next((n for n in (name, expression_partition(name)) if n in kept), None)
+        partition = partition or IndexName.parse(name).partition
+        remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
+        is_remembered = len(remembered) < len(remembered_indexes(config.properties))
+        if is_remembered:
+            changes: dict[str, str | None] = {WANTED_PROPERTY: None, **remembered_property(remembered)}
+            config = update_table_config(storage, changes)
+        timeline = load_timeline(storage, config)
+        if partition not in (*kept, *planned_partitions(timeline)) and not is_remembered:
+            raise InvalidOption(
+                f"table {config.name!r} has no index {name!r}",
+                hint=f"It has {', '.join(kept) or 'none'}.",
+                context={"index": name},
+            )
+        _check_free(storage, config, partition)
+        take_plans_off(storage, timeline, partition)
+        if partition not in kept:
+            return config
+        gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
+        config = MetadataUpkeep(storage, config, timeline, WriteSettings()).writer.drop(gone)
+        forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
+        return update_table_config(storage, forgotten) if forgotten else config
+
+
+def _by_expression(name: str, expression: Expression) -> IndexName:
+    if expression.kind not in KINDS:
+        raise InvalidOption(
+            f"an expression index of kind {expression.kind!r}",
+            hint=f"There are {' and '.join(KINDS)}.",
+            context={"index": name, "kind": expression.kind},
+        )
+    if not _NAME.fullmatch(name):
+        raise InvalidOption(
+            f"{name!r} is no name for an expression index",
+            hint="Take letters, digits and underscores.",
+            context={"index": name},
+        )
+    definition = expression_index_definition(
+        name, expression.column, expression.function, expression.options, expression.kind
+    )
+    return IndexName(definition.name, expression=definition)
+
+
+def note_zone(snapshot: Snapshot, config: TableConfig, index: ExpressionIndex) -> TableConfig:
+    """Note in which time zone the results were computed, where that makes a difference."""
+    if not index.function.zoned:
+        return config
+    before = min((i.time for i in snapshot.timeline.pending), default=None)
+    times = [i.time for i in snapshot.timeline.completed if before is None or i.time < before]
+    note = ZoneNote(ZONE, created_at(snapshot.storage, index.partition), max(times, default="0" * 17))
+    return update_table_config(snapshot.storage, noting(config.properties, index.partition, note))
+
+
+def _sizing(name: IndexName, groups: int | None) -> GroupSizing | None:
+    if groups is None:
+        return None
+    if not kind_of(name.partition).grows or groups < 1:
+        raise InvalidOption(
+            f"{name.partition} with groups={groups}",
+            hint="A record index or a secondary index has one file group or more; those of others are fixed.",
+            context={"index": name.partition, "groups": groups},
+        )
+    return GroupSizing(minimum=groups, maximum=groups)
+
+
+def _partitioned(name: IndexName, partitioned: bool | None, config: TableConfig, is_global: bool) -> bool:
+    if partitioned is None:
+        return name.partitioned or (bool(config.partition_fields) and not is_global and config.version >= 9)
+    return partitioned
+
+
+def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
+    """Raise `InvalidOption` for an index that the table's writes go by, or that the table or others need."""
+    index = recorded_index(config.index_settings, missing_ok=True)
+    if index is not None and any(name.partition == partition for name in index.metadata_indexes):
+        raise InvalidOption(
+            f"writes to table {config.name!r} go by its {index.name} index",
+            hint="Tell it another index first: t.indexes.adopt('global_simple').",
+        )
+    upkeep = find_upkeep(partition)
+    if upkeep is not None:
+        upkeep.check_drop(storage, config)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """One index: its partition of the metadata table, kind, the fields it is on, file groups, and bytes of their latest
+    slices."""
+
+    name: str
+    kind: str
+    fields: tuple[str, ...]
+    file_groups: int
+    bytes: int
+
+
+def list_indexes(snapshot: Snapshot) -> Sequence[IndexFacts]:
+    """The complete indexes, `files` first; one listing each."""
+    metadata = snapshot.metadata
+    if metadata is None:
+        return ()
+    names = sorted(metadata.slices.partitions, key=lambda name: (name != FILES, name))
+    return tuple(_facts(snapshot, name) for name in names)
+
+
+def _facts(snapshot: Snapshot, name: str) -> IndexFacts:
+    assert snapshot.metadata is not None
+    slices = snapshot.metadata.slices.file_slices(name)
+    definition = snapshot.metadata.slices.definitions.get(name)
+    size = sum(file.size for s in slices for file in (*([s.base_file] if s.base_file else []), *s.log_files))
+    kind = kind_of(name).describe(definition) or name.replace("_", " ")
+    fields = definition.source_fields if definition is not None else ()
+    return IndexFacts(name, kind, fields, len(slices), size)

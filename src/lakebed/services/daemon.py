@@ -1,0 +1,311 @@
+"""A table that a process looks after: what is due is run while it has the lease; what fails is tried again later.
+
+`lakebed.run_services`: one process that keeps many tables in shape, and shares them with others like it.
+
+What a process that runs table services tells: a record for programs, a line for people.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+
+from lakebed.concurrency.providers import ServicesLease
+from lakebed.config.arguments import checks_arguments
+from lakebed.config.options import resolve_options
+from lakebed.errors import InvalidOption, LakebedError
+from lakebed.operations.context import WriteContext
+from lakebed.operations.hudi_job import session_engine, write_context
+from lakebed.properties.file import load_table_config
+from lakebed.services.due import SERVICES, TableService, engine_for, engine_for_all
+from lakebed.services.due import due_settings as settings_of
+from lakebed.slices.reopening import read_again
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage import open_storage
+from lakebed.storage.base import Storage
+
+Kind = Literal["due", "ran", "nothing", "failed", "held", "waiting", "stopped"]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True)
+class ServiceEvent:
+    """Something that happened to a `table`, in a `service` if one is named.
+
+    - `due`: the service is due, `text` says why. Unless it is a dry run one of the next three follows.
+    - `ran`: `text` says what it did, `detail` the same for programs.
+    - `nothing`: it found nothing to do; `text` says why.
+    - `failed`: `text` is the `error`; it is tried again after `seconds`.
+    - `held`: another process looks after the table, `text` says which.
+    - `waiting`: nothing is done for `seconds`.
+    - `stopped`: this process was asked to end, and does.
+    """
+
+    kind: Kind
+    table: str = ""
+    service: str = ""
+    text: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    seconds: float | None = None
+    error: Exception | None = None
+    at: str = field(default_factory=_now)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        error = None
+        if isinstance(self.error, LakebedError):
+            error = {"type": type(self.error).__name__, "message": self.error.message, "hint": self.error.hint}
+        elif self.error is not None:
+            error = {"type": type(self.error).__name__, "message": str(self.error), "hint": ""}
+        record = {
+            "at": self.at,
+            "event": self.kind,
+            "table": self.table,
+            "service": self.service,
+            "text": self.text,
+            "detail": dict(self.detail),
+            "seconds": None if self.seconds is None else round(self.seconds, 4),
+            "error": error,
+        }
+        return {name: value for name, value in record.items() if value not in (None, "", {}) or name == "event"}
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "held":
+                return f"{self.table}: left to {self.text}"
+            case "waiting":
+                return f"nothing more is due; looking again in {self.seconds:g} s"
+            case "stopped":
+                return "stopped"
+            case "failed":
+                again = "" if self.seconds is None else f" (tried again in {self.seconds:.0f} s)"
+                return f"{self.table}: {self.service} failed: {self.text}{again}"
+            case "due":
+                return f"{self.table}: {self.service} is due: {self.text}"
+            case _:
+                return f"{self.table}: {self.text}"
+
+    __repr__ = __str__
+
+
+T = TypeVar("T")
+# What one service did may make another one due: so often all of them are looked at in a turn.
+_ROUNDS = 3
+_FIRST_RETRY_SECONDS = 10.0
+_LONGEST_RETRY_SECONDS = 900.0
+_OPENING = "opening"
+
+
+@dataclass
+class _Failure:
+    count: int = 0
+    until: float = 0.0
+
+
+@dataclass
+class ServedTable:
+    """See the module. `options` are those of every service that runs; `stopping` says whether no other is to begin.
+    What fails is told with the seconds after which it is tried again, if this `goes_on`."""
+
+    uri: str
+    options: Mapping[str, Any]
+    storage_options: Mapping[str, str] | None = None
+    spark: Any | None = None
+    stopping: Callable[[], bool] = lambda: False
+    goes_on: bool = True
+    _storage: Storage | None = None
+    _view: Snapshot | None = None
+    # by service: the view and the reason of a run that found nothing to do
+    _in_vain: dict[str, tuple[Snapshot, str]] = field(default_factory=dict[str, tuple[Snapshot, str]])
+    _failures: dict[str, _Failure] = field(default_factory=dict[str, _Failure])
+
+    def due(self) -> Iterator[ServiceEvent]:
+        """What is due now; nothing is done."""
+        try:
+            context = self._context()
+        except Exception as error:
+            yield self._failed(_OPENING, error)
+            return
+        for service in SERVICES:
+            try:
+                why, context = self._again(context, lambda now, service=service: self._why(service, now))
+            except Exception as error:
+                yield self._failed(service.name, error)
+                continue
+            if why is not None:
+                yield ServiceEvent("due", self.uri, service.name, why)
+
+    def turn(self) -> Iterator[ServiceEvent]:
+        """Run what is due, unless another process looks after the table."""
+        if self._waits(_OPENING):
+            return
+        found = list(self.due())
+        yield from (event for event in found if event.kind == "failed")
+        if not any(event.kind == "due" for event in found):
+            return
+        assert self._storage is not None
+        lease = ServicesLease(self._storage)
+        try:
+            is_mine = lease.take()
+        except Exception as error:
+            yield self._failed(_OPENING, error)
+            return
+        if not is_mine:
+            yield ServiceEvent("held", self.uri, text=lease.holder() or "another process")
+            return
+        try:
+            yield from self._rounds(lease)
+        finally:
+            lease.release()
+
+    def _rounds(self, lease: ServicesLease) -> Iterator[ServiceEvent]:
+        for _ in range(_ROUNDS):
+            has_run = False
+            for service in SERVICES:
+                if self.stopping() or not lease.still_mine():
+                    return
+                for event in self._served(service):
+                    has_run = has_run or event.kind == "ran"
+                    yield event
+            if not has_run:
+                return
+
+    def _served(self, service: TableService) -> Iterator[ServiceEvent]:
+        """Run one service if it is due as the table is now."""
+        try:
+            why, context = self._again(self._context(), lambda now: self._why(service, now))
+            if why is None:
+                return
+            yield ServiceEvent("due", self.uri, service.name, why)
+            started = time.monotonic()
+            done, context = self._again(context, lambda now: service.run(self._sized(now, service), settings_of(now)))
+        except Exception as error:
+            yield self._failed(service.name, error)
+            return
+        self._failures.pop(service.name, None)
+        seconds = time.monotonic() - started
+        if service.did(done):
+            self._in_vain.pop(service.name, None)
+            yield ServiceEvent("ran", self.uri, service.name, str(done), done.to_dict(), seconds)
+        else:
+            self._in_vain[service.name] = (context.opened, why)
+            yield ServiceEvent("nothing", self.uri, service.name, str(done), seconds=seconds)
+
+    def _again(self, context: WriteContext, do: Callable[[WriteContext], T]) -> tuple[T, WriteContext]:
+        """What `do` gives, of the table as it is then where something that it was to read is gone, with that view."""
+        views = [context]
+
+        def renew() -> bool:
+            views.append(self._context())
+            return True
+
+        return read_again(context.storage, lambda: do(views[-1]), renew), views[-1]
+
+    def _why(self, service: TableService, context: WriteContext) -> str | None:
+        """Why a service is due. One that found nothing to do is not, until the table changes."""
+        if self._waits(service.name):
+            return None
+        why = service.due(context, settings_of(context))
+        known = self._in_vain.get(service.name)
+        if known is not None and known[0].shows_same(context.opened) and known[1] == why:
+            return None
+        return why
+
+    def _context(self) -> WriteContext:
+        if self._storage is None:
+            self._storage = open_storage(self.uri, self.storage_options)
+        fresh = open_snapshot(self._storage, load_table_config(self._storage))
+        # what a view has listed holds until a timeline changes
+        self._view = self._view if self._view is not None and self._view.shows_same(fresh) else fresh
+        options = resolve_options(self.options)
+        context = write_context(self._storage, fresh.config, session_engine(None), options)
+        self._failures.pop(_OPENING, None)
+        return replace(context, opened=self._view)
+
+    def _sized(self, context: WriteContext, service: TableService) -> WriteContext:
+        """On Spark where there is a session and the service has much to read."""
+        if service.clusters:
+            return replace(context, engine=engine_for_all(context.opened, context.engine, self.spark))
+        if service.merges:
+            return replace(context, engine=engine_for(context.opened, context.engine, self.spark))
+        return context
+
+    def _waits(self, what: str) -> bool:
+        failure = self._failures.get(what)
+        return failure is not None and time.monotonic() < failure.until
+
+    def _failed(self, what: str, error: Exception) -> ServiceEvent:
+        failure = self._failures.setdefault(what, _Failure())
+        seconds = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2**failure.count)
+        failure.count += 1
+        failure.until = time.monotonic() + seconds
+        text = error.message if isinstance(error, LakebedError) else f"{type(error).__name__}: {error}"
+        return ServiceEvent("failed", self.uri, what, text, seconds=seconds if self.goes_on else None, error=error)
+
+
+@checks_arguments
+def run_services(
+    tables: str | Sequence[str],
+    *,
+    once: bool = False,
+    interval: float = 60.0,
+    dry_run: bool = False,
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    spark: Any | None = None,
+    stop: threading.Event | None = None,
+) -> Iterator[ServiceEvent]:
+    """Run what is due on each of these tables, one after another, and look again every `interval` seconds; gives what
+    happens as it happens, and works only while it is asked for more.
+
+    What is due the settings of each table say, or `options` in their place: cleaning, archival, compaction, log
+    compaction, clustering, expiry of partitions, indexes that wait to be built, writes of dead writers. Several such
+    processes share the tables: who runs services on one has a lease on it, which goes when that process does. Writers
+    go on beside it. A service that fails is told, and tried again later; the others go on.
+
+    With `once` it ends when nothing more is due; with `dry_run` it only tells what is. After `stop` was set the service
+    that runs is done to its end, and no other begun.
+
+    >>> import lakebed, pyarrow as pa
+    >>> rows = pa.table({"id": [1], "ts": [1]})
+    >>> settings = {"hoodie.clean.automatic": False, "hoodie.clean.commits.retained": 1}
+    >>> t = lakebed.create("memory://docs/served", rows, key="id", index="bucket", buckets=1, properties=settings)
+    >>> for n in range(3): _ = t.upsert(rows)
+    >>> for event in lakebed.run_services([t.uri], once=True): print(event)
+    memory://docs/served: clean is due: what only commits before ... see
+    memory://docs/served: clean ...: 1 file in 1 partition deleted, what ... and later commits see is kept (... s)
+    """
+    resolve_options(options)
+    uris = [tables] if isinstance(tables, str) else list(dict.fromkeys(tables))
+    if not uris:
+        raise InvalidOption("there are no tables to run services on", hint="name one or more")
+    if interval < 0:
+        raise InvalidOption(f"an interval of {interval:g} seconds", hint="give 0 or more")
+    ended = stop or threading.Event()
+    served = [
+        ServedTable(uri, options or {}, storage_options, spark, ended.is_set, not once and not dry_run) for uri in uris
+    ]
+    if dry_run:
+        return (event for one in served for event in one.due())
+    return _turns(served, ended, None if once else interval)
+
+
+def _turns(served: Sequence[ServedTable], stop: threading.Event, interval: float | None) -> Iterator[ServiceEvent]:
+    while True:
+        for one in served:
+            if not stop.is_set():
+                yield from one.turn()
+        if stop.is_set():
+            yield ServiceEvent("stopped")
+            return
+        if interval is None:
+            return
+        yield ServiceEvent("waiting", seconds=interval)
+        stop.wait(interval)

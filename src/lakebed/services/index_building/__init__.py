@@ -1,1 +1,0 @@
-"""Indexes of the metadata table that are built beside writers."""

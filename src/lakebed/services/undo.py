@@ -1,0 +1,342 @@
+"""Files that a cleaning has deleted, or is about to, and that an earlier state of the table needs.
+
+Taking back completed actions, one or many: under the table lock from the first look to the last file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, cast
+
+from lakebed.config.features import check_write
+from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
+from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
+from lakebed.index.base import Index
+from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
+from lakebed.operations.context import WriteContext
+from lakebed.operations.rollback import roll_back
+from lakebed.services.service import ServiceTransaction
+from lakebed.slices.facts import table_features
+from lakebed.slices.listing import list_table
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.bodies.plans import clean_files
+from lakebed.timeline.file_slices import all_slices, latest_slices
+from lakebed.timeline.instants import InstantClock, completes_as
+from lakebed.timeline.timeline import COMMITS, Timeline, completed_at, load_timeline
+from lakebed.upkeep.metadata_upkeep import kept_as
+
+
+class EarlierState:
+    """The table as it was, or will be, without some of its instants: its file slices, with the files that a cleaning
+    took from them. Lists the whole table."""
+
+    def __init__(self, snapshot: Snapshot, without: Collection[str]) -> None:
+        self._timeline = snapshot.timeline
+        self._without = frozenset(without)
+        self._first = first_commit(snapshot.timeline)
+        listing = list_table(snapshot.storage)
+        self._there: dict[str, BaseFile | LogFile] = {f.path: f for f in (*listing.base_files, *listing.log_files)}
+        self._going, gone = _cleaned(snapshot.timeline)
+        self._gone = {path: file for path, file in {**gone, **self._going}.items() if path not in self._there}
+        self._taken = self._gone.keys() | self._going.keys()
+
+    @cached_property
+    def file_slices(self) -> Sequence[FileSlice]:
+        """The latest file slice of each file group, files that are gone among its files."""
+        replaced = self._replaced()
+        found = self._latest(replaced)
+        # the archive is opened only where the active timeline does not tell why files are gone
+        if any(file.path in self._taken for one in found for file in one.files):
+            found = self._latest(replaced | self._replaced_in_archive())
+        return found
+
+    def _latest(self, replaced: set[FileGroupId]) -> list[FileSlice]:
+        files = [*self._there.values(), *self._gone.values()]
+        timeline = self._timeline
+        return list(
+            latest_slices(
+                [f for f in files if isinstance(f, BaseFile)],
+                [f for f in files if isinstance(f, LogFile)],
+                version=timeline.config.version,
+                is_visible=self._is_visible,
+                completion_time=timeline.completion_time,
+                replaced=replaced,
+                pending_compactions={
+                    group: i for group, i in timeline.pending_compaction().items() if i.time not in self._without
+                },
+                is_named=self._is_named,
+            )
+        )
+
+    def _is_visible(self, time: str) -> bool:
+        """A savepointed commit may be the first of the timeline, and instants behind it are not there because a restore
+        took them back: only the archive tells those from the ones that it holds."""
+        if time in self._without or not self._timeline.is_committed(time):
+            return False
+        return self._timeline.is_completed(time) or time < self._first or time in self._archived
+
+    @cached_property
+    def _archived(self) -> frozenset[str]:
+        return frozenset(i.time for i in self._timeline.archived().instants)
+
+    def whole_slices(self) -> list[FileSlice]:
+        """The same slices with the log files that later commits added to them, as far as they are there."""
+        timeline = self._timeline
+        wanted = {(one.partition, one.file_id): one for one in self.file_slices}
+        files = [f for f in self._there.values() if (f.partition, f.file_id) in wanted]
+        every = all_slices(
+            [f for f in files if isinstance(f, BaseFile) and timeline.is_committed(f.instant) and self._is_named(f)],
+            [f for f in files if isinstance(f, LogFile) and self._is_committed_log(f)],
+            version=timeline.config.version,
+            completion_time=timeline.completion_time,
+        )
+        found: list[FileSlice] = []
+        for group in every:
+            one = wanted[group.id]
+            logs = next((part.log_files for part in group.slices if part.instant == one.instant), one.log_files)
+            found.append(replace(one, log_files=tuple(log for log in logs if not log.is_cdc)))
+        return sorted(found, key=lambda one: (one.partition, one.file_id))
+
+    def _is_committed_log(self, log: LogFile) -> bool:
+        return self._timeline.config.version < FIRST_LAYOUT_2_VERSION or self._timeline.is_committed(log.instant)
+
+    def lost(self) -> list[str]:
+        """What is gone, or is going to be, of the files that this state needs; as paths, or as file groups."""
+        slices = self.file_slices
+        found = {file.path for one in slices for file in one.files if file.path in self._taken}
+        known = {(one.partition, one.file_id) for one in slices}
+        found |= set(self._lost_before(known))
+        return sorted(found)
+
+    def _lost_before(self, known: Collection[FileGroupId]) -> Iterator[str]:
+        """What the instants that are left out say of the files before them, where a cleaning's word is archived."""
+        undone = [i for i in self._timeline.commits if i.time in self._without]
+        for body in self._timeline.commits_metadata(undone):
+            for partition, ids in body.replaced.items():
+                yield from (f"file group {path_in(partition, i)}" for i in ids if self._is_lost(partition, i, known))
+            for partition, stats in body.stats.items():
+                for stat in stats:
+                    before = parse_base_file(partition, stat.prev_base_file or "", 0)
+                    if before is not None and before.instant not in self._without and before.path not in self._there:
+                        yield before.path
+
+    def _is_lost(self, partition: str, file_id: str, known: Collection[FileGroupId]) -> bool:
+        """Whether nothing is there of a replaced file group that comes back; not where the instant that made it, or
+        replaced it first, is left out, too."""
+        group = (partition, file_id)
+        first = self._timeline.replaced_files().get(group)
+        if group in known or first is None or first.time not in self._without:
+            return False
+        return not any((f.partition, f.file_id) == group for f in self._there.values()) and not self._made_since(group)
+
+    def _made_since(self, group: FileGroupId) -> bool:
+        undone = [i for i in self._timeline.commits if i.time in self._without]
+        bodies = self._timeline.commits_metadata(undone)
+        made = [s for body in bodies for s in body.stats.get(group[0], ()) if s.file_id == group[1]]
+        return any(s.prev_commit in ("null", *self._without) for s in made)
+
+    def _replaced(self) -> set[FileGroupId]:
+        found: set[FileGroupId] = set()
+        kept = [i for i in self._timeline.commits if i.action is Action.REPLACECOMMIT and i.time not in self._without]
+        for body in self._timeline.commits_metadata(kept):
+            found |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
+        return found
+
+    def _replaced_in_archive(self) -> set[FileGroupId]:
+        """The file groups that archived commits replaced which completed before the last commit that stays: no restore
+        takes an archived commit back."""
+        archived = self._timeline.archived()
+        last = max((completed_at(i) for i in self._timeline.commits if i.time not in self._without), default="")
+        found: set[FileGroupId] = set()
+        for instant in archived.instants:
+            if instant.action is Action.REPLACECOMMIT and instant.is_completed and completed_at(instant) < last:
+                body = archived.commit_metadata(instant.time)
+                found |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
+        return found
+
+    def _is_named(self, file: BaseFile) -> bool:
+        """What a lost task attempt left is in no write stat."""
+        instant = self._timeline.commit(file.instant)
+        if instant is None:
+            return True
+        stats = self._timeline.commit_metadata(instant).stats.get(file.partition, ())
+        return not stats or any(s.path == file.path for s in stats)
+
+
+def _cleaned(timeline: Timeline) -> tuple[dict[str, BaseFile | LogFile], dict[str, BaseFile | LogFile]]:
+    """The files that pending cleanings are going to delete, and those that completed ones on the timeline deleted."""
+    going: dict[str, BaseFile | LogFile] = {}
+    gone: dict[str, BaseFile | LogFile] = {}
+    for instant in timeline.instants:
+        if instant.action is not Action.CLEAN:
+            continue
+        paths = _deleted(timeline, instant) if instant.is_completed else _planned(timeline.plan(instant))
+        for path in paths:
+            partition, _, name = path.rpartition("/")
+            file = parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)
+            if file is not None and is_data_path(path):
+                (gone if instant.is_completed else going)[path] = file
+    return going, gone
+
+
+def _deleted(timeline: Timeline, clean: Instant) -> list[str]:
+    try:
+        parts: Mapping[str, Mapping[str, Any]] = timeline.metadata(clean).get("partitionMetadata") or {}
+    except CorruptFile:
+        return []
+    return [
+        path_in(part.get("partitionPath") or "", name.rpartition("/")[2])
+        for part in parts.values()
+        for name in (*(part.get("deletePathPatterns") or ()), *(part.get("successDeleteFiles") or ()))
+    ]
+
+
+def _planned(plan: Mapping[str, Any]) -> list[str]:
+    return [path_in(partition, name) for partition, names in clean_files(plan).items() for name in names]
+
+
+def retained_from(timeline: Timeline) -> str:
+    """The requested time of the oldest commit that the last cleaning left everything of: what is before may miss files.
+    Empty where no cleaning says."""
+    for instant in reversed(timeline.instants):
+        if instant.action is Action.CLEAN:
+            if instant.is_completed:
+                return str(timeline.metadata(instant).get("earliestCommitToRetain") or "")
+            return str((timeline.plan(instant).get("earliestInstantToRetain") or {}).get("timestamp") or "")
+    return ""
+
+
+def first_commit(timeline: Timeline) -> str:
+    """The requested time of the oldest commit on the active timeline."""
+    return next((i.time for i in timeline.instants if i.is_completed and i.action in COMMITS), "")
+
+
+@dataclass
+class Undoing(ServiceTransaction):
+    """See the module. An unfinished restore does not stop it where `beside_restore`."""
+
+    beside_restore: bool = field(default=False, init=False)
+
+    def __enter__(self) -> Undoing:
+        return self
+
+    @classmethod
+    def of(cls, context: WriteContext, action: Action, operation: str) -> Undoing:
+        """Of this table; `operation` is what messages call it."""
+        if action is not Action.SAVEPOINT:
+            check_write(context.config.properties, table_features(context.opened), operation)
+        # the index is asked only about what is taken back
+        index = cast("Index", None)
+        tx = cls(
+            context.storage, context.config, action, operation, context.settings, engine=context.engine, index=index
+        )
+        tx.context = context
+        return tx
+
+    @contextmanager
+    def held(self) -> Generator[Snapshot]:
+        """Under the lock, when what dead writers left is rolled back here and on the metadata table: the table."""
+        _ = self.context.index  # told from the files while all of them are there
+        with self.begin():
+            writer = self.metadata_writer()
+            if self.config.metadata_partitions:
+                writer.settle()
+                writer.take_off_strays()
+            self.timeline = self._load()
+            yield Snapshot(self.storage, self.config, self.timeline)
+
+    def metadata_writer(self) -> MetadataWriter:
+        """Of the table as it is now."""
+        return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
+
+    @property
+    def still_mine(self) -> Callable[[], bool]:
+        """Whether the lock is still held."""
+        return self._held.still_mine
+
+    @property
+    def clock(self) -> InstantClock:
+        return self._clock
+
+    def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
+        """Roll an instant back (see `roll_back`); gives the rollback's instant."""
+        done = roll_back(
+            self.storage,
+            self.config,
+            self.timeline,
+            target,
+            self._clock,
+            self.still_mine,
+            self._forget,
+            with_plan=with_plan,
+            doomed=doomed,
+        )
+        self.timeline = self._load()
+        return done
+
+    def reload(self) -> Timeline:
+        """The timeline as it is now."""
+        return self._load()
+
+    def _load(self) -> Timeline:
+        return load_timeline(self.storage, self.config) if self.beside_restore else super()._load()
+
+
+def completed_commit(timeline: Timeline, instant: str, verb: str) -> Instant:
+    """The completed commit of this requested time. Raises `InvalidOption` where the active timeline has none."""
+    found = timeline.commit(instant)
+    if found is not None:
+        return found
+    same = [i for i in timeline.instants if i.time == instant]
+    context = {"instant": instant}
+    if any(completes_as(i.action) in COMMITS for i in same):
+        what = f"{same[0].action} {instant} is pending: there is nothing completed to {verb}"
+        hint = "What a dead writer leaves the next write undoes; a living one is left alone."
+    elif same:
+        what = f"{instant} is a {same[0].action}, which cannot be a place to {verb}"
+        hint = "Name a commit; `lakebed timeline show URI` lists them."
+    elif timeline.start is not None and instant < timeline.start:
+        what = f"instant {instant} is older than the active timeline, which begins at {timeline.start}"
+        hint = "It is archived, or was never there. Savepoints keep commits from being archived."
+    else:
+        what = f"there is no instant {instant} on the timeline of {timeline.storage.url()}"
+        hint = "`lakebed timeline show URI` lists them."
+    raise InvalidOption(what, hint=hint, context=context)
+
+
+def check_not_savepointed(timeline: Timeline, target: Instant) -> None:
+    """Raise `InvalidOption` where a savepoint keeps the instant."""
+    saved = timeline.find(target.time, Action.SAVEPOINT)
+    if saved is not None:
+        raise InvalidOption(
+            f"{target.action} {target.time} has a savepoint, it cannot be rolled back",
+            hint=f'Delete the savepoint first: t.delete_savepoint("{target.time}"), or restore to it.',
+            context={"instant": target.time},
+        )
+
+
+def check_no_file_lost(snapshot: Snapshot, without: set[str], what: str) -> None:
+    """Raise `InvalidOption` where files are cleaned that the table without these instants needs."""
+    lost = EarlierState(snapshot, without).lost()
+    if lost:
+        raise InvalidOption(
+            f"{what} is not possible: cleaning has deleted {len(lost)} files that are needed then, {lost[0]} among them"
+            " (or a pending clean is about to)",
+            hint="Choose a later instant. Savepoints keep the files of a commit: t.savepoint().",
+            context={"files": lost[:20]},
+        )
+
+
+def check_nobody_runs(timeline: Timeline, instant: str, what: str) -> None:
+    """Raise `CommitConflict` where a pending action was requested after the instant."""
+    waiting = next((i for i in timeline.pending if i.time > instant and completes_as(i.action) in COMMITS), None)
+    if waiting is not None:
+        raise CommitConflict(
+            f"{what} is not possible while {waiting.action} {waiting.time}, which began after it, is pending",
+            hint="Try again when it is done; t.restore() takes back what is pending, too.",
+            context={"instant": waiting.time},
+        )

@@ -1,0 +1,503 @@
+"""Upgrade and downgrade: a table of another version with the same rows, never unless asked.
+
+What the other version would read otherwise is settled first, while writes go on: log files are compacted. Then, under
+the table lock and with nothing pending, the timeline is written anew beside the old one, and one write of the
+properties makes the table one of the other version. Cut off before that it is as it was; cut off behind it, it is
+whole, and running the change again removes the old timeline and builds the indexes that are noted.
+
+What an upgrade or downgrade is going to do: a plan that prints, or the reason why the table stays as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakebed.concurrency.heartbeat import is_dead
+from lakebed.config.features import check_write
+from lakebed.config.options import resolve_options
+from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.metadata.kinds.definitions import (
+    DEFINITIONS_PATH,
+    DEFINITIONS_PROPERTY,
+    IndexDefinition,
+    dump_definitions,
+    load_definitions,
+)
+from lakebed.metadata.kinds.expression_zones import noting
+from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, remembered_indexes, remembered_property
+from lakebed.metadata.kinds.key_indexes import is_partitioned, record_index_definition
+from lakebed.metadata.layout import BLOOM_FILTERS, FILES, METADATA_FOLDER, PARTITION_STATS, RECORD_INDEX, GroupSizing
+from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
+from lakebed.model import Action, LogFile, State, has_completion_times
+from lakebed.operations.context import WriteContext
+from lakebed.policies.rollback import is_log_path
+from lakebed.properties.file import SUPPORTED_VERSIONS, update_table_config
+from lakebed.properties.table_config import TableConfig
+from lakebed.services.cleaning import clean, run_clean, savepointed_files
+from lakebed.services.compaction import compact
+from lakebed.services.undo import Undoing
+from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
+from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
+from lakebed.services.verify import build_as_defined, sizings_of
+from lakebed.slices.facts import table_features
+from lakebed.slices.listing import list_table
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage.base import Storage
+from lakebed.storage.folder import FolderStorage
+from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.upkeep.registry import find_upkeep
+from lakebed.wording import count_text
+
+# Indexes that are to be built again, noted from before the first one goes until all are there: whoever runs the change
+# again, after it was cut off, builds those.
+NOTED_PROPERTY = "lakebed.upgrade.indexes"
+# Metadata partitions that are the same in versions 8 and 9; others have another form in each.
+_OF_BOTH = (FILES, BLOOM_FILTERS, RECORD_INDEX)
+
+
+@dataclass(frozen=True)
+class VersionPlan:
+    """How a table comes from version `source` to `target`.
+
+    `slices` with log files are compacted first; what only earlier views need is cleaned away where log files would
+    mean something else (`cleans`). Of the timeline so many `instants`, and `archived` ones, are written in the other
+    layout. Partitions of the metadata table are `rebuilt` or, with the reason, `dropped`. `properties` are the keys of
+    `hoodie.properties` that change, with their new values.
+    """
+
+    source: int
+    target: int
+    slices: int = 0
+    cleans: bool = False
+    instants: int = 0
+    archived: int = 0
+    rebuilt: tuple[str, ...] = ()
+    dropped: Mapping[str, str] = field(default_factory=dict[str, str])
+    properties: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+
+    @property
+    def is_crossing(self) -> bool:
+        """Whether the timeline changes its layout."""
+        return has_completion_times(self.source) != has_completion_times(self.target)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "from": self.source,
+            "to": self.target,
+            "slices_to_compact": self.slices,
+            "cleans_history": self.cleans,
+            "instants": self.instants,
+            "archived_instants": self.archived,
+            "indexes_rebuilt": list(self.rebuilt),
+            "indexes_dropped": dict(self.dropped),
+            "properties": dict(self.properties),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"table version {self.source} -> {self.target}"]
+        if self.slices:
+            lines.append(f"compaction of {count_text(self.slices, 'file slice')} with log files")
+        if self.cleans:
+            lines.append("files of earlier file slices are deleted: the past cannot be read any more")
+        if self.is_crossing:
+            lines.append(
+                f"{count_text(self.instants, 'instant')} and {self.archived:,} archived ones get the other layout"
+            )
+        if self.rebuilt:
+            lines.append(f"built again in the metadata table: {', '.join(self.rebuilt)}")
+        lines += [f"dropped: {name} ({reason})" for name, reason in self.dropped.items()]
+        lines += [f"{key}: {'(removed)' if text is None else text}" for key, text in self.properties.items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def check_direction(version: int, to: int, verb: str) -> None:
+    """Raise `InvalidOption` for a version that there is not, or that is on the other side."""
+    if to not in SUPPORTED_VERSIONS:
+        known = ", ".join(map(str, SUPPORTED_VERSIONS))
+        raise InvalidOption(f"there is no table version {to} that lakebed writes", hint=f"It is one of {known}.")
+    up = verb == "upgrade"
+    if to != version and (to > version) != up:
+        other = "downgrade" if up else "upgrade"
+        raise InvalidOption(
+            f"the table has version {version}: version {to} is {'before' if up else 'behind'} that",
+            hint=f"Use t.{other}(to={to}) or `lakebed {other} URI --to {to}`.",
+            context={"version": version, "to": to},
+        )
+
+
+def plan_version(snapshot: Snapshot, to: int) -> VersionPlan:
+    """What is to be done with the table of this moment. Raises `UnsupportedFeature` or `InvalidOption` where it cannot
+    have that version, `CommitConflict` while something is pending that has to be settled first."""
+    config = snapshot.config
+    if to == config.version:
+        return VersionPlan(to, to)
+    _check_indexes(config, to)
+    changes = changed_properties(config, to) | _wanted(config, to)
+    rebuilt, dropped = sorted_partitions(config, load_definitions(snapshot.storage, config), to)
+    for name in dropped:
+        changes |= noting(config.properties, name, None)
+    plan = VersionPlan(config.version, to, rebuilt=tuple(rebuilt), dropped=dropped, properties=changes)
+    _check_timeline(snapshot, plan)
+    plan = replace(plan, slices=_slices(snapshot))
+    if not plan.is_crossing:
+        return plan
+    return replace(
+        plan,
+        cleans=to < config.version and config.table_type == "mor",
+        instants=len(snapshot.timeline.completed),
+        archived=sum(i.is_completed for i in snapshot.timeline.archived().instants),
+    )
+
+
+def sorted_partitions(
+    config: TableConfig, definitions: Mapping[str, IndexDefinition], to: int
+) -> tuple[list[str], dict[str, str]]:
+    """The partitions of the metadata table that are built again, and those that are dropped, with the reason; those
+    that stay as they are, which tables of version 8 and 9 have alike, are in neither."""
+    crossing = has_completion_times(config.version) != has_completion_times(to)
+    rebuilt: list[str] = []
+    dropped: dict[str, str] = {}
+    for name in dict.fromkeys([*config.metadata_partitions, *noted_indexes(config)]):
+        reason = _reason_to_drop(name, definitions.get(name), to)
+        if reason is not None:
+            dropped[name] = reason
+        elif crossing or name not in _OF_BOTH or name not in config.metadata_partitions:
+            rebuilt.append(name)
+    return rebuilt, dropped
+
+
+def noted_indexes(config: TableConfig) -> list[str]:
+    """What a change that was cut off has taken off, to be built again."""
+    return [name for name in config.properties.get(NOTED_PROPERTY, "").split(",") if name]
+
+
+def _reason_to_drop(name: str, definition: IndexDefinition | None, to: int) -> str | None:
+    if find_upkeep(name) is None:
+        return "lakebed does not know it"
+    if name.startswith("expr_index_"):
+        return "expression indexes are bound to the version that they were made in"
+    if to < 9 and name == RECORD_INDEX and is_partitioned(definition):
+        return "one for each partition path is for version 9"
+    if to < 8 and (name == PARTITION_STATS or name.startswith("secondary_index_")):
+        return "version 6 has no such index"
+    return None
+
+
+def _wanted(config: TableConfig, to: int) -> dict[str, str | None]:
+    """The indexes that the table asks for, without those that the version does not have."""
+    names = remembered_indexes(config.properties)
+    kept = [n for n in names if not (to < 9 and n.partitioned) and not (to < 8 and n.column is not None)]
+    return {} if len(kept) == len(names) else {WANTED_PROPERTY: None, **remembered_property(kept)}
+
+
+def _check_indexes(config: TableConfig, to: int) -> None:
+    settings = config.index_settings
+    if to < 9 and settings.get("type") == "record" and settings.get("partitioned", "").lower() == "true":
+        raise UnsupportedFeature(
+            f"writes to table {config.name!r} go by a record index for each partition path, which only version 9 has",
+            hint="Tell the table another index first, e.g. t.indexes.adopt('simple').",
+            context={"feature": "partitioned record index"},
+        )
+
+
+def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
+    timeline = snapshot.timeline
+    for pending in timeline.pending:
+        if timeline.is_pending_clustering(pending):
+            raise CommitConflict(
+                f"clustering {pending.time} of table {snapshot.config.name!r} is pending: the log files of its file"
+                " groups cannot be compacted before it is settled",
+                hint="Run it with t.cluster(), or take it off with real Hudi, then try again.",
+                context={"instant": pending.time},
+            )
+        if pending.action is Action.INDEXING:
+            raise CommitConflict(
+                f"an index of table {snapshot.config.name!r} is being built (instant {pending.time})",
+                hint="Try again when it is done.",
+                context={"instant": pending.time},
+            )
+    if plan.is_crossing and plan.target < plan.source and snapshot.config.table_type == "mor":
+        for time, paths in savepointed_files(timeline).items():
+            if any(map(is_log_path, paths)):
+                raise InvalidOption(
+                    f"savepoint {time} of table {snapshot.config.name!r} keeps log files that version {plan.target}"
+                    " would read otherwise",
+                    hint=f'Delete it first: t.delete_savepoint("{time}"). Savepoints without log files stay.',
+                    context={"instant": time},
+                )
+
+
+def _slices(snapshot: Snapshot) -> int:
+    if snapshot.config.table_type != "mor":
+        return 0
+    return sum(bool(file_slice.log_files) for file_slice in snapshot.file_slices())
+
+
+# Writers may log between the compaction and the lock so many times.
+_ATTEMPTS = 3
+_EVERYTHING = {
+    "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.UnBoundedCompactionStrategy",
+    "hoodie.table.services.incremental.enabled": False,
+    "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+    "hoodie.clean.fileversions.retained": 1,
+    "hoodie.clean.incremental.enabled": False,
+}
+
+
+@dataclass(frozen=True)
+class VersionChange:
+    """What an upgrade or downgrade did, or would do: see `plan`. `notes` say what was done beside it."""
+
+    plan: VersionPlan
+    done: bool = True
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        own = {"done": self.done, "notes": list(self.notes), "seconds": round(self.seconds, 4)}
+        return self.plan.to_dict() | own
+
+    def __str__(self) -> str:
+        if self.plan.source == self.plan.target:
+            return "\n".join([f"the table has version {self.plan.target}", *self.notes])
+        end = f"({self.seconds:.2f} s)" if self.done else "(nothing was done)"
+        return "\n".join([str(self.plan), *self.notes, end])
+
+    __repr__ = __str__
+
+
+def upgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> VersionChange:
+    """Make the table one of a later version; see `change_version`."""
+    check_direction(context.config.version, to, "upgrade")
+    return change_version(context, to, "upgrade", dry_run=dry_run)
+
+
+def downgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> VersionChange:
+    """Make the table one of an earlier version; see `change_version`."""
+    check_direction(context.config.version, to, "downgrade")
+    return change_version(context, to, "downgrade", dry_run=dry_run)
+
+
+def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool = False) -> VersionChange:
+    """Give the table another version; with `dry_run` only say what that takes. One that has it already is rid of what
+    a change that was cut off has left.
+
+    Raises `UnsupportedFeature` or `InvalidOption` where the table cannot have that version, `CommitConflict` where
+    somebody writes to it; the version is what it was then.
+    """
+    check_write(context.config.properties, table_features(context.opened), verb)
+    plan = plan_version(context.opened, to)
+    if dry_run:
+        return VersionChange(plan, done=False)
+    started = time.monotonic()
+    notes: list[str] = []
+    attempts = _ATTEMPTS if to != context.config.version else 0
+    for attempt in range(attempts):
+        notes += _settle(context, plan, verb)
+        context = _reopened(context)
+        flip: _Flip | None = None
+        try:
+            with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+                blocked = _reason_to_wait(snapshot, plan)
+                if blocked is None:
+                    flip = _change(tx, snapshot, to)
+                    if tx.still_mine():
+                        notes += _finish(tx, flip.new, flip.sizings)
+                        return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
+                elif attempt == _ATTEMPTS - 1:
+                    raise blocked
+        except CommitConflict:  # the lock ran out
+            if flip is None:
+                raise
+        if flip is not None:
+            notes += _settle_flip(_reopened(context), flip, verb)
+            return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
+    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+        notes += _finish(tx, snapshot.config, {})
+    return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
+
+
+# while writes go on
+
+
+def _settle(context: WriteContext, plan: VersionPlan, verb: str) -> list[str]:
+    """Finish what is planned, and leave no log file that the other version would read in another way."""
+    waiting = [i for i in context.opened.timeline.pending if i.action is Action.CLEAN]
+    notes = [str(run_clean(context, instant.time)) for instant in waiting]
+    if context.config.table_type != "mor":
+        return notes
+    everything = resolve_options({**context.options.given, **_EVERYTHING})
+    context = _reopened(replace(context, options=everything))
+    _take_log_compactions_back(context, verb)
+    done = compact(_reopened(context))
+    notes += [str(run) for run in done.runs]
+    if plan.cleans and next(_other_logs(context.storage), None) is not None:
+        cleaned = clean(_reopened(context))
+        notes += [str(run) for run in cleaned.runs]
+    return notes
+
+
+def _reopened(context: WriteContext) -> WriteContext:
+    """With the table as it is now."""
+    return replace(context, opened=open_snapshot(context.storage))
+
+
+def _take_log_compactions_back(context: WriteContext, verb: str) -> None:
+    """Nothing is lost with their plans, and compactions pass over the file groups in them."""
+    if all(i.action is not Action.LOGCOMPACTION for i in context.opened.timeline.pending):
+        return
+    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held():
+        for instant in [i for i in tx.timeline.pending if i.action is Action.LOGCOMPACTION]:
+            if instant.state is State.INFLIGHT and not is_dead(tx.storage, instant.time):
+                raise _conflict(f"log compaction {instant.time} is being run by another process")
+            tx.take_back(instant, with_plan=True)
+
+
+# under the lock
+
+
+def _reason_to_wait(snapshot: Snapshot, plan: VersionPlan) -> LakebedError | None:
+    """Why the table cannot change now: somebody writes to it, or has done so since it was settled."""
+    pending = next(iter(snapshot.timeline.pending), None)
+    if pending is not None:
+        return _conflict(f"{pending.action} {pending.time} is pending")
+    if snapshot.config.table_type != "mor":
+        return None
+    if any(file_slice.log_files for file_slice in snapshot.file_slices()):
+        return _conflict("writers log to it faster than it is compacted")
+    left = next(_other_logs(snapshot.storage), None) if plan.cleans else None
+    return _conflict(f"log file {left.path} could not be cleaned away") if left is not None else None
+
+
+def _other_logs(storage: Storage) -> Iterator[LogFile]:
+    """Log files that version 6 would take for file slices of their own: all but what a base file's write logged of its
+    changes, which goes by the same instant in every version."""
+    listing = list_table(storage)
+    bases = {(base.partition, base.file_id, base.instant) for base in listing.base_files}
+    for log in listing.log_files:
+        if not (log.is_cdc and (log.partition, log.file_id, log.instant) in bases):
+            yield log
+
+
+@dataclass(frozen=True)
+class _Flip:
+    """The properties were written: what they were, what they are, and the timeline that was copied before."""
+
+    plan: VersionPlan
+    copied: Timeline
+    old: TableConfig
+    new: TableConfig
+    sizings: Mapping[str, GroupSizing | None]
+
+
+def _change(tx: Undoing, snapshot: Snapshot, to: int) -> _Flip:
+    """Write the other timeline, and then the properties."""
+    storage = tx.storage
+    plan = plan_version(snapshot, to)
+    definitions = load_definitions(storage, snapshot.config)
+    sizings = sizings_of(snapshot, plan.rebuilt, definitions)
+    config = _set_aside(tx, snapshot.config, plan, definitions)
+    _check_lock(tx)
+    if plan.is_crossing:
+        storage.delete_folder(METADATA_FOLDER)
+        copy_timeline(snapshot.timeline, with_changes(config, plan.properties), tx.still_mine)
+    else:
+        _change_metadata_table(storage, config, to)
+    _check_lock(tx)
+    new = update_table_config(storage, plan.properties)
+    return _Flip(plan, snapshot.timeline, config, new, sizings)
+
+
+def _check_lock(tx: Undoing) -> None:
+    if not tx.still_mine():
+        raise _conflict("the lock was lost while it was changed")
+
+
+def _settle_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
+    """The lock ran out while the properties were written, or behind that. Whoever wrote to the old timeline meanwhile
+    has written to what was copied before: the table is given its old version again then, unless somebody has gone on
+    with the new one."""
+    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+        if snapshot.config.version != flip.plan.target:
+            raise _conflict("another process changed it while this one stood still")
+        missed = load_timeline(tx.storage, flip.old).files.keys() - flip.copied.files.keys()
+        if not missed or not flip.plan.is_crossing:
+            return _finish(tx, snapshot.config, flip.sizings)
+        if any(i.time > flip.copied.greatest_known for i in snapshot.timeline.completed):
+            raise CommitStateUnknown(
+                f"table {flip.old.name!r} was written to in versions {flip.plan.source} and {flip.plan.target} while"
+                " the process that changed its version stood still without the table lock",
+                hint=f"The table has version {flip.plan.target}. What was written to the other one is on the timeline"
+                f" in {flip.old.timeline_path}; nothing was cleaned up.",
+                context={"files": sorted(missed)},
+            )
+        update_table_config(tx.storage, {key: flip.old.properties.get(key) for key in flip.plan.properties})
+        raise _conflict("it was written to while this process stood still without the table lock")
+
+
+def _set_aside(
+    tx: Undoing, config: TableConfig, plan: VersionPlan, definitions: Mapping[str, IndexDefinition]
+) -> TableConfig:
+    """Take the partitions off the metadata table that cannot stay, and note those that are built again."""
+    storage = tx.storage
+    gone = {*plan.rebuilt, *plan.dropped} & {*config.metadata_partitions, *noted_indexes(config)}
+    kept = [name for name in config.metadata_partitions if name not in gone]
+    changes: dict[str, str | None] = {NOTED_PROPERTY: ",".join(plan.rebuilt) or None}
+    if config.metadata_partitions or config.metadata_partitions_inflight:
+        changes |= {PARTITIONS: ",".join(sorted(kept)), PARTITIONS_INFLIGHT: ""}
+    stay = {name: one for name, one in definitions.items() if name not in plan.dropped}
+    if plan.target >= 9 and RECORD_INDEX in (*kept, *plan.rebuilt) and RECORD_INDEX not in stay:
+        one = record_index_definition(plan.target, partitioned=False)
+        stay |= {RECORD_INDEX: one} if one is not None else {}
+    if stay:
+        changes[DEFINITIONS_PROPERTY] = config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
+    config = update_table_config(storage, changes)
+    if stay or definitions:
+        # with the versions written out, which version 9 asks for and version 8 reads
+        version = 2 if plan.target >= 9 else 1
+        again = set(plan.rebuilt) - {RECORD_INDEX}
+        known = (replace(one, version=version) if name in again else one for name, one in stay.items())
+        storage.write(DEFINITIONS_PATH, dump_definitions(known, 9))
+    for name in gone:
+        _check_lock(tx)
+        storage.delete_folder(f"{METADATA_FOLDER}/{name}")
+    return config
+
+
+def _change_metadata_table(storage: Storage, config: TableConfig, to: int) -> None:
+    """The metadata table goes first: of another version than its table it is read alike in 8 and 9."""
+    if config.metadata_partitions:
+        update_table_config(FolderStorage(storage, METADATA_FOLDER), {"hoodie.table.version": str(to)})
+    else:  # what is there is none of this table's
+        storage.delete_folder(METADATA_FOLDER)
+
+
+def _finish(tx: Undoing, config: TableConfig, sizings: Mapping[str, GroupSizing | None]) -> list[str]:
+    """What comes behind the new properties, now or when the change is run again: the old timeline goes, and the indexes
+    that are noted are built."""
+    storage = tx.storage
+    removed = remove_timeline(storage, other_layout(config), tx.still_mine)
+    notes = [f"{count_text(removed, 'file')} of the old timeline removed"] if removed else []
+    noted = noted_indexes(config)
+    if not noted:
+        return notes
+    missing = [name for name in noted if name not in config.metadata_partitions]
+    if not config.metadata_partitions:  # what is there was cut off, and knows nothing of commits since
+        storage.delete_folder(METADATA_FOLDER)
+    if missing:
+        snapshot = Snapshot(storage, config, load_timeline(storage, config))
+        build_as_defined(snapshot, missing, load_definitions(storage, config), sizings, tx.settings)
+        notes.append(f"built: {', '.join(missing)}")
+    update_table_config(storage, {NOTED_PROPERTY: None})
+    return notes
+
+
+def _conflict(why: str) -> CommitConflict:
+    return CommitConflict(f"the table's version was not changed: {why}", hint="Try again when its writers are done.")

@@ -1,0 +1,393 @@
+"""Comparing a metadata table with the data: every partition, every difference by name.
+
+Building partitions of the metadata table again whose files are cut, lost or changed, from the table itself.
+
+Making a metadata table say what the data says: only the records that differ are written, to their file groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.concurrency.lock import default_lock
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import CommitConflict, CorruptFile
+from lakebed.index.registry import recorded_index
+from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
+from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
+from lakebed.metadata.read.lookup import whole_slice
+from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.records import Records
+from lakebed.metadata.store.slices import open_slices
+from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata.store.suffixes import REPAIRS, Suffix
+from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.model import META_COLUMNS, Action
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
+from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suffix
+from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.upkeep.comparison import DIFFERENCES, SCHEMA, joined
+from lakebed.upkeep.kind import KindUpkeep, StoredTable
+from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
+from lakebed.upkeep.record_index import repeated_keys
+from lakebed.upkeep.registry import find_upkeep, upkeep_of
+
+RECORD_KEYS = "record keys"
+_SHOWN = 20
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found. `differences` has a row for each: index, problem (missing, extra, wrong, repeated), what it
+    is about, what the data says and what the index says. `checked` names the partitions that were compared, `left_out`
+    those that were not."""
+
+    differences: pa.Table
+    checked: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.differences.num_rows
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def of(self, partition: str) -> pa.Table:
+        """The differences of one index."""
+        return self.differences.filter(pc.equal(self.differences["index"], partition))
+
+    def __repr__(self) -> str:
+        checked = ", ".join(self.checked) or "nothing: there is no metadata table"
+        lines = [f"checked {checked}", *([f"not checked: {', '.join(self.left_out)}"] if self.left_out else [])]
+        if self.ok:
+            return "\n".join([*lines, "no difference"])
+        lines.append(f"{self.differences.num_rows} difference(s)")
+        for row in self.differences.slice(0, _SHOWN).to_pylist():
+            detail = f"expected {row['expected']!r}, found {row['found']!r}" if row["problem"] == "wrong" else ""
+            lines.append(f"{row['index']}: {row['problem']} {row['what']} {detail}".rstrip())
+        return "\n".join(lines)
+
+
+def verify(storage: Storage) -> Verification:
+    """Compare all partitions of the table's metadata table with its files and rows, as they are now, and look for
+    record keys that stand twice where they should be unique (the differences of `record keys`).
+
+    Reads the listing, the footers, the key column of all files, for secondary indexes the indexed columns and for
+    expression indexes theirs.
+    """
+    snapshot = open_snapshot(storage)
+    repeated = _repeated_keys(snapshot)
+    if snapshot.metadata is None:
+        return Verification(repeated, ())
+    found = verify_partitions(snapshot, snapshot.metadata, snapshot.config.metadata_partitions)
+    return replace(found, differences=pa.concat_tables([repeated, found.differences]))
+
+
+def _repeated_keys(snapshot: Snapshot) -> pa.Table:
+    """A row for each key that stands more than once: in the table under a global index, else in its partition path.
+    Nothing for tables whose keys are not stored."""
+    config = snapshot.config
+    files = Snapshot(snapshot.storage, config, snapshot.timeline, use_metadata=False)
+    stored = config.populate_meta_fields and bool(config.key_fields)
+    if not stored:
+        return DIFFERENCES.empty_table()
+    recorded = recorded_index(config.index_settings)
+    twice = repeated_keys(files, everywhere=recorded is not None and recorded.is_global)
+    paths = pc.binary_join_element_wise("key ", twice["key"], " in ", twice["partition"], "")
+    rows = pa.Table.from_arrays([twice["key"], twice["partition"], paths, twice["files"]], schema=SCHEMA)
+    return _rows(RECORD_KEYS, "repeated", rows, None, rows["text"])
+
+
+def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
+    """The same for some partitions and a snapshot that is there already."""
+    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
+    known: dict[str, KindUpkeep] = {}
+    for partition in partitions:
+        upkeep = find_upkeep(partition)
+        readable = upkeep is not None and not (has_logs and upkeep.needs_log_rows)
+        if upkeep is not None and readable and upkeep.is_comparable(partition, table):
+            known[partition] = upkeep
+
+    def both(partition: str, upkeep: KindUpkeep) -> tuple[pa.Table, pa.Table]:
+        expected, found = upkeep.compared(partition, metadata, table)
+        for right in upkeep.right_as_well(partition, table):
+            expected, found = _without_right(expected, found, right)
+        return expected, found
+
+    found = [compare(partition, *both(partition, upkeep)) for partition, upkeep in known.items()]
+    differences = pa.concat_tables([DIFFERENCES.empty_table(), *found])
+    return Verification(differences, tuple(known), tuple(p for p in partitions if p not in known))
+
+
+def compare(partition: str, expected: pa.Table, found: pa.Table) -> pa.Table:
+    """The rows that one side has and the other has not, or has with another text."""
+    codes, other = _numbered(expected, found)
+    at = _positions(codes, other)
+    missing = expected.filter(pa.array(at < 0))
+    extra = found.filter(pa.array(~np.isin(other, codes)))
+    both = np.flatnonzero(at >= 0)
+    shared, theirs = expected.take(pa.array(both)), found.take(pa.array(at[both]))
+    differ = pc.not_equal(shared["text"], theirs["text"])
+    wrong, instead = shared.filter(differ), theirs.filter(differ)
+    return pa.concat_tables(
+        [
+            _rows(partition, "missing", missing, missing["text"], None),
+            _rows(partition, "extra", extra, None, extra["text"]),
+            _rows(partition, "wrong", wrong, wrong["text"], instead["text"]),
+        ]
+    )
+
+
+def _without_right(expected: pa.Table, found: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Both sides less the records that are as `right` has them (missing ones among them), which is right all the
+    same."""
+    tables = (expected, found, right)
+    codes = _numbered(*tables)
+    of_expected, of_found, of_right = codes
+    texts = [_texts(table, own, of_expected) for table, own in zip(tables[1:], codes[1:], strict=True)]
+    same = pc.or_(pc.fill_null(pc.equal(*texts), False), pc.and_(*(t.is_null() for t in texts)))
+    also = _texts(right, of_right, of_found)
+    settled = pc.fill_null(pc.equal(found["text"].combine_chunks(), also), False)
+    return expected.filter(pc.invert(same)), found.filter(pc.invert(settled))
+
+
+def _texts(table: pa.Table, codes: Int64s, requested: Int64s) -> pa.Array:
+    """The table's text for each requested code; null where it has none."""
+    at = _positions(requested, codes)
+    return table["text"].combine_chunks().take(pa.array(at, mask=at < 0))
+
+
+def _rows(partition: str, problem: str, rows: pa.Table, expected: object, found: object) -> pa.Table:
+    n = rows.num_rows
+    fixed = [pa.repeat(pa.scalar(text), n) for text in (partition, problem)]
+    texts = [pa.nulls(n, pa.string()) if text is None else text for text in (expected, found)]
+    return pa.Table.from_arrays([*fixed, rows["label"], *texts, rows["key"], rows["entry"]], schema=DIFFERENCES)
+
+
+def _numbered(*tables: pa.Table) -> list[Int64s]:
+    """A number for every (key, entry), the same in all tables."""
+    all_rows = joined([table.select(SCHEMA.names) for table in tables])
+    keys, entries = (all_rows[name].combine_chunks().dictionary_encode() for name in ("key", "entry"))
+    codes = keys.indices.to_numpy().astype(np.int64) * max(1, len(entries.dictionary)) + entries.indices.to_numpy()
+    return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
+
+
+def _positions(codes: Int64s, other: Int64s) -> Int64s:
+    """For each code its place among the others, -1 where it is not."""
+    if not len(other):
+        return np.full(len(codes), -1, np.int64)
+    order = np.argsort(other, kind="stable")
+    at = np.minimum(np.searchsorted(other[order], codes), len(other) - 1)
+    return np.where(other[order][at] == codes, order[at], -1)
+
+
+def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> pa.Table:
+    """Build what cannot be read again; gives a row of differences for each. Lock held.
+
+    Raises `CorruptFile` where the table itself cannot be read; nothing is changed then.
+    """
+    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    damage = _damage(snapshot, table, partitions)
+    if not damage:
+        return DIFFERENCES.empty_table()
+    broken = list(snapshot.config.metadata_partitions) if FILES in damage else list(damage)
+    _check_rows(table, broken)
+    rebuild(snapshot, broken, settings)
+    columns = {"index": list(damage), "problem": ["damaged"] * len(damage), "what": list(damage.values())}
+    empty = [None] * len(damage)
+    return pa.table([pa.array(columns.get(f.name, empty), f.type) for f in DIFFERENCES], schema=DIFFERENCES)
+
+
+def rebuild(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> None:
+    """Drop these partitions and build them as they were defined, from the table; with `files` the whole metadata table.
+    Lock held."""
+    storage, config = snapshot.storage, snapshot.config
+    definitions = load_definitions(storage, config)
+    sizings = sizings_of(snapshot, partitions, definitions)
+    config = MetadataUpkeep(storage, config, snapshot.timeline, settings).writer.drop(partitions)
+    build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings)
+
+
+def build_as_defined(
+    snapshot: Snapshot,
+    partitions: Sequence[str],
+    definitions: Mapping[str, IndexDefinition],
+    sizings: Mapping[str, GroupSizing | None],
+    settings: WriteSettings,
+) -> TableConfig:
+    """Build these partitions, which the table does not have, by their definitions; gives the table's new settings. Lock
+    held."""
+    storage, config = snapshot.storage, snapshot.config
+    names = _names(partitions, definitions)
+    settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
+    for name in [IndexName(FILES), *names] if FILES in partitions else names:
+        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings)
+        config = upkeep.add(name, sizing=sizings.get(name.partition)).config
+    return config
+
+
+def sizings_of(
+    snapshot: Snapshot, partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]
+) -> dict[str, GroupSizing | None]:
+    """How many file groups each of these partitions has, where that is not fixed."""
+    return {name.partition: _sizing(snapshot, name) for name in _names(partitions, definitions)}
+
+
+def _names(partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]) -> list[IndexName]:
+    kept = {p: upkeep for p in partitions if p != FILES and (upkeep := find_upkeep(p)) is not None}
+    return [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
+
+
+def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -> dict[str, str]:
+    """The partitions that cannot be read, with what is wrong; `files` stands for the whole metadata table."""
+    try:
+        metadata = snapshot.metadata
+        if metadata is None:
+            return {}
+        metadata.partitions()
+    except (CorruptFile, FileNotFoundError) as error:
+        return {FILES: _reason(error)}
+    damage: dict[str, str] = {}
+    for partition in partitions:
+        try:
+            _read(metadata, table, partition)
+        except (CorruptFile, FileNotFoundError) as error:
+            damage[partition] = _reason(error)
+    for partition in partitions:
+        if (needed := kind_of(partition).dropped_with) in damage:
+            damage.setdefault(partition, f"goes with {needed}")
+    return damage
+
+
+def _reason(error: CorruptFile | FileNotFoundError) -> str:
+    return error.message if isinstance(error, CorruptFile) else f"{error} is gone"
+
+
+def _read(metadata: MetadataTable, table: StoredTable, partition: str) -> None:
+    for file_slice in metadata.slices.file_slices(partition):
+        whole_slice(metadata.slices, file_slice)
+    upkeep = find_upkeep(partition)
+    if upkeep is not None and upkeep.is_comparable(partition, table):
+        upkeep.found(partition, metadata, table)
+
+
+def _check_rows(table: StoredTable, partitions: Sequence[str]) -> None:
+    for partition in partitions:  # before anything is dropped
+        upkeep = find_upkeep(partition)
+        if upkeep is not None and upkeep.is_comparable(partition, table):
+            upkeep.expected(partition, table)
+
+
+def _stats_columns(definitions: Mapping[str, IndexDefinition]) -> tuple[str, ...]:
+    known = definitions.get(COLUMN_STATS)
+    return tuple(c for c in known.source_fields if c not in META_COLUMNS) if known is not None else ()
+
+
+def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
+    """As many file groups as a global index has, going by the names of its files."""
+    if not kind_of(name.partition).grows or name.partitioned:
+        return None
+    own = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline)
+    files = (parse_files(name.partition, file, 0) for file in own.storage.list_names(name.partition))
+    try:
+        replaced = own.timeline.replaced_files()
+    except (CorruptFile, FileNotFoundError):
+        return None
+    ids = {file.file_id for file in files if file is not None and (name.partition, file.file_id) not in replaced}
+    numbers = [group_number(file_id) for file_id in ids]
+    count = max(numbers) - min(numbers) + 1 if numbers else 0
+    return GroupSizing(minimum=count, maximum=count) if count else None
+
+
+def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verification:
+    """Verify, and write what differs: the records that are wrong are deleted in one delta commit of the metadata table,
+    then they and the missing ones are written in a second. Gives what was found (and is right now).
+
+    What cannot be read is built again before, the whole metadata table where its timeline or its list of files is
+    damaged; the differences name it as "damaged".
+
+    Raises `CommitConflict` while a write to the table is pending.
+    """
+    settings = WriteSettings()
+    with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
+        config = load_table_config(storage)
+        timeline = load_timeline(storage, config)
+        snapshot = Snapshot(storage, config, timeline)
+        wanted = config.metadata_partitions if partitions is None else partitions
+        if FILES not in config.metadata_partitions:
+            return Verification(DIFFERENCES.empty_table(), ())
+        waiting = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)
+        if waiting is not None:
+            raise CommitConflict(
+                f"the metadata table cannot be repaired while instant {waiting.time} is pending",
+                hint="Try again when the writers are done; what dead ones left is undone by the next write.",
+            )
+        return align(snapshot, wanted, settings)
+
+
+def align(
+    snapshot: Snapshot,
+    partitions: Sequence[str],
+    settings: WriteSettings,
+    still_mine: Callable[[], bool] = lambda: True,
+) -> Verification:
+    """Make these partitions of the metadata table say what the table is now. Lock held, `snapshot` read under it. Gives
+    what differed."""
+    storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
+    damage = rebuild_damaged(snapshot, partitions, settings)
+    if damage.num_rows:
+        config = load_table_config(storage)
+        snapshot = Snapshot(storage, config, timeline)
+    assert snapshot.metadata is not None
+    found = verify_partitions(snapshot, snapshot.metadata, partitions)
+    if found.ok:
+        return Verification(damage, found.checked, found.left_out)
+    for records in _corrections(snapshot, found):
+        if records:
+            writer = MetadataWriter(storage, config, timeline, still_mine=still_mine)
+            writer.apply(metadata_instant(storage, config, timeline), records)
+    return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
+
+
+def _corrections(snapshot: Snapshot, found: Verification) -> Iterator[dict[str, Records]]:
+    """The records that put the differences right: first those that take off what is wrong or too much, then those of
+    what is missing or was wrong."""
+    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    extra = {partition: _repair_rows(found, partition, "extra", "wrong") for partition in found.checked}
+    yield {p: upkeep_of(p).extra_records(p, rows, table) for p, rows in extra.items() if rows.num_rows}
+    missing = {partition: _repair_rows(found, partition, "missing", "wrong") for partition in found.checked}
+    yield {p: upkeep_of(p).missing_records(p, rows, table) for p, rows in missing.items() if rows.num_rows}
+
+
+def _repair_rows(found: Verification, partition: str, *problems: str) -> pa.Table:
+    rows = found.of(partition)
+    return rows.filter(pc.is_in(rows["problem"], value_set=pa.array(problems)))
+
+
+def metadata_instant(storage: Storage, config: TableConfig, timeline: Timeline) -> str:
+    """An instant for a commit of the metadata table alone."""
+    own = open_slices(storage, config, timeline)
+    assert own is not None
+    times = {i.time for i in own.timeline.instants}
+    fresh = InstantClock(config.timezone).next(after=max(timeline.greatest_time, own.timeline.greatest_time))
+    if config.version >= 8:
+        return fresh
+    last = without_suffix(max((i.time for i in own.timeline.commits), default="0" * INSTANT_DIGITS))
+    for suffix in REPAIRS:
+        if f"{last}{suffix}" not in times and f"{last}{suffix}" > max(times):
+            return f"{last}{suffix}"
+    return f"{fresh}{Suffix.RESTORE}"  # as real Hudi's, which puts what differs after a restore there

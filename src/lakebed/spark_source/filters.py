@@ -1,0 +1,162 @@
+"""Filters that Spark pushes to the data source, as nodes of lakebed's own filter tree.
+
+The option `filter` where its answer depends on the session's time zone.
+
+Spark tells a data source nothing of the session when it plans. Its tasks know the zone: what depends on it is evaluated
+there, and what does not still prunes files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource as spark_filters
+
+from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, compare, decimal_literal, membership
+from lakebed.filters.predicates import (
+    And,
+    Call,
+    Column,
+    IsNull,
+    IsTrue,
+    Literal,
+    Node,
+    Not,
+    Opaque,
+    Operator,
+    Predicate,
+    combine,
+)
+from lakebed.filters.sql import parse_filter
+
+_COMPARISONS: dict[type[Any], Operator] = {
+    spark_filters.EqualTo: "=",
+    spark_filters.EqualNullSafe: "<=>",
+    spark_filters.GreaterThan: ">",
+    spark_filters.GreaterThanOrEqual: ">=",
+    spark_filters.LessThan: "<",
+    spark_filters.LessThanOrEqual: "<=",
+}
+_TEXT: dict[type[Any], str] = {
+    spark_filters.StringStartsWith: "starts_with",
+    spark_filters.StringEndsWith: "ends_with",
+    spark_filters.StringContains: "contains",
+}
+
+
+def split_filters(filters: Iterable[Any], schema: pa.Schema) -> tuple[list[Node], list[Any]]:
+    """The filters that lakebed applies exactly, and those that are left to Spark."""
+    nodes: list[Node] = []
+    left: list[Any] = []
+    for one in filters:
+        try:
+            nodes.append(filter_node(one, schema))
+        except SparkOnly:
+            left.append(one)
+    return nodes, left
+
+
+def filter_node(pushed: Any, schema: pa.Schema) -> Node:
+    """One pushed filter as a node; `SparkOnly` for what is not understood."""
+    kind: type[Any] = type(pushed)
+    if kind is spark_filters.Not:
+        return Not(filter_node(pushed.child, schema))
+    column = _column(pushed.attribute, schema)
+    if kind in _COMPARISONS:
+        return compare(column, _COMPARISONS[kind], _literal(pushed.value), UTC)
+    if kind is spark_filters.In:
+        return membership(column, [_literal(v) for v in pushed.value], UTC)
+    if kind is spark_filters.IsNull:
+        return IsNull(column)
+    if kind is spark_filters.IsNotNull:
+        return Not(IsNull(column))
+    if kind in _TEXT and pa.types.is_string(column.type):
+        return IsTrue(Call(_TEXT[kind], (column,), pa.bool_(), (pushed.value,)))
+    raise SparkOnly(f"a filter of kind {kind.__name__}")
+
+
+def _column(path: tuple[str, ...], schema: pa.Schema) -> Column:
+    if path[0] not in schema.names:
+        raise SparkOnly(f"the column {path[0]}")
+    type_ = schema.field(path[0]).type
+    for step in path[1:]:
+        index = type_.get_field_index(step) if pa.types.is_struct(type_) else -1
+        if index < 0:
+            raise SparkOnly(f"the field {step}")
+        type_ = type_.field(index).type
+    return Column(tuple(path), type_)
+
+
+def _literal(value: Any) -> Literal:
+    if isinstance(value, datetime):
+        return Literal(value.astimezone(UTC), INSTANT) if value.tzinfo else Literal(value, LOCAL_TIME)
+    if isinstance(value, Decimal):
+        return decimal_literal(value)
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return Literal(value, pa.scalar(value).type)
+    if isinstance(value, bytearray):
+        return Literal(bytes(value), pa.binary())
+    if hasattr(value, "year"):
+        return Literal(value, pa.date32())
+    raise SparkOnly(f"a constant of type {type(value).__name__}")
+
+
+_SESSION_ZONE = "spark.sql.session.timeZone"
+# Two zones in which no text stands for the same time.
+_ZONES = ("UTC", "+09:00")
+
+
+@dataclass(frozen=True)
+class ZonedFilter:
+    """A filter to be parsed where the zone is known, with the conditions that hold besides."""
+
+    text: str
+    schema: pa.Schema
+    nodes: tuple[Node, ...]
+    for_every_zone: Node
+    """What planning may go by: those parts of the filter that mean the same in every zone."""
+    planners_zone: str
+
+    def in_zone(self, zone: str) -> Predicate:
+        found = combine(parse_filter(self.text, self.schema, zone=zone), self.nodes)
+        assert found is not None
+        return found
+
+
+def zoned_filter(text: str | None, schema: pa.Schema, nodes: Sequence[Node]) -> ZonedFilter | None:
+    """The filter, if it means different things in different zones; else None."""
+    if text is None:
+        return None
+    here, there = (parse_filter(text, schema, zone=zone) for zone in _ZONES)
+    if here.root == there.root:
+        return None
+    parts, others = (p.root.parts if isinstance(p.root, And) else (p.root,) for p in (here, there))
+    same = tuple(part for part in parts if part in others) if len(parts) == len(others) else ()
+    unknown = Opaque(here.columns, "the session's time zone")
+    return ZonedFilter(text, schema, tuple(nodes), And((*same, unknown)), machine_zone())
+
+
+def session_zone(otherwise: str) -> str:
+    """The zone of the session that this task works for; Spark passes on only what was set."""
+    context = TaskContext.get()
+    return (context.getLocalProperty(_SESSION_ZONE) if context is not None else None) or otherwise
+
+
+def machine_zone() -> str:
+    """The zone of this machine, which Spark takes where none is set.
+
+    >>> "" in machine_zone()
+    True
+    """
+    named = os.environ.get("TZ", "").removeprefix(":")
+    if named and not named.startswith("/"):
+        return named
+    _, _, region = os.path.realpath(named or "/etc/localtime").partition("zoneinfo/")
+    return region or "UTC"

@@ -1,0 +1,381 @@
+"""`FaultyStorage`: lets the k-th mutation fail, kill the writer, or lose its answer. For crash tests.
+
+`CountingStorage`: what a piece of work asks of storage, for cost tests and benches.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import pyarrow as pa
+
+from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned, refused
+from lakebed.storage.opening import open_storage_spec, wrapping
+from lakebed.storage.parallel import write_each
+from lakebed.storage.streams import StreamUpload
+
+Mode = Literal["fail", "kill", "torn", "unacknowledged", "doubtful", "lost"]
+MODES: tuple[Mode, ...] = ("fail", "kill", "torn", "unacknowledged", "doubtful", "lost")
+_T = TypeVar("_T")
+
+
+class Killed(BaseException):
+    """The process is dead from here on. Not an `Exception`: no handler may go on as if it were alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One change that was asked of storage, in the order of asking."""
+
+    verb: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """What happens at the `at`-th mutation (from 1; 0 never fires), or at the first one of which `at` says so:
+
+    `fail`: `StorageError`, nothing done, the writer lives on. `kill`: dead before it. `torn`: dead in the middle, and
+    the storage keeps what it would keep after a power cut. `unacknowledged`: done, then dead. `doubtful`: done, but
+    the writer gets a `StorageError` with `{"doubtful": True}`. `lost`: the same error, but nothing was done.
+    """
+
+    at: int | Callable[[Mutation], bool] = 0
+    mode: Mode = "kill"
+
+    def __str__(self) -> str:
+        where = "a chosen mutation" if callable(self.at) else f"mutation {self.at}"
+        return f"{self.mode} at {where}" if self.at else "no fault"
+
+
+class Crash:
+    """The state that the storages of one faulty process share: which mutations there were, and whether it is dead."""
+
+    def __init__(self, plan: FaultPlan) -> None:
+        self.plan = plan
+        self.mutations: list[Mutation] = []
+        self.dead = False
+        self._struck = 0
+        self._lock = threading.Lock()
+
+    @property
+    def fired(self) -> bool:
+        return self._struck > 0
+
+    def __str__(self) -> str:
+        lines = [f"{self.plan}; {len(self.mutations)} mutations"]
+        for number, mutation in enumerate(self.mutations, 1):
+            lines.append(f"{'->' if number == self._struck else '  '} {number}. {mutation}")
+        return "\n".join(lines)
+
+    def check_alive(self) -> None:
+        if self.dead:
+            raise Killed(f"{self.plan}: the process is dead")
+
+    def mutate(self, mutation: Mutation, act: Callable[[], _T], tear: Callable[[], None]) -> _T:
+        """Do a mutation, or what the plan has for it. One at a time, so that the count is the order on storage."""
+        with self._lock:
+            self.check_alive()
+            self.mutations.append(mutation)
+            if self._struck or not self._is_planned(mutation):
+                return act()
+            self._struck = len(self.mutations)
+            return self._strike(mutation, act, tear)
+
+    def _is_planned(self, mutation: Mutation) -> bool:
+        at = self.plan.at
+        return at(mutation) if callable(at) else len(self.mutations) == at
+
+    def _strike(self, mutation: Mutation, act: Callable[[], _T], tear: Callable[[], None]) -> _T:
+        mode = self.plan.mode
+        if mode == "fail":
+            raise refused(f"{mutation} failed as planned", url=mutation.path)
+        if mode in ("doubtful", "unacknowledged"):
+            act()
+        if mode in ("doubtful", "lost"):
+            raise refused(f"no answer to {mutation}, as planned", url=mutation.path, retryable=True, doubtful=True)
+        if mode == "torn":
+            tear()
+        self.dead = True
+        raise Killed(f"{self.plan}: {mutation}")
+
+
+class FaultyStorage:
+    """A storage on which `plan` strikes. Mutations are: `write`, `put_if_absent`, `put_if_match`, the closing of a
+    `create`, `delete`, and each single file of a `delete_folder`.
+
+    >>> from lakebed.storage.memory import MemoryStorage
+    >>> storage = FaultyStorage(MemoryStorage("faulty"), FaultPlan(2, "fail"))
+    >>> storage.write("a", b"1")
+    >>> storage.write("b", b"2")
+    Traceback (most recent call last):
+    lakebed.errors.StorageError: write b failed as planned
+    >>> print(storage.crash)
+    fail at mutation 2; 2 mutations
+       1. write a
+    -> 2. write b
+    """
+
+    def __init__(self, inner: Storage, plan: FaultPlan | None = None, crash: Crash | None = None) -> None:
+        self._inner = inner
+        self.crash = crash or Crash(plan or FaultPlan())
+
+    @property
+    def mutations(self) -> builtins.list[Mutation]:
+        return self.crash.mutations
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_storage_spec, (self.spec,)  # other processes do without
+
+    @property
+    def spec(self) -> StorageSpec:
+        return self._inner.spec
+
+    def url(self, path: str = "") -> str:
+        return self._inner.url(path)
+
+    # reading: a dead process does not even read
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
+        self.crash.check_alive()
+        return self._inner.list(prefix, recursive=recursive)
+
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        self.crash.check_alive()
+        return self._inner.list_names(prefix)
+
+    def list_folders(self, prefix: str = "") -> Sequence[str]:
+        self.crash.check_alive()
+        return self._inner.list_folders(prefix)
+
+    def head(self, path: str) -> FileInfo | None:
+        self.crash.check_alive()
+        return self._inner.head(path)
+
+    def read(self, path: str) -> bytes:
+        self.crash.check_alive()
+        return self._inner.read(path)
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        self.crash.check_alive()
+        return self._inner.read_ranges(path, ranges)
+
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        self.crash.check_alive()
+        return self._inner.open_input(path, size)
+
+    def read_versioned(self, path: str) -> Versioned:
+        self.crash.check_alive()
+        return self._inner.read_versioned(path)
+
+    # writing
+
+    def _mutate(self, verb: str, path: str, act: Callable[[], _T], data: bytes | None = None) -> _T:
+        return self.crash.mutate(Mutation(verb, path), act, lambda: self._tear(path, data))
+
+    def _tear(self, path: str, data: bytes | None) -> None:
+        leave_torn: Any = getattr(self._inner, "leave_torn", None)
+        if data is not None and leave_torn is not None:
+            leave_torn(path, data)
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._mutate("write", path, lambda: self._inner.write(path, data, durable=durable), data)
+
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        write_each(self, paths, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return self._mutate("put_if_absent", path, lambda: self._inner.put_if_absent(path, data), data)
+
+    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+        return self._mutate("put_if_match", path, lambda: self._inner.put_if_match(path, data, version), data)
+
+    def move(self, path: str, to: str) -> None:
+        self._mutate("move", to, lambda: self._inner.move(path, to))
+
+    def create(self, path: str) -> Upload:
+        self.crash.check_alive()
+        return FaultyUpload(self, path, self._inner.create(path))
+
+    def finish_create(self, path: str, upload: Upload) -> None:
+        """The mutation of an upload: its closing."""
+        self.crash.mutate(Mutation("create", path), upload.close, lambda: None)
+
+    def delete(self, path: str, *, durable: bool = True) -> bool:
+        return self._mutate("delete", path, lambda: self._inner.delete(path, durable=durable))
+
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
+        self.crash.check_alive()
+        for path in sorted(info.path for info in self._inner.list(prefix)):
+            self.delete(path, durable=durable)
+        self._inner.delete_folder(prefix, durable=durable)
+
+    def make_folder(self, prefix: str) -> None:
+        self._mutate("make_folder", prefix, lambda: self._inner.make_folder(prefix))
+
+
+class FaultyUpload(StreamUpload):
+    """Passes bytes on at once; `close` is the mutation. A dead process neither finishes nor tidies up its uploads."""
+
+    def __init__(self, storage: FaultyStorage, path: str, inner: Upload) -> None:
+        super().__init__(path)
+        self._storage = storage
+        self._inner = inner
+
+    def _append(self, data: memoryview) -> None:
+        self._storage.crash.check_alive()
+        self._inner.write(data)
+
+    def _finish(self) -> None:
+        try:
+            self._storage.finish_create(self._path, self._inner)
+        except Killed:
+            self._leave()
+            raise
+
+    def _discard(self) -> None:
+        if self._storage.crash.dead:
+            self._leave()
+        else:
+            self._inner.abort()
+
+    def _leave(self) -> None:
+        """Let go of the file as a dying process does; where that leaves something, it stays."""
+        leave: Any = getattr(self._inner, "leave", self._inner.abort)
+        leave()
+
+
+@contextlib.contextmanager
+def crash_at(at: int | Callable[[Mutation], bool], mode: Mode = "kill") -> Generator[Crash]:
+    """Every storage opened in the block belongs to one process on which the fault strikes at its `at`-th mutation,
+    or at the first one of which `at` says so.
+
+    With 0 nothing strikes: a run that counts the mutations, so that a test can try each of them.
+    """
+    crash = Crash(FaultPlan(at, mode))
+    with wrapping(lambda inner: FaultyStorage(inner, crash=crash)):
+        yield crash
+
+
+class CountingStorage:
+    """Passes everything on and counts it.
+
+    `counts` has the calls of each verb; `opened` the paths whose content was asked for, `written` those that were
+    written or deleted, both in order.
+
+    >>> from lakebed.storage.memory import MemoryStorage
+    >>> storage = CountingStorage(MemoryStorage("counted"))
+    >>> storage.write("a", b"1"); storage.read("a")
+    b'1'
+    >>> dict(storage.counts), storage.opened
+    ({'write': 1, 'read': 1}, ['a'])
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+        self._lock = threading.Lock()
+        self.counts: Counter[str] = Counter()
+        self.opened: builtins.list[str] = []
+        self.written: builtins.list[str] = []
+
+    def reset(self) -> None:
+        with self._lock:
+            self.counts.clear()
+            self.opened.clear()
+            self.written.clear()
+
+    def _count(self, verb: str, opened: str | None = None, written: str | None = None) -> None:
+        with self._lock:
+            self.counts[verb] += 1
+            if opened is not None:
+                self.opened.append(opened)
+            if written is not None:
+                self.written.append(written)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_storage_spec, (self.spec,)  # other processes do without
+
+    @property
+    def spec(self) -> StorageSpec:
+        return self._inner.spec
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
+        self._count("list")
+        return self._inner.list(prefix, recursive=recursive)
+
+    def list_names(self, prefix: str = "") -> Sequence[str]:
+        self._count("list")
+        return self._inner.list_names(prefix)
+
+    def list_folders(self, prefix: str = "") -> Sequence[str]:
+        self._count("list_folders")
+        return self._inner.list_folders(prefix)
+
+    def head(self, path: str) -> FileInfo | None:
+        self._count("head")
+        return self._inner.head(path)
+
+    def read(self, path: str) -> bytes:
+        self._count("read", opened=path)
+        return self._inner.read(path)
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        self._count("read_ranges", opened=path)
+        return self._inner.read_ranges(path, ranges)
+
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        self._count("open_input", opened=path)
+        return self._inner.open_input(path, size)
+
+    def read_versioned(self, path: str) -> Versioned:
+        self._count("read_versioned", opened=path)
+        return self._inner.read_versioned(path)
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._count("write", written=path)
+        self._inner.write(path, data, durable=durable)
+
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        for path in paths:
+            self._count("write", written=path)
+        self._inner.write_same(paths, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        self._count("put_if_absent", written=path)
+        return self._inner.put_if_absent(path, data)
+
+    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+        self._count("put_if_match", written=path)
+        return self._inner.put_if_match(path, data, version)
+
+    def move(self, path: str, to: str) -> None:
+        self._count("move", written=to)
+        self._inner.move(path, to)
+
+    def create(self, path: str) -> Upload:
+        self._count("create", written=path)
+        return self._inner.create(path)
+
+    def delete(self, path: str, *, durable: bool = True) -> bool:
+        self._count("delete", written=path)
+        return self._inner.delete(path, durable=durable)
+
+    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
+        self._count("delete_folder", written=prefix)
+        self._inner.delete_folder(prefix, durable=durable)
+
+    def make_folder(self, prefix: str) -> None:
+        self._count("make_folder", written=prefix)
+        self._inner.make_folder(prefix)
+
+    def url(self, path: str = "") -> str:
+        return self._inner.url(path)
