@@ -388,7 +388,7 @@ def main() -> None:
         if (
             folder.is_dir()
             and folder.name != "__pycache__"
-            and not [p for p in folder.rglob("*.py") if p.name != "__init__.py"]
+            and not [p for p in folder.rglob("*") if p.is_file() and p.name != "__init__.py" and p.suffix != ".pyc"]
         ):
             shutil.rmtree(folder)
 

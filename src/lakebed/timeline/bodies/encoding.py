@@ -191,7 +191,7 @@ def _object(fields: dict[str, Any], depth: int) -> str:
 # read as the module is imported: later the process may be short of file descriptors
 _SCHEMA_TEXTS = {
     file.name.removesuffix(".avsc"): file.read_text(encoding="utf-8")
-    for file in (files("lakebed.timeline") / "schemas").iterdir()
+    for file in (files("lakebed.timeline.bodies") / "schemas").iterdir()
 }
 
 
