@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import Instant
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.bodies.rollback import savepointed_paths

@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import Instant
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import write_context
 from lakebed.properties.file import load_table_config
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 

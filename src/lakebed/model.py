@@ -220,3 +220,6 @@ def has_completion_times(version: int) -> bool:
 
 
 OLD_PARTITION = f"{DERIVED}old_partition"
+
+
+RECORD_INDEX = "record_index"

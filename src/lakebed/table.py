@@ -21,6 +21,7 @@ from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
 from lakebed.operations.hudi_job import (
@@ -43,6 +44,7 @@ from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes, When, in_local_zone, refuse_outside, resolve_as_of
 from lakebed.read.plan import data_columns
+from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan, refuse_cleaned
 from lakebed.services.archival import ArchivalResult, archive
 from lakebed.services.change_index import Rescaled, rescale
@@ -58,8 +60,7 @@ from lakebed.services.restore import RestoreResult, RollbackResult, restore, rol
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
 from lakebed.services.upgrade import VersionChange, downgrade, upgrade
 from lakebed.slices.facts import table_features
-from lakebed.slices.reopening import read_again
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.table_indexes import IndexesView
 from lakebed.table_views import FilesView, TimelineView, table_html

@@ -15,9 +15,11 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_of
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.operations.context import WriteContext
 from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.read.reopening import read_again
 from lakebed.services.build_index import IndexingResult, build_planned
 from lakebed.services.change_index import IndexChoice, Rescaled, use_index
 from lakebed.services.create_index import (
@@ -31,8 +33,7 @@ from lakebed.services.create_index import (
 )
 from lakebed.services.resharding import reshard_index
 from lakebed.services.verify import Verification, repair, verify
-from lakebed.slices.reopening import read_again
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
 from lakebed.timeline.index_changes import told_anew
 from lakebed.upkeep.skew import shards, summed_up

@@ -12,7 +12,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import index_of
 from lakebed.model import Action, FileSlice, Instant
-from lakebed.slices.reopening import read_again
+from lakebed.read.reopening import read_again
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.wording import count_text, size_text

@@ -18,7 +18,7 @@ from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.expression_indexes import expression_index_definition, expression_partition
 from lakebed.metadata.read.lookup import whole_slice
 from lakebed.metadata.read.merge_records import newest
-from lakebed.slices.snapshot import open_snapshot
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle

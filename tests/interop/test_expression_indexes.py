@@ -24,8 +24,8 @@ from interop.expression_jobs import (
 )
 from lakebed.metadata.kinds import bloom_filters
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.metadata.schemas import form_of_version, record_schema
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.upkeep.expression_records import first_records

@@ -19,9 +19,9 @@ from golden_tables import (
 )
 from interop.golden_batches import batches_of
 from lakebed.errors import CommitConflict
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from oracle.client import HudiOracle
 from same_rows import assert_same_rows

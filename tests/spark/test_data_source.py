@@ -12,9 +12,9 @@ from pyspark.sql.datasource import DataSourceReader
 
 import lakebed
 from golden_tables import golden
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from same_rows import assert_same_rows
 

@@ -16,10 +16,9 @@ from lakebed.index import record
 from lakebed.index.record import RecordIndex
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.keys import file_group
-from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot
 from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, RECORD_KEY
 from lakebed.services import create_index
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.upkeep import expression_records, key_jobs
 from tagged_rows import tagged_rows, with_rules

@@ -15,13 +15,14 @@ import pytest
 import lakebed
 import lakebed.read.spark as spark_scan
 from golden_tables import golden
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice, LogFile
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.incremental import Changes
 from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from same_rows import assert_same_rows
 

@@ -33,10 +33,9 @@ from lakebed.merge.rules import MergeRules
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.record_index import data_partition_of
-from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.read.sent import to_be_sent
-from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, OPENED, PARTITION_PATH, RECORD_KEY
+from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, OPENED, PARTITION_PATH, RECORD_INDEX, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
 # Up to so many keys are looked up in this process.

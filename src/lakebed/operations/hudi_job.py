@@ -30,6 +30,7 @@ from lakebed.engine.spark import collect_within, most_collected_bytes
 from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, told_index
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import RECORD_KEY
 from lakebed.operations.context import WriteContext, incoming_rows
 from lakebed.operations.create import create, profile_of
@@ -39,9 +40,9 @@ from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import bulk_insert, insert, upsert
 from lakebed.properties.table_config import TableConfig
+from lakebed.read.reopening import MISSING, MOST_LOOKS, as_damage, is_of_table, path_of, reopened
 from lakebed.schema.arrow import leaf_paths
-from lakebed.slices.reopening import MISSING, MOST_LOOKS, as_damage, is_of_table, path_of, reopened
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.wording import count_text

@@ -14,8 +14,7 @@ from lakebed.handles.append import has_partial_blocks
 from lakebed.index.base import Hashed, KeyLookup, Numbered
 from lakebed.index.costs import Batch, TaggingCosts
 from lakebed.metadata.kinds.record_index import data_partition_of
-from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.model import PARTITION_PATH, Action, FileSlice
+from lakebed.model import PARTITION_PATH, RECORD_INDEX, Action, FileSlice
 from lakebed.operations.assign import Assignment
 from lakebed.operations.context import WriteContext
 from lakebed.slices.row_size import of_stored

@@ -45,6 +45,7 @@ from lakebed.index.base import Index
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.kinds.key_changes import GroupChanges
 from lakebed.metadata.kinds.record_index_updates import added_keys
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import (
     RECORD_KEY,
@@ -235,7 +236,7 @@ class Transaction:
         for change in forgotten:
             index = recorded_index(change.after, missing_ok=True)
             if index is not None:
-                index.rollback(change.instant, Snapshot(self.storage, self.config, self.timeline))
+                index.rollback(change.instant, snapshot_of(self.storage, self.config, self.timeline))
         if found := settling(self.config, self.timeline):
             self.config = update_table_config(self.storage, found)
 
@@ -266,7 +267,7 @@ class Transaction:
 
     def _forget(self, instant: str) -> None:
         """Tell the index that an instant is undone."""
-        self.index.rollback(instant, Snapshot(self.storage, self.config, self.timeline))
+        self.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
 
     def _greatest_time(self) -> str:
         """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
@@ -336,7 +337,7 @@ class Transaction:
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self._read_config_again()
             self._refuse_other_index(timeline)
-            self.index.update(statuses, self.instant, Snapshot(self.storage, self.config, timeline), replaced)
+            self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
             self._metadata_upkeep(timeline, lock).record_action(
                 self.instant, metadata, statuses, rows_stay=rows_stay, looks_up=self.looks_up
             )
@@ -353,7 +354,7 @@ class Transaction:
             self._settle(done, timeline)
         self._tidy(metadata)
         with suppress(Exception):  # the commit stands
-            self.index.committed(self.instant, Snapshot(self.storage, self.config, timeline))
+            self.index.committed(self.instant, snapshot_of(self.storage, self.config, timeline))
         return done
 
     def _follow_up(

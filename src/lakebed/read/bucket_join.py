@@ -20,9 +20,9 @@ from lakebed.filters.text import resolve_column
 from lakebed.model import FileSlice
 from lakebed.read.batches import RowReader, in_order, row_readers
 from lakebed.read.buckets import Buckets, alike, buckets_of, common_count
+from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.reopening import in_task, read_again
 from lakebed.storage.parallel import once
 from lakebed.wording import count_text
 

@@ -41,10 +41,10 @@ from lakebed.read.batches import RowReader, in_order, row_readers
 from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, gone, structs
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.read.plan import data_columns, plan_scan
+from lakebed.read.reopening import MISSING, in_task, missing_path, read_again, reopened
 from lakebed.read.scan import Results
 from lakebed.schema.json_rows import json_texts
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
-from lakebed.slices.reopening import MISSING, in_task, missing_path, read_again, reopened
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once, parallel_map

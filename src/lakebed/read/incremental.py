@@ -21,9 +21,9 @@ from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
 from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
+from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.reopening import read_again
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import once
 from lakebed.timeline.instants import completes_as, format_time, time_zone

@@ -28,10 +28,10 @@ from lakebed.index.registry import recorded_index, recorded_settings
 from lakebed.metadata.kinds import record_index_records
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.record_index import data_partition_of
-from lakebed.metadata.layout import METADATA_FOLDER, RECORD_INDEX
+from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.read.lookup import keys_by_group
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.model import RECORD_KEY, BaseFile, FileSlice, has_completion_times
+from lakebed.model import RECORD_INDEX, RECORD_KEY, BaseFile, FileSlice, has_completion_times
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLayout, equalities, has_one_text, key_rows
 from lakebed.schema.java_text import to_java_text

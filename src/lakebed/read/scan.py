@@ -23,8 +23,8 @@ from lakebed.filters.text import resolve_column
 from lakebed.model import META_COLUMNS, Action, BaseFile
 from lakebed.read.batches import count_rows, scan_batches
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
+from lakebed.read.reopening import read_again, reopened, stream_again
 from lakebed.slices.reader import Query, SliceReader
-from lakebed.slices.reopening import read_again, reopened, stream_again
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once

@@ -20,11 +20,11 @@ from lakebed.filters.text import quote_name, spark_literal
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
+from lakebed.read.reopening import in_task
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.reopening import in_task
 from lakebed.storage.base import Storage, StorageSpec
 
 if TYPE_CHECKING:

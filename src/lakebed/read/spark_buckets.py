@@ -31,6 +31,7 @@ from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.buckets import Buckets, Deciding, about_bucket, buckets_of, common_count
 from lakebed.read.plan import ScanPlan, SliceSet, table_columns
+from lakebed.read.reopening import in_task
 from lakebed.read.scan import Scan
 from lakebed.read.spark import (
     by_statistics,
@@ -43,7 +44,6 @@ from lakebed.read.spark import (
 )
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.reopening import in_task
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 

@@ -20,6 +20,7 @@ from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.layout import FILES, METADATA_FOLDER, GroupSizing
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.metadata.store.group_files import WrittenBase
 from lakebed.metadata.store.writer import MetadataWriter, NewPartition
 from lakebed.model import Action, Instant, State
@@ -180,7 +181,7 @@ class _Build:
             )
             self._heartbeat.start()
             self.planned = planned_indexes(timeline.plan(pending))
-            named = named_indexes(Snapshot(self.storage, config, timeline), self.planned)
+            named = named_indexes(snapshot_of(self.storage, config, timeline), self.planned)
             if pending.state is State.REQUESTED:
                 TimelineWriter(self.storage, config).inflight(Action.INDEXING, self.instant)
             upkeep = MetadataUpkeep(
@@ -189,7 +190,7 @@ class _Build:
             if FILES not in config.metadata_partitions:  # small, and nothing goes without it
                 config = upkeep.add().config
             parts = [part for name, sizing in named for part in self._begin(config, timeline, lock, name, sizing)]
-            self.seen = Snapshot(self.storage, load_table_config(self.storage), timeline)
+            self.seen = snapshot_of(self.storage, load_table_config(self.storage), timeline)
             self._others = self._of_other_engines(timeline)
         return parts
 
@@ -203,7 +204,7 @@ class _Build:
     ) -> list[_Part]:
         if name.partition in config.metadata_partitions:
             return []  # a write whose settings ask for it was faster
-        snapshot = Snapshot(self.storage, load_table_config(self.storage), timeline)
+        snapshot = snapshot_of(self.storage, load_table_config(self.storage), timeline)
         counts = file_group_counts(snapshot, name, sizing)
         definition = upkeep_of(name.partition).definition(name, snapshot, self.settings)
         new = self._writer(timeline, lock).begin_building(name.partition, counts, definition, timeline.greatest_time)
@@ -229,7 +230,7 @@ class _Build:
 
     def write(self, part: _Part) -> list[WrittenBase]:
         """Write the base files of an index; writers go on."""
-        view = Snapshot(self.storage, self.seen.config, self.seen.timeline, use_metadata=False)
+        view = snapshot_of(self.storage, self.seen.config, self.seen.timeline, use_metadata=False)
         timeline = load_timeline(self.storage, self.seen.config)
         new = self._writer(timeline).groups_now(part.new)
         if can_build(part.name.partition) and is_large(view, self.engine):
@@ -262,7 +263,7 @@ class _Build:
                 )
             config = self._writer(timeline, lock).complete_building(part.new, written)
             if part.name.expression is not None:
-                snapshot = Snapshot(self.storage, config, timeline)
+                snapshot = snapshot_of(self.storage, config, timeline)
                 note_zone(snapshot, config, ExpressionIndex.of(part.name.expression, snapshot.schema))
 
     def complete(self) -> None:

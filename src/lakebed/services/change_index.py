@@ -22,8 +22,8 @@ from lakebed.index.base import Index, KeyHash, Resizing
 from lakebed.index.registry import make_index
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice
+from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.model import RECORD_INDEX, Action, CommitMetadata, FileGroupId, FileSlice
 from lakebed.operations.context import WriteContext
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.operations.overwrite import match_partitions
@@ -187,7 +187,7 @@ class IndexChangeTransaction(Transaction):
             else:
                 table.add(name)
             self.config = load_table_config(self.storage)
-        self.snapshot = Snapshot(self.storage, self.config, self.timeline)
+        self.snapshot = snapshot_of(self.storage, self.config, self.timeline)
 
     def _check_others(self, timeline: Timeline, others: Sequence[CommitMetadata]) -> None:
         assert self.new_index is not None
@@ -201,7 +201,7 @@ class IndexChangeTransaction(Transaction):
                     hint="Nothing of the change is visible; run it again when the table is written to less.",
                     context={"partition": met[0]},
                 )
-        refuse_planned(timeline, _moving(Snapshot(self.storage, self.config, timeline), self.index, self.new_index))
+        refuse_planned(timeline, _moving(snapshot_of(self.storage, self.config, timeline), self.index, self.new_index))
 
 
 def differ(old: KeyHash | None, new: KeyHash | None, path: str) -> bool:
@@ -338,7 +338,7 @@ def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
 
 def refuse_repeated(snapshot: Snapshot) -> None:
     """Raise `IndexInconsistent` where a key stands in two places of the table: no index of the whole table has it."""
-    files = Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False)
+    files = snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False)
     twice = repeated_keys(files, everywhere=True)
     if not twice.num_rows:
         return

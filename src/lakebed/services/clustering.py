@@ -24,6 +24,7 @@ from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
 from lakebed.handles.file_writer import FileFormat
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import files_named, roll_back
@@ -390,11 +391,11 @@ class ClusteringTransaction(ServiceTransaction):
 
     def _check_still_mine(self, timeline: Timeline) -> None:
         super()._check_still_mine(timeline)
-        self._check_inputs(Snapshot(self.storage, self.config, timeline))
+        self._check_inputs(snapshot_of(self.storage, self.config, timeline))
 
     def _before_completion(self, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
         """Rows have moved to other file groups: an index outside the table is told."""
-        snapshot = Snapshot(self.storage, self.config, timeline)
+        snapshot = snapshot_of(self.storage, self.config, timeline)
         self.context.index.update(statuses, self.instant, snapshot, metadata.replaced)
 
     def _check_inputs(self, snapshot: Snapshot) -> None:

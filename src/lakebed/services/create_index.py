@@ -36,8 +36,9 @@ from lakebed.metadata.kinds.expression_indexes import (
 from lakebed.metadata.kinds.expression_zones import ZoneNote, created_at, noting, zone_notes
 from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remembered_indexes, remembered_property
 from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.layout import COLUMN_STATS, FILES, RECORD_INDEX, GroupSizing
-from lakebed.model import Action, Instant, State, has_completion_times
+from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing
+from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.model import RECORD_INDEX, Action, Instant, State, has_completion_times
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
@@ -222,7 +223,7 @@ def create_index(
     with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
-        snapshot = Snapshot(storage, config, timeline)
+        snapshot = snapshot_of(storage, config, timeline)
         if index_name.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
             raise InvalidOption(
                 f"table {config.name!r} has the index {index_name.partition} already",

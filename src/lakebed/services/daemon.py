@@ -18,13 +18,14 @@ from lakebed.concurrency.providers import ServicesLease
 from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, LakebedError
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import session_engine, write_context
 from lakebed.properties.file import load_table_config
+from lakebed.read.reopening import read_again
 from lakebed.services.due import SERVICES, TableService, engine_for, engine_for_all
 from lakebed.services.due import due_settings as settings_of
-from lakebed.slices.reopening import read_again
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 

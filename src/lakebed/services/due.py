@@ -21,6 +21,7 @@ from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import CompactionSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import Action, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import IN_PROCESS_BYTES, session_engine
@@ -28,6 +29,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.rollback import dead_writes
 from lakebed.policies.archival import ArchivalBounds, is_archival_due, plan_archival
 from lakebed.properties.file import load_table_config
+from lakebed.read.reopening import read_again, reopened
 from lakebed.services.archival import archive, bounds_of, limits_by_timeline, planned_archival
 from lakebed.services.build_index import IndexingResult, build_planned
 from lakebed.services.cleaning import clean, find_cleanable
@@ -45,8 +47,7 @@ from lakebed.services.create_index import pending_indexings
 from lakebed.services.log_compaction import compact_logs, is_log_compaction_due
 from lakebed.services.partition_ttl import expire_partitions, expired_partitions, never_expires
 from lakebed.services.service import ServiceTransaction, can_be_run
-from lakebed.slices.reopening import read_again, reopened
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import CleaningPolicy
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import load_timeline

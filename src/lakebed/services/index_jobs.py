@@ -22,13 +22,22 @@ from lakebed.metadata.kinds.key_indexes import record_index_definition, secondar
 from lakebed.metadata.kinds.record_index_updates import encoded_places, latest_places
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.kinds.secondary_index import entries, indexed_pairs
-from lakebed.metadata.layout import PARTITIONED_SIZING, RECORD_INDEX, SECONDARY_INDEX, GroupSizing, group_number
+from lakebed.metadata.layout import PARTITIONED_SIZING, SECONDARY_INDEX, GroupSizing, group_number
 from lakebed.metadata.records import Records
 from lakebed.metadata.routing import split_by_group
 from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.writer import GroupRecords, MetadataWriter, NewPartition
-from lakebed.model import FILE_ID, FILE_NAME, INSTANT, OLD_PARTITION, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import (
+    FILE_ID,
+    FILE_NAME,
+    INSTANT,
+    OLD_PARTITION,
+    PARTITION_PATH,
+    RECORD_INDEX,
+    RECORD_KEY,
+    FileSlice,
+)
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage

@@ -10,6 +10,7 @@ from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.handles.compact import LogCompactor
 from lakebed.merge.rules import MergeRules
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.compaction import log_compaction_verdict, plan_log_compaction
@@ -31,7 +32,7 @@ from lakebed.services.compaction import (
     slices_of,
 )
 from lakebed.services.service import ServiceTransaction
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import CompactionPlan
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline

@@ -34,6 +34,7 @@ from lakebed.format.sources import FileSource
 from lakebed.handles.file_writer import write_partition_metadata
 from lakebed.index.simple import positions_of
 from lakebed.merge.locations import STORED_LOCATION
+from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
 from lakebed.model import (
     COMMIT_SEQNO,
     COMMIT_TIME,
@@ -61,7 +62,7 @@ from lakebed.services.verify import verify
 from lakebed.slices.facts import table_features
 from lakebed.slices.listing import PARTITION_METADATA, list_metadata
 from lakebed.slices.metadata_view import naming_metadata
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
@@ -414,7 +415,7 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
     if not config.populate_meta_fields or not config.key_fields:
         return RepairPart("duplicates", note="rows have no keys to tell them by")
     admit(context, "delete")
-    files = Snapshot(context.storage, config, context.opened.timeline, use_metadata=False)
+    files = snapshot_of(context.storage, config, context.opened.timeline, use_metadata=False)
     copies = find_copies(context, files)
     counts = copies.group_by(RECORD_KEY).aggregate([([], "count_all")]).sort_by(RECORD_KEY)
     found = tuple(

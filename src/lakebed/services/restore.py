@@ -20,11 +20,13 @@ from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
 from lakebed.metadata.kinds.updates import file_records
 from lakebed.metadata.layout import FILES
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.metadata.schemas import form_of_version
 from lakebed.model import Action, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import plan_rollback
 from lakebed.policies.rollback import later_actions
+from lakebed.read.reopening import MISSING, path_of
 from lakebed.services.undo import (
     Undoing,
     check_no_file_lost,
@@ -33,7 +35,6 @@ from lakebed.services.undo import (
     completed_commit,
 )
 from lakebed.services.verify import align, metadata_instant, rebuild
-from lakebed.slices.reopening import MISSING, path_of
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import (
     RollbackPlan,
@@ -109,7 +110,7 @@ def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = Fal
                 done = _Restore(tx, unfinished.time, is_new=False).run(started)
                 if to in (None, done.to):
                     return done
-                snapshot = Snapshot(tx.storage, tx.config, tx.timeline)
+                snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
             time_to, instants = _planned(snapshot, to)
             if not instants:
                 return RestoreResult(time_to, ())
@@ -229,11 +230,11 @@ class _Restore:
         if everything:
             upkeep = MetadataUpkeep(tx.storage, tx.config, tx.timeline, tx.settings, tx.engine, tx.still_mine)
             tx.config = upkeep.without_unknown()
-        snapshot = Snapshot(tx.storage, tx.config, tx.timeline)
+        snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
         wanted = tx.config.metadata_partitions if everything else (FILES,)
         found = align(snapshot, wanted, tx.settings, tx.still_mine)
         if found.left_out:
-            rebuild(Snapshot(tx.storage, tx.config, tx.timeline), found.left_out, tx.settings)
+            rebuild(snapshot_of(tx.storage, tx.config, tx.timeline), found.left_out, tx.settings)
 
     def _rollbacks(self) -> Mapping[str, list[Mapping[str, Any]]]:
         """The bodies of the rollbacks of this restore, by the instant that each undid."""

@@ -21,11 +21,12 @@ from lakebed.concurrency.conflicts import is_requested, is_rolled_back
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.index.base import Index
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import delete_data_files, remove_unfinished, roll_back
 from lakebed.operations.transaction import Transaction
-from lakebed.slices.reopening import MISSING
+from lakebed.read.reopening import MISSING
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import encode_commit
@@ -86,7 +87,7 @@ class ServiceTransaction(Transaction):
         return tx
 
     def _forget(self, instant: str) -> None:
-        self.context.index.rollback(instant, Snapshot(self.storage, self.config, self.timeline))
+        self.context.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
 
     def plan(self, make: PlanBody) -> str | None:
         """Put a plan on the timeline as requested; gives its instant. Every commit has completed before it, or

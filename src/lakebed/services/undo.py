@@ -15,6 +15,7 @@ from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.index.base import Index
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.operations.context import WriteContext
@@ -247,7 +248,7 @@ class Undoing(ServiceTransaction):
                 writer.settle()
                 writer.take_off_strays()
             self.timeline = self._load()
-            yield Snapshot(self.storage, self.config, self.timeline)
+            yield snapshot_of(self.storage, self.config, self.timeline)
 
     def metadata_writer(self) -> MetadataWriter:
         """Of the table as it is now."""

@@ -29,9 +29,10 @@ from lakebed.metadata.kinds.definitions import (
 from lakebed.metadata.kinds.expression_zones import noting
 from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, remembered_indexes, remembered_property
 from lakebed.metadata.kinds.key_indexes import is_partitioned, record_index_definition
-from lakebed.metadata.layout import BLOOM_FILTERS, FILES, METADATA_FOLDER, PARTITION_STATS, RECORD_INDEX, GroupSizing
+from lakebed.metadata.layout import BLOOM_FILTERS, FILES, METADATA_FOLDER, PARTITION_STATS, GroupSizing
+from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
-from lakebed.model import Action, LogFile, State, has_completion_times
+from lakebed.model import RECORD_INDEX, Action, LogFile, State, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.rollback import is_log_path
 from lakebed.properties.file import SUPPORTED_VERSIONS, update_table_config
@@ -44,7 +45,7 @@ from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
 from lakebed.services.verify import build_as_defined, sizings_of
 from lakebed.slices.facts import table_features
 from lakebed.slices.listing import list_table
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -492,7 +493,7 @@ def _finish(tx: Undoing, config: TableConfig, sizings: Mapping[str, GroupSizing 
     if not config.metadata_partitions:  # what is there was cut off, and knows nothing of commits since
         storage.delete_folder(METADATA_FOLDER)
     if missing:
-        snapshot = Snapshot(storage, config, load_timeline(storage, config))
+        snapshot = snapshot_of(storage, config, load_timeline(storage, config))
         build_as_defined(snapshot, missing, load_definitions(storage, config), sizings, tx.settings)
         notes.append(f"built: {', '.join(missing)}")
     update_table_config(storage, {NOTED_PROPERTY: None})

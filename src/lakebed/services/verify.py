@@ -24,7 +24,7 @@ from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
 from lakebed.metadata.read.lookup import whole_slice
-from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot, snapshot_of
 from lakebed.metadata.records import Records
 from lakebed.metadata.store.slices import open_slices
 from lakebed.metadata.store.store import MetadataStore
@@ -33,7 +33,7 @@ from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.model import META_COLUMNS, Action
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suffix
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -100,7 +100,7 @@ def _repeated_keys(snapshot: Snapshot) -> pa.Table:
     """A row for each key that stands more than once: in the table under a global index, else in its partition path.
     Nothing for tables whose keys are not stored."""
     config = snapshot.config
-    files = Snapshot(snapshot.storage, config, snapshot.timeline, use_metadata=False)
+    files = snapshot_of(snapshot.storage, config, snapshot.timeline, use_metadata=False)
     stored = config.populate_meta_fields and bool(config.key_fields)
     if not stored:
         return DIFFERENCES.empty_table()
@@ -113,7 +113,7 @@ def _repeated_keys(snapshot: Snapshot) -> pa.Table:
 
 def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
     """The same for some partitions and a snapshot that is there already."""
-    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
     known: dict[str, KindUpkeep] = {}
     for partition in partitions:
@@ -200,7 +200,7 @@ def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: Wri
 
     Raises `CorruptFile` where the table itself cannot be read; nothing is changed then.
     """
-    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     damage = _damage(snapshot, table, partitions)
     if not damage:
         return DIFFERENCES.empty_table()
@@ -326,7 +326,7 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
     with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
-        snapshot = Snapshot(storage, config, timeline)
+        snapshot = snapshot_of(storage, config, timeline)
         wanted = config.metadata_partitions if partitions is None else partitions
         if FILES not in config.metadata_partitions:
             return Verification(DIFFERENCES.empty_table(), ())
@@ -351,7 +351,7 @@ def align(
     damage = rebuild_damaged(snapshot, partitions, settings)
     if damage.num_rows:
         config = load_table_config(storage)
-        snapshot = Snapshot(storage, config, timeline)
+        snapshot = snapshot_of(storage, config, timeline)
     assert snapshot.metadata is not None
     found = verify_partitions(snapshot, snapshot.metadata, partitions)
     if found.ok:
@@ -366,7 +366,7 @@ def align(
 def _corrections(snapshot: Snapshot, found: Verification) -> Iterator[dict[str, Records]]:
     """The records that put the differences right: first those that take off what is wrong or too much, then those of
     what is missing or was wrong."""
-    table = StoredTable(Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     extra = {partition: _repair_rows(found, partition, "extra", "wrong") for partition in found.checked}
     yield {p: upkeep_of(p).extra_records(p, rows, table) for p, rows in extra.items() if rows.num_rows}
     missing = {partition: _repair_rows(found, partition, "missing", "wrong") for partition in found.checked}

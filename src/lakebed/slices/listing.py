@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import chain, compress, pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 
 from lakebed.format.file_names import CHANGE_LOG_SUFFIX, parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
-from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.model import HOODIE, BaseFile, LogFile, path_in
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import is_remote, parallel_map
+
+if TYPE_CHECKING:
+    from lakebed.metadata.read.metadata_table import MetadataTable
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 # What releases before 1.0 note as the size of the log files of a rollback.

@@ -5,34 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lakebed.errors import CorruptFile, StorageError
-from lakebed.metadata.layout import is_of_data
-from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.store.expected_files import WAY_OUT
 from lakebed.model import Action
 from lakebed.storage.base import Storage
-from lakebed.timeline.instants import without_suffix
 from lakebed.timeline.timeline import Timeline, load_timeline
 
-
-def is_ahead(metadata: MetadataTable, timeline: Timeline) -> bool:
-    """Whether the metadata table holds records of data commits that this timeline does not show as completed.
-
-    Both are listed one after the other, so a commit may come in between. What a deltacommit logged for an instant that
-    is pending here is hidden, until a compaction puts it into a base file.
-    """
-    own = metadata.slices.timeline.commits
-    # version 6 puts digits behind the instant for what the metadata table does on its own
-    logged = {without_suffix(i.time) for i in own if i.action is Action.DELTACOMMIT}
-    compacted = max((i.time for i in own if i.action is Action.COMMIT), default="")
-    if any(i.time in logged and i.time < compacted for i in timeline.pending):
-        return True
-    later = {time for time in logged if time > timeline.greatest_known}
-    if not later:
-        return False
-    # a repair of the metadata table alone has an instant that the table itself never had
-    return any(i.time in later for i in load_timeline(timeline.storage, timeline.config).instants)
+if TYPE_CHECKING:
+    from lakebed.metadata.read.metadata_table import MetadataTable
 
 
 class CleanedView(StorageError):
@@ -53,7 +34,7 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
     A plan from before spares what this timeline shows last. The timeline is listed again only where the metadata table
     has an action that this timeline does not show: nothing else has taken files from what it lists.
     """
-    if metadata is not None and not _is_later(metadata, timeline):
+    if metadata is not None and not metadata.is_later_than(timeline):
         return
     now = load_timeline(timeline.storage, timeline.config)
     if now.listed is timeline.listed:
@@ -73,13 +54,6 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
         )
 
 
-def _is_later(metadata: MetadataTable, timeline: Timeline) -> bool:
-    """Whether the metadata table has completed an action that is later than all of this timeline."""
-    completed = metadata.slices.timeline.completed
-    newest = next((i.time for i in reversed(completed) if is_of_data(i.time)), "")
-    return newest > timeline.greatest_known
-
-
 @contextmanager
 def naming_metadata(storage: Storage) -> Generator[None]:
     """Damage in the metadata table as a `CorruptFile` that names it and says how to go on."""
@@ -96,3 +70,9 @@ def naming_metadata(storage: Storage) -> Generator[None]:
             hint=WAY_OUT,
             context=cause.context if known else {"path": str(cause)},
         ) from cause
+
+
+WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False})"
+
+
+WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"

@@ -7,13 +7,15 @@ the index's entries are compared, unless that takes reading much. Without them k
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.model import FileSlice, WriteStat
+from lakebed.model import RECORD_INDEX, FileSlice, WriteStat
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from lakebed.metadata.read.metadata_table import MetadataTable
 
 # So many bytes of a record index, and of file slices whose rows no commit tells, are read to count: about a second.
 COUNTED_BYTES = 32 << 20

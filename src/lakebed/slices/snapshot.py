@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.errors import CorruptFile
 from lakebed.format.base_file import read_footer
-from lakebed.metadata.layout import RECORD_INDEX
-from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
-from lakebed.model import COMMIT_ACTIONS, BaseFile, CommitMetadata, FileSlice, Instant, LogFile
-from lakebed.properties.file import load_table_config
+from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX, BaseFile, CommitMetadata, FileSlice, Instant, LogFile
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.slices.block_view import BlockView
 from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_table
-from lakebed.slices.metadata_view import is_ahead, naming_metadata, require_uncleaned
+from lakebed.slices.metadata_view import naming_metadata, require_uncleaned
 from lakebed.slices.named_files import NamedFiles
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.repeated_keys import holds_one_row_a_key
@@ -27,8 +25,12 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.index_changes import settings_at
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.timeline import Timeline
 
+if TYPE_CHECKING:
+    from lakebed.metadata.read.metadata_table import MetadataTable
+
+MetadataOpener = Callable[[Storage, TableConfig, Timeline], "MetadataTable | None"]
 # Listings of different partition paths that are kept.
 _KEPT_LISTINGS = 16
 
@@ -54,6 +56,8 @@ class Snapshot:
     storage: Storage
     config: TableConfig
     timeline: Timeline
+    metadata_opener: MetadataOpener
+    """Opens the metadata table: a function of a module, so that views can be sent to tasks."""
     as_of: str | None = None
     use_metadata: bool = True
     base_below_logs: bool = False
@@ -125,7 +129,7 @@ class Snapshot:
             return False
         if not self._kept.metadata_is_open or self.metadata is None:
             return True
-        return other.metadata is not None and self.metadata.slices.shows_same(other.metadata.slices)
+        return other.metadata is not None and self.metadata.shows_same(other.metadata)
 
     def seeing(self, metadata: MetadataTable) -> Snapshot:
         """This view with a metadata table that was read at its moment, and is not read again."""
@@ -142,8 +146,7 @@ class Snapshot:
             return None
         kept = self._kept
         if not kept.metadata_is_open:
-            with naming_metadata(self.storage):
-                kept.metadata = open_metadata(self.storage, self.config, self.timeline)
+            kept.metadata = self.metadata_opener(self.storage, self.config, self.timeline)
             kept.metadata_is_open = True
         return kept.metadata
 
@@ -167,7 +170,7 @@ class Snapshot:
         newest = self.timeline.last_completed
         if newest is None or (self.as_of is not None and self.as_of < newest.time):
             return False
-        return self.metadata is None or not is_ahead(self.metadata, self.timeline)
+        return self.metadata is None or not self.metadata.is_ahead_of(self.timeline)
 
     @cached_property
     def repeats_keys(self) -> bool:
@@ -316,17 +319,3 @@ def _arrow_schema(avro: str, path: str) -> pa.Schema:
     except CorruptFile as cause:
         hint = "Restore the instant's file from a copy."
         raise CorruptFile(f"{path}: {cause.message}", hint=hint, context={"path": path}) from cause
-
-
-def open_snapshot(
-    storage: Storage, config: TableConfig | None = None, as_of: str | None = None, *, use_metadata: bool = True
-) -> Snapshot:
-    """Read properties and timeline, and give the view of all completed instants (up to `as_of`)."""
-    config = config or load_table_config(storage)
-    if config.base_format.upper() != "PARQUET":
-        raise UnsupportedFeature(
-            f"table {config.name!r} keeps its base files as {config.base_format}",
-            hint="lakebed reads and writes Parquet base files; rewrite the table as Parquet with Hudi",
-            context={"feature": "base file format", "format": config.base_format},
-        )
-    return Snapshot(storage, config, load_timeline(storage, config), as_of, use_metadata)

@@ -22,10 +22,10 @@ from lakebed.model import FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.cdc import ChangeJob
 from lakebed.read.cdc_rows import ChangeReader
+from lakebed.read.reopening import in_task
 from lakebed.read.scan import Scan
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.reopening import in_task
 from lakebed.spark_source.filters import ZonedFilter, session_zone, split_filters, zoned_filter
 from lakebed.spark_source.options import SourceOptions, source_options
 

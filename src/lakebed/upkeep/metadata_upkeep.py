@@ -16,6 +16,7 @@ from lakebed.metadata.kinds.definitions import DEFINITIONS_PATH, dump_definition
 from lakebed.metadata.kinds.index_names import IndexName, remembered_indexes
 from lakebed.metadata.kinds.registry import in_build_order, in_write_order, kind_of
 from lakebed.metadata.layout import FILES, GroupSizing
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
@@ -66,7 +67,7 @@ class MetadataUpkeep:
         if config.metadata_partitions:
             writer.take_off_strays()
             writer.run_services()
-        snapshot = Snapshot(self.storage, writer.config, self.timeline)
+        snapshot = snapshot_of(self.storage, writer.config, self.timeline)
         return snapshot.seeing(writer.view()) if writer.config.metadata_partitions else snapshot
 
     def record_action(
@@ -87,7 +88,7 @@ class MetadataUpkeep:
         writer = self.writer
         if not writer.partitions:
             return
-        snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
+        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(writer.view())
         action = TableAction(snapshot, self.settings, instant, commit, statuses, writer.partitions)
         repeats = RepeatedKeys.of(action, looks_up=looks_up)
         written = self._by_jobs(writer, action, repeats)
@@ -124,7 +125,7 @@ class MetadataUpkeep:
         writer = self.writer
         if not writer.partitions:
             return
-        snapshot = Snapshot(self.storage, self.config, self.timeline).seeing(writer.view())
+        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(writer.view())
         removal = Removal(snapshot, files, gone, self.settings)
         records: dict[str, Records] = {}
         for partition in in_write_order(writer.partitions):
@@ -149,7 +150,7 @@ class MetadataUpkeep:
 
     def _cannot_keep(self) -> list[str]:
         """Partitions that lakebed does not know, and those of a kind that it knows but cannot compute."""
-        table = StoredTable(Snapshot(self.storage, self.config, self.timeline, use_metadata=False))
+        table = StoredTable(snapshot_of(self.storage, self.config, self.timeline, use_metadata=False))
         refused: list[str] = []
         for partition in self.writer.partitions:
             upkeep = find_upkeep(partition)
@@ -224,7 +225,7 @@ class MetadataUpkeep:
     ) -> MetadataWriter:
         writer = self.writer
         writer.create()
-        files = Snapshot(self.storage, self.config, self.timeline, use_metadata=False)
+        files = snapshot_of(self.storage, self.config, self.timeline, use_metadata=False)
         build = FirstBuild(files, self.settings, self.engine)
         kept = kept_as(self.settings)
         for partition in partitions:

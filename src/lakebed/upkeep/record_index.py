@@ -26,12 +26,12 @@ from lakebed.metadata.kinds.record_index_updates import (
     place_codes,
     places_of,
 )
-from lakebed.metadata.layout import RECORD_INDEX, GroupSizing
+from lakebed.metadata.layout import GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.store.group_files import FileGroup
-from lakebed.model import FILE_ID, RECORD_KEY, FileSlice
+from lakebed.model import FILE_ID, RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.kinds.record_index_updates import added_keys, removed_keys
-from lakebed.metadata.layout import RECORD_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.read.sent import to_be_sent
+from lakebed.model import RECORD_INDEX
 from lakebed.upkeep.action_keys import ActionKeys
 from lakebed.upkeep.kind import TableAction
 

@@ -18,12 +18,12 @@ from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.key_changes import GroupChanges, can_index, secondary_text
 from lakebed.metadata.kinds.key_indexes import KeyIndexes, indexed_field, secondary_index_definition
 from lakebed.metadata.kinds.secondary_index import entries, indexed_pairs, pairs_of, secondary_index_records
-from lakebed.metadata.layout import RECORD_INDEX, GroupSizing
+from lakebed.metadata.layout import GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
 from lakebed.metadata.store.group_files import FileGroup
-from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.model import RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map

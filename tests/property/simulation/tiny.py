@@ -22,6 +22,7 @@ from lakebed.concurrency.markers import write_marker
 from lakebed.config.settings import WriteSettings
 from lakebed.format.file_names import base_file_name, log_file_name, new_file_id
 from lakebed.index.base import Index
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.model import RECORD_KEY, WRITER_ID, Action, CommitMetadata, FileSlice
 from lakebed.operations.transaction import Transaction
 from lakebed.properties.file import load_table_config
@@ -197,7 +198,7 @@ class TinyTable:
 
     def snapshot(self, *, use_metadata: bool = True) -> Snapshot:
         config = load_table_config(self.storage)
-        return Snapshot(self.storage, config, load_timeline(self.storage, config), use_metadata=use_metadata)
+        return snapshot_of(self.storage, config, load_timeline(self.storage, config), use_metadata=use_metadata)
 
     def read(self, *, use_metadata: bool = True) -> Marks:
         """All keys with their marks. Raises `AssertionError` where a key comes twice."""

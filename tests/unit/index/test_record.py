@@ -15,8 +15,8 @@ from lakebed.index.registry import check_same_index, index_of, index_properties,
 from lakebed.merge.locations import Differ, ShardOf
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.keys import file_group
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
 from tagged_rows import tagged_rows

@@ -12,8 +12,8 @@ import pytest
 import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import INITIAL_INSTANT
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.properties.file import load_table_config
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.table import Table

@@ -11,11 +11,11 @@ from golden_tables import golden
 from lakebed.metadata.keys import ALL_PARTITIONS, partition_identifier
 from lakebed.metadata.kinds import files_records, record_index_records
 from lakebed.metadata.kinds.record_index import data_partition_of
-from lakebed.metadata.layout import FILES, RECORD_INDEX, SECONDARY_INDEX
+from lakebed.metadata.layout import FILES, SECONDARY_INDEX
 from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter, Records
-from lakebed.model import Action, CommitMetadata
+from lakebed.model import RECORD_INDEX, Action, CommitMetadata
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
 from lakebed.timeline.bodies.commit import encode_commit

@@ -13,8 +13,8 @@ import pytest
 import lakebed
 from crash_tables import rows, state
 from lakebed.errors import InvalidOption, StorageError
+from lakebed.read.reopening import MOST_LOOKS
 from lakebed.slices.metadata_view import CleanedView
-from lakebed.slices.reopening import MOST_LOOKS
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table import Table
 from sampling import HISTORIES, todays_of

@@ -10,11 +10,12 @@ import pytest
 
 from golden_tables import GoldenTable, golden_mor_tables, some_tables
 from lakebed.config.settings import ReadSettings
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import META_COLUMNS
 from lakebed.read.incremental import Changes, resolve_as_of
 from lakebed.read.lookup import KeyText, exists, get
 from lakebed.read.scan import Scan
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from same_rows import assert_same_rows
 

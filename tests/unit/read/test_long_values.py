@@ -11,8 +11,8 @@ import pytest
 
 import lakebed
 from lakebed.metadata.kinds.file_ranges import ranges_of_file
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.read.lookup import get
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from sampling import HISTORIES, todays_of

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.schema.avro import arrow_to_avro
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.bodies.commit import encode_commit

@@ -15,11 +15,12 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions.plain_keys import PLAIN_KEYS
 from lakebed.filters.sql import parse_filter
 from lakebed.format.base_file import read_footer
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import CommitMetadata
 from lakebed.operations.context import WriteContext
 from lakebed.read import keys
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.opening import open_storage
 from lakebed.testing import CountingStorage
 from lakebed.timeline import plain_keys

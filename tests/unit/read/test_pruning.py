@@ -10,6 +10,7 @@ import pytest
 
 from lakebed.filters.sql import parse_filter
 from lakebed.format.hashes import bucket_ids
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.keys import bucket_layout, partition_layout, rows_may_stay
 from lakebed.read.prune import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
@@ -173,7 +174,7 @@ def test_key_generators_that_are_not_known_never_prune() -> None:
 def empty_table(properties: dict[str, str]) -> Snapshot:
     storage = MemoryStorage("pruning")
     settings = TableConfig({"hoodie.timeline.layout.version": "2", **properties})
-    return Snapshot(storage, settings, load_timeline(storage, settings))
+    return snapshot_of(storage, settings, load_timeline(storage, settings))
 
 
 def buckets(key: tuple[str, ...], hashed: tuple[str, ...], count: int = 64) -> BucketLayout:

@@ -11,13 +11,14 @@ import pytest
 import lakebed
 from golden_tables import golden
 from lakebed.format.footer_cache import FOOTERS
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import HOODIE
 from lakebed.read import keys as keys_module
 from lakebed.read.keys import FoundKeys
 from lakebed.read.lookup import KeyText, exists, get, locate
 from lakebed.read.scan import Scan
 from lakebed.slices.listing import groups_of_ids
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.testing import CountingStorage
 from tables_in_memory import WITH_INDEXES, in_memory
 

@@ -15,13 +15,14 @@ import lakebed
 from golden_tables import golden
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
+from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
 from lakebed.model import META_COLUMNS
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.batches import in_order
 from lakebed.read.incremental import Changes, resolve_as_of, select_commits
 from lakebed.read.scan import Scan
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
@@ -235,7 +236,7 @@ def test_changes_of_files_that_are_gone_come_from_the_newest_snapshot(tmp_path: 
     commits = snapshot.commits
     whole = Scan(snapshot, meta=True).to_arrow()
     middle = commits[1]
-    old = Snapshot(snapshot.storage, snapshot.config, snapshot.timeline, middle.time)
+    old = snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, middle.time)
     newest = {f.path for f in snapshot.base_files()}
     for base_file in old.base_files():
         if base_file.path not in newest:

@@ -17,12 +17,12 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
 from lakebed.metadata.kinds.expression_results import filter_records_of, stats_of_results
 from lakebed.metadata.kinds.expression_zones import zone_notes
+from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.slices.listing import list_table
-from lakebed.slices.snapshot import Snapshot, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.table import Table
@@ -288,7 +288,7 @@ def test_one_that_cannot_be_kept_is_taken_off(make: Make, caplog: pytest.LogCapt
 def test_golden_indexes_are_computed_value_for_value(name: str) -> None:
     storage: Storage = in_memory(name, "expressions")
     config = load_table_config(storage)
-    snapshot = Snapshot(storage, config, load_timeline(storage, config))
+    snapshot = snapshot_of(storage, config, load_timeline(storage, config))
     metadata = snapshot.metadata
     assert metadata is not None
     bases = [(b.partition, b.name, b.size) for b in list_table(storage).base_files]

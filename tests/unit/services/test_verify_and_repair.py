@@ -15,12 +15,12 @@ from lakebed.metadata.kinds.key_changes import GroupChanges, KeyChanges
 from lakebed.metadata.kinds.record_index_updates import key_records
 from lakebed.metadata.kinds.secondary_index import entries
 from lakebed.metadata.kinds.updates import NewFile, bloom_records_of, column_stats_records, file_records
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.properties.file import load_table_config
 from lakebed.services.verify import verify
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table

@@ -14,9 +14,10 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import METADATA_FOLDER
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import HOODIE, Action
 from lakebed.slices.listing import groups_of_ids, list_table, newest_base_files
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import FileInfo
 from lakebed.testing import CountingStorage
 from lakebed.timeline.instants import inflight_name, requested_name

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import lakebed
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
 from write_tables import SCHEMA, rows
@@ -29,7 +30,7 @@ def test_a_view_of_another_metadata_table_is_another_view(snapshot: Snapshot) ->
     shown = snapshot.metadata
     assert shown is not None
     assert snapshot.metadata is shown
-    older = Snapshot(snapshot.storage, snapshot.config, snapshot.timeline)
+    older = snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline)
     seeing = older.seeing(shown)
     assert seeing is not older
     assert seeing.metadata is shown

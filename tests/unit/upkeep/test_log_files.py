@@ -13,11 +13,12 @@ from lakebed.errors import CorruptFile
 from lakebed.format.column_ranges import COUNTS
 from lakebed.metadata.kinds import stats_records
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.metadata.schemas import record_schema
 from lakebed.model import BaseFile, CommitMetadata, FileSlice, LogFile, WriteStat
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.upkeep.changed_keys import compared

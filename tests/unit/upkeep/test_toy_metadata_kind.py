@@ -16,12 +16,12 @@ from lakebed.metadata.kinds import files_records
 from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.kinds.kind import MetadataKind
 from lakebed.metadata.layout import GroupSizing
-from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm, form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.properties.file import load_table_config
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table

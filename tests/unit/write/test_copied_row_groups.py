@@ -14,8 +14,8 @@ import pytest
 import lakebed
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.handles import file_writer, stored_rows
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import META_COLUMNS, WriteStat
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table

@@ -14,9 +14,9 @@ import lakebed
 from lakebed.errors import CommitConflict, InvalidRecord
 from lakebed.metadata.kinds.updates import file_records
 from lakebed.metadata.layout import FILES
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping

@@ -11,9 +11,10 @@ import pytest
 
 import lakebed
 from lakebed.format.hfile.entries import BLOCKS
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import BaseFile, FileSlice
 from lakebed.slices.listing import Listing, groups_of_ids
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table

@@ -13,9 +13,9 @@ import lakebed
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
 from lakebed.format.log_file import HeaderKey, scan_blocks
 from lakebed.format.sources import FileSource
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import META_COLUMNS
 from lakebed.properties.file import load_table_config
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from sampling import HISTORIES, todays_of

@@ -12,9 +12,9 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.handles import group_writer, stored_rows
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.model import RECORD_KEY
 from lakebed.properties.file import load_table_config
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import CountingStorage

@@ -10,10 +10,10 @@ import pytest
 import lakebed
 from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.operations.hudi_job import write_context
 from lakebed.operations.upsert import insert
 from lakebed.properties.file import load_table_config, update_table_config
-from lakebed.slices.snapshot import open_snapshot
 from lakebed.storage.opening import open_storage
 from lakebed.table import Table
 from lakebed.timeline import timeline

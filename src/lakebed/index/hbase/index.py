@@ -47,6 +47,7 @@ from lakebed.index.simple import (
     with_slices,
 )
 from lakebed.merge.locations import NO_LOCATION, STORED_LOCATION, BooleanLiteral, Case, IsNotNull
+from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.model import (
     DELETE,
     DERIVED,
@@ -139,7 +140,7 @@ class Changes:
     def put_anew(self, groups: Collection[tuple[str, str]] | None) -> None:
         """Compare the keys stored in file groups (None: in all) with what HBase has, and write what differs."""
         old = self._snapshot
-        snapshot = Snapshot(old.storage, old.config, load_timeline(old.storage, old.config), use_metadata=False)
+        snapshot = snapshot_of(old.storage, old.config, load_timeline(old.storage, old.config), use_metadata=False)
         slices = snapshot.file_slices(None if groups is None else {partition for partition, _ in groups})
         for file_slice in slices:
             if groups is None or (file_slice.partition, file_slice.file_id) in groups:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from lakebed.errors import InvalidOption
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.registry import find_kind, kind_of, kinds
-from lakebed.metadata.layout import FILES, RECORD_INDEX, secondary_index_name
+from lakebed.metadata.layout import FILES, secondary_index_name
+from lakebed.model import RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
 
 # Indexes that a new table gets with its first write, separated by commas.

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
-from lakebed.metadata.layout import RECORD_INDEX, SECONDARY_INDEX
+from lakebed.metadata.layout import SECONDARY_INDEX
+from lakebed.model import RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 

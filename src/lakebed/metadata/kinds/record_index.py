@@ -6,7 +6,7 @@ from lakebed.metadata.kinds import record_index_records
 from lakebed.metadata.kinds.definitions import IndexDefinition
 from lakebed.metadata.kinds.key_indexes import is_partitioned
 from lakebed.metadata.kinds.kind import MetadataKind
-from lakebed.metadata.layout import RECORD_INDEX
+from lakebed.model import RECORD_INDEX
 
 
 def data_partition_of(file_id: str) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CorruptFile, InvalidOption
+from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.metadata.keys import (
     ALL_PARTITIONS,
     FILE_KEY_LENGTH,
@@ -26,7 +26,7 @@ from lakebed.metadata.kinds import bloom_filters, files_records, record_index_re
 from lakebed.metadata.kinds.definitions import index_version
 from lakebed.metadata.kinds.files import newest_files
 from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, is_of_data
 from lakebed.metadata.read.lookup import (
     distinct_texts,
     keys_by_group,
@@ -37,11 +37,15 @@ from lakebed.metadata.read.lookup import (
 from lakebed.metadata.read.merge_records import Decode, Layer, alive, decoded, newest
 from lakebed.metadata.read.stats_lookup import Stats, Types, read_stats
 from lakebed.metadata.store.slices import MetadataSlices, open_slices
-from lakebed.model import FileSlice
+from lakebed.model import RECORD_INDEX, Action, FileSlice
+from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.slices.metadata_view import naming_metadata
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.instants import without_suffix
+from lakebed.timeline.timeline import Timeline, load_timeline
 
 FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
 _BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_filters.SCHEMA)[1:4]])
@@ -71,6 +75,34 @@ class MetadataTable:
     def has(self, partition: str) -> bool:
         """Whether the metadata table has this partition, complete."""
         return partition in self.slices.partitions
+
+    def is_ahead_of(self, timeline: Timeline) -> bool:
+        """Whether the metadata table holds records of data commits that this timeline does not show as completed.
+
+        Both are listed one after the other, so a commit may come in between. What a deltacommit logged for an instant
+        that is pending here is hidden, until a compaction puts it into a base file.
+        """
+        own = self.slices.timeline.commits
+        # version 6 puts digits behind the instant for what the metadata table does on its own
+        logged = {without_suffix(i.time) for i in own if i.action is Action.DELTACOMMIT}
+        compacted = max((i.time for i in own if i.action is Action.COMMIT), default="")
+        if any(i.time in logged and i.time < compacted for i in timeline.pending):
+            return True
+        later = {time for time in logged if time > timeline.greatest_known}
+        if not later:
+            return False
+        # a repair of the metadata table alone has an instant that the table itself never had
+        return any(i.time in later for i in load_timeline(timeline.storage, timeline.config).instants)
+
+    def is_later_than(self, timeline: Timeline) -> bool:
+        """Whether the metadata table has completed an action that is later than all of this timeline."""
+        completed = self.slices.timeline.completed
+        newest = next((i.time for i in reversed(completed) if is_of_data(i.time)), "")
+        return newest > timeline.greatest_known
+
+    def shows_same(self, other: MetadataTable) -> bool:
+        """Whether the other one, which was just opened, shows nothing new."""
+        return self.slices.shows_same(other.slices)
 
     def partitions(self) -> tuple[str, ...]:
         """Partition paths of the data table, sorted ("" for a table without partitions)."""
@@ -334,5 +366,27 @@ def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> 
     Reads its properties and lists its timeline, nothing else. Raises `CorruptFile` where the properties name a metadata
     table that is not there.
     """
-    slices = open_slices(storage, config, timeline)
+    with naming_metadata(storage):
+        slices = open_slices(storage, config, timeline)
     return None if slices is None else MetadataTable(slices)
+
+
+def snapshot_of(
+    storage: Storage, config: TableConfig, timeline: Timeline, as_of: str | None = None, *, use_metadata: bool = True
+) -> Snapshot:
+    """The view of a table with these properties and this timeline, which opens its metadata table when asked for it."""
+    return Snapshot(storage, config, timeline, open_metadata, as_of, use_metadata)
+
+
+def open_snapshot(
+    storage: Storage, config: TableConfig | None = None, as_of: str | None = None, *, use_metadata: bool = True
+) -> Snapshot:
+    """Read properties and timeline, and give the view of all completed instants (up to `as_of`)."""
+    config = config or load_table_config(storage)
+    if config.base_format.upper() != "PARQUET":
+        raise UnsupportedFeature(
+            f"table {config.name!r} keeps its base files as {config.base_format}",
+            hint="lakebed reads and writes Parquet base files; rewrite the table as Parquet with Hudi",
+            context={"feature": "base file format", "format": config.base_format},
+        )
+    return snapshot_of(storage, config, load_timeline(storage, config), as_of, use_metadata=use_metadata)

@@ -16,13 +16,12 @@ from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number, parse_files
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
+from lakebed.slices.metadata_view import WAY_OUT
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import goes_by_slice
 from lakebed.timeline.instants import suffix_of
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 
-WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False})"
-WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
 _BUILDS = ("BULK_INSERT", "BULK_INSERT_PREPPED")
 _PARTITION_METADATA = ".hoodie_partition_metadata"
 _KEPT_BYTES = 16 << 20

@@ -13,17 +13,12 @@ from lakebed.format.sources import FileSource, HeldSource, ReadRange
 from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
-from lakebed.metadata.store.expected_files import (
-    WAY_OUT,
-    ExpectedFiles,
-    builds_partition,
-    check_delta_commits,
-    check_groups,
-)
+from lakebed.metadata.store.expected_files import ExpectedFiles, builds_partition, check_delta_commits, check_groups
 from lakebed.metadata.store.small_files import HFILES, LOGS, remember_newest_base
 from lakebed.model import Action, BaseFile, FileSlice, LogFile
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.slices.metadata_view import WAY_OUT
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import in_background, is_remote

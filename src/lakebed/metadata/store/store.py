@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
 from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, parse_files
 from lakebed.metadata.schemas import RecordForm, form_of_version, record_schema
-from lakebed.metadata.store.expected_files import WAY_OUT
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.slices.metadata_view import WAY_OUT
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import parallel_map

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lakebed.errors import CorruptFile, LakebedError, StorageError
+from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.slices.metadata_view import CleanedView
-from lakebed.slices.snapshot import Snapshot, open_snapshot
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
 T = TypeVar("T")
