@@ -59,8 +59,7 @@ from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.services.restore import RestoreResult, RollbackResult, restore, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
 from lakebed.services.upgrade import VersionChange, downgrade, upgrade
-from lakebed.slices.facts import table_features
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
 from lakebed.table_indexes import IndexesView
 from lakebed.table_views import FilesView, TimelineView, table_html

@@ -32,9 +32,8 @@ from lakebed.handles.stored_rows import RowGroupCopies, StoredRows, sorted_as_a_
 from lakebed.model import PARTITION_PATH, BaseFile, FileSlice, LogFile, path_in
 from lakebed.slices.base_rows import DICTIONARY_META
 from lakebed.slices.logs import MergeCounts
-from lakebed.slices.merged import MergedSlice
+from lakebed.slices.merged import MergedSlice, RowGroups
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.row_group_rows import RowGroups
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
 from lakebed.timeline.bodies.plans import CompactionOperation

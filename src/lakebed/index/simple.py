@@ -55,9 +55,8 @@ from lakebed.model import (
 from lakebed.schema.arrow import normal_type
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.evolution import is_promotion
-from lakebed.slices.keys import table_keys
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.base import Storage
 
 _STORED_COLUMN = f"{DERIVED}stored_"

@@ -42,8 +42,7 @@ from lakebed.schema.avro import arrow_to_avro
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import is_promotion, reconcile
 from lakebed.schema.spark import spark_type
-from lakebed.slices.keys import table_keys
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
 

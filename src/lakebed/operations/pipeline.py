@@ -30,8 +30,7 @@ from lakebed.operations.transaction import GIVES_WAY, Transaction, clusterings_t
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
-from lakebed.slices.facts import table_features
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import parallel_map
 from lakebed.wording import size_text
 from lakebed.write_status import WriteStatus

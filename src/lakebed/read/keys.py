@@ -36,8 +36,7 @@ from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLayout, equalities, has_one_text, key_rows
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import groups_of_ids
-from lakebed.slices.metadata_view import naming_metadata
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, naming_metadata
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.index_changes import noted_changes

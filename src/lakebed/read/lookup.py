@@ -27,8 +27,7 @@ from lakebed.read.keys import FoundKeys, bucket_layout, find_keys, key_generator
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
 from lakebed.read.skip import skip_slices
-from lakebed.slices.keys import table_keys
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.parallel import is_remote, once, parallel_map
 
 

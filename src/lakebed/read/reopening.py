@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from lakebed.errors import CorruptFile, LakebedError, StorageError
 from lakebed.metadata.read.metadata_table import open_snapshot
-from lakebed.slices.metadata_view import CleanedView
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import CleanedView, Snapshot
 from lakebed.storage.base import Storage
 
 T = TypeVar("T")

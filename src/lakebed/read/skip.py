@@ -52,8 +52,7 @@ from lakebed.read.statistics import (
     of_slices,
     written_by_lakebed,
 )
-from lakebed.slices.metadata_view import naming_metadata
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, naming_metadata
 from lakebed.storage.parallel import once
 
 _TRIMS = ("trim", "ltrim", "rtrim")

@@ -26,10 +26,8 @@ from lakebed.policies.archival import (
 from lakebed.policies.compaction import last_compaction
 from lakebed.services.cleaning import retention_of
 from lakebed.services.service import ServiceTransaction
-from lakebed.slices.facts import table_features
 from lakebed.slices.listing import list_metadata, list_table
-from lakebed.slices.metadata_view import naming_metadata
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, naming_metadata, table_features
 from lakebed.timeline.archive_writer import archive as move
 from lakebed.timeline.bodies.plans import CleaningPolicy
 from lakebed.timeline.history import last_clean

@@ -33,8 +33,7 @@ from lakebed.services.change_index_plan import RescalePlan, plan_moves
 from lakebed.services.compaction import file_format, groups_in_plans
 from lakebed.services.index_jobs import build_by_job, can_build, is_large
 from lakebed.services.service import progress
-from lakebed.slices.facts import table_features
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.rollback import encode_requested_replace
 from lakebed.timeline.timeline import Timeline

@@ -37,10 +37,8 @@ from lakebed.policies.cleaning import (
     superseded_partitions,
 )
 from lakebed.services.service import ServiceTransaction, progress
-from lakebed.slices.facts import table_features
 from lakebed.slices.listing import PARTITION_METADATA, Listing, list_metadata, list_table
-from lakebed.slices.metadata_view import naming_metadata
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, naming_metadata, table_features
 from lakebed.storage.parallel import delete_files
 from lakebed.timeline.bodies.plans import (
     CleaningPolicy,

@@ -32,9 +32,8 @@ from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_sin
 from lakebed.schema.arrow import leaf_paths
 from lakebed.services.compaction import file_format, groups_in_plans
 from lakebed.services.service import ServiceTransaction, progress
-from lakebed.slices.facts import table_features
 from lakebed.slices.listing import groups_of_ids
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.bodies.plans import (
     ClusteringPlan,
     CompactionOperation,

@@ -38,8 +38,7 @@ from lakebed.policies.compaction import (
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import avro_with_meta
 from lakebed.services.service import Advance, ServiceTransaction, progress
-from lakebed.slices.facts import table_features
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.bodies.commit import commit_from_record
 from lakebed.timeline.bodies.plans import (
     CompactionOperation,

@@ -59,10 +59,8 @@ from lakebed.properties.file import load_table_config, mend_properties, update_t
 from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
 from lakebed.services.verify import repair as repair_metadata
 from lakebed.services.verify import verify
-from lakebed.slices.facts import table_features
 from lakebed.slices.listing import PARTITION_METADATA, list_metadata
-from lakebed.slices.metadata_view import naming_metadata
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, naming_metadata, table_features
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline

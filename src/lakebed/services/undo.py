@@ -21,9 +21,8 @@ from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId,
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import roll_back
 from lakebed.services.service import ServiceTransaction
-from lakebed.slices.facts import table_features
 from lakebed.slices.listing import list_table
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.bodies.plans import clean_files
 from lakebed.timeline.file_slices import all_slices, latest_slices
 from lakebed.timeline.instants import InstantClock, completes_as

@@ -43,9 +43,8 @@ from lakebed.services.undo import Undoing
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
 from lakebed.services.verify import build_as_defined, sizings_of
-from lakebed.slices.facts import table_features
 from lakebed.slices.listing import list_table
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.timeline.timeline import Timeline, load_timeline

@@ -21,10 +21,8 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import FILE_NAME, META_COLUMNS, POSITION, RECORD_KEY, BaseFile, FileSlice, has_completion_times
 from lakebed.properties.table_config import KeyTexts, TableConfig
 from lakebed.slices.base_rows import BaseFileRows, BaseRows, ColumnNames, RowsOfInstants, plain_rows, shaped
-from lakebed.slices.block_view import BlockView
-from lakebed.slices.logs import SliceLogs
-from lakebed.slices.merged import MergedSlice
-from lakebed.slices.row_group_rows import RowGroups
+from lakebed.slices.logs import BlockView, SliceLogs
+from lakebed.slices.merged import MergedSlice, RowGroups
 from lakebed.storage.base import Storage
 
 Query = Literal["snapshot", "read_optimized"]

@@ -1,34 +1,117 @@
-"""`Snapshot`: an immutable view of one table at one instant. Everything that reads takes one."""
+"""`Snapshot`: an immutable view of one table at one instant. Everything that reads takes one.
+
+The metadata table as a snapshot sees it: whether it speaks of later commits, what to say when it is damaged; and
+whether what was listed lacks files of the snapshot.
+
+The key generator of a table, from what the table says about itself.
+
+What the read and write matrix wants to know of a table beyond its properties.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import CorruptFile
+from lakebed.config.features import BUCKET_FOLDER, SCHEMA_FOLDER, TableFacts
+from lakebed.errors import CorruptFile, StorageError
+from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.format.base_file import read_footer
-from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX, BaseFile, CommitMetadata, FileSlice, Instant, LogFile
-from lakebed.properties.table_config import TableConfig
+from lakebed.model import (
+    COMMIT_ACTIONS,
+    HOODIE,
+    RECORD_INDEX,
+    RECORD_KEY,
+    Action,
+    BaseFile,
+    CommitMetadata,
+    FileSlice,
+    Instant,
+    LogFile,
+)
+from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
-from lakebed.slices.block_view import BlockView
-from lakebed.slices.listing import FileGroups, Listing, list_metadata, list_table
-from lakebed.slices.metadata_view import naming_metadata, require_uncleaned
-from lakebed.slices.named_files import NamedFiles
+from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
+from lakebed.slices.logs import BlockView
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.repeated_keys import holds_one_row_a_key
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.index_changes import settings_at
-from lakebed.timeline.timeline import Timeline
+from lakebed.timeline.timeline import Timeline, load_timeline
 
 if TYPE_CHECKING:
     from lakebed.metadata.read.metadata_table import MetadataTable
+
+
+class CleanedView(StorageError):
+    """Files of a view were deleted between the listing of its timeline and that of its files. Those that are left are
+    an older state of their file groups, or none: the table must be looked at again."""
+
+    retryable = True
+
+
+# What deletes files that completed actions wrote, from the moment that it is requested on.
+_DELETING = (Action.CLEAN, Action.RESTORE)
+
+
+def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> None:
+    """Raise `CleanedView` where a clean or a restore was requested after this timeline was listed, or a commit was
+    taken back, and before the files were listed: those of the metadata table, or, without one, of the folders.
+
+    A plan from before spares what this timeline shows last. The timeline is listed again only where the metadata table
+    has an action that this timeline does not show: nothing else has taken files from what it lists.
+    """
+    if metadata is not None and not metadata.is_later_than(timeline):
+        return
+    now = load_timeline(timeline.storage, timeline.config)
+    if now.listed is timeline.listed:
+        return
+    known = {i.time for i in timeline.instants if i.action in _DELETING}
+    found = next((i for i in now.instants if i.action in _DELETING and i.time not in known), None)
+    # where the commits of then are archived, all but those with a savepoint, cleans may be among it
+    if found is None and (now.start or "") > timeline.greatest_known and timeline.commits not in ((), now.commits):
+        found = now.instants[0]
+    found = found or next((i for i in timeline.commits if not now.is_committed(i.time)), None)
+    if found is not None:
+        raise CleanedView(
+            f"the timeline of {timeline.storage.url()} was read before {found.action} {found.time} changed what files"
+            " there are, and they were listed after it",
+            hint="Read again. A higher hoodie.clean.commits.retained keeps files for slow readers.",
+            context={"instant": found.time, "retryable": True},
+        )
+
+
+@contextmanager
+def naming_metadata(storage: Storage) -> Generator[None]:
+    """Damage in the metadata table as a `CorruptFile` that names it and says how to go on."""
+    try:
+        yield
+    except (CorruptFile, FileNotFoundError) as cause:
+        known = isinstance(cause, CorruptFile)
+        damage = cause.message if known else f"{cause} is gone"
+        named = f"the metadata table of {storage.url()} cannot be read: "
+        if damage.startswith(named):
+            raise
+        raise CorruptFile(
+            named + damage,
+            hint=WAY_OUT,
+            context=cause.context if known else {"path": str(cause)},
+        ) from cause
+
+
+WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False})"
+
+
+WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
+
 
 MetadataOpener = Callable[[Storage, TableConfig, Timeline], "MetadataTable | None"]
 # Listings of different partition paths that are kept.
@@ -319,3 +402,44 @@ def _arrow_schema(avro: str, path: str) -> pa.Schema:
     except CorruptFile as cause:
         hint = "Restore the instant's file from a copy."
         raise CorruptFile(f"{path}: {cause.message}", hint=hint, context={"path": path}) from cause
+
+
+def table_keys(
+    snapshot: Snapshot, timebased: Mapping[str, str] | None = None, partition_types: Sequence[str] | None = None
+) -> KeyGenerator:
+    """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide."""
+    config = snapshot.config
+    prefix = True
+    if config.key_generator == "COMPLEX" and len(config.key_fields) == 1 and config.version < 9:
+        prefix = _stored_prefix(snapshot, config.key_fields[0])
+    spec = key_generator_spec(config, single_field_prefix=prefix, timebased=timebased, partition_types=partition_types)
+    return key_generator(spec)
+
+
+def _stored_prefix(snapshot: Snapshot, field: str) -> bool:
+    for file_slice in snapshot.file_slices():
+        slim = file_slice.without_logs() if file_slice.base_file else file_slice
+        for batch in snapshot.reader.read(slim, [RECORD_KEY]):
+            if batch.num_rows and batch.column(0)[0].is_valid:
+                return str(batch.column(0)[0].as_py()).startswith(f"{field}:")
+    return True
+
+
+def table_features(snapshot: Snapshot) -> TableFacts:
+    """Look at the folders that show a feature, and at the timeline for an unfinished restore."""
+    storage = snapshot.storage
+    folders = set(storage.list_folders(HOODIE))
+    seen = TableFacts.from_paths(_paths(storage, folders))
+    restore = next((i.time for i in snapshot.timeline.pending if i.action is Action.RESTORE), "")
+    return TableFacts(
+        metadata_table=bool(snapshot.config.metadata_partitions) or "metadata" in folders,
+        schema_history=seen.schema_history,
+        partition_buckets=seen.partition_buckets,
+        consistent_buckets=seen.consistent_buckets,
+        pending_restore=restore,
+    )
+
+
+def _paths(storage: Storage, folders: set[str]) -> list[str]:
+    present = [f for f in (SCHEMA_FOLDER, BUCKET_FOLDER) if f.removeprefix(HOODIE + "/") in folders]
+    return [info.path for folder in present for info in storage.list(folder)]

@@ -14,8 +14,7 @@ import lakebed
 from crash_tables import rows, state
 from lakebed.errors import InvalidOption, StorageError
 from lakebed.read.reopening import MOST_LOOKS
-from lakebed.slices.metadata_view import CleanedView
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import CleanedView, Snapshot
 from lakebed.table import Table
 from sampling import HISTORIES, todays_of
 

@@ -19,9 +19,8 @@ from lakebed.format.log_file import HeaderKey, LogBlock, block_bytes, delete_blo
 from lakebed.model import META_COLUMNS, RECORD_KEY, BaseFile, FileSlice, LogFile
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.avro import arrow_to_avro
-from lakebed.slices.block_view import BlockView
 from lakebed.slices.key_rows import rows_of_keys
-from lakebed.slices.logs import SliceLogs
+from lakebed.slices.logs import BlockView, SliceLogs
 from lakebed.slices.reader import MERGE_MEMORY, SliceReader
 from lakebed.storage.memory import MemoryStorage
 

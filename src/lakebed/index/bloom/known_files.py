@@ -25,9 +25,8 @@ from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.read.sent import to_be_sent
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileGroupId, FileSlice
-from lakebed.slices.metadata_view import naming_metadata
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, naming_metadata
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 

@@ -40,8 +40,7 @@ from lakebed.metadata.store.slices import MetadataSlices, open_slices
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.metadata_view import naming_metadata
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, naming_metadata
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.instants import without_suffix

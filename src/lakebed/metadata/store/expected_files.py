@@ -16,7 +16,7 @@ from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number, parse_files
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
-from lakebed.slices.metadata_view import WAY_OUT
+from lakebed.slices.snapshot import WAY_OUT
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import goes_by_slice
 from lakebed.timeline.instants import suffix_of

@@ -18,7 +18,7 @@ from lakebed.metadata.store.small_files import HFILES, LOGS, remember_newest_bas
 from lakebed.model import Action, BaseFile, FileSlice, LogFile
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.metadata_view import WAY_OUT
+from lakebed.slices.snapshot import WAY_OUT
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import in_background, is_remote

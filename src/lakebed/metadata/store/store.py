@@ -15,7 +15,7 @@ from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.metadata_view import WAY_OUT
+from lakebed.slices.snapshot import WAY_OUT
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import parallel_map
