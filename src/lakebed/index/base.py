@@ -22,7 +22,7 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexName
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage

@@ -30,7 +30,7 @@ from lakebed.index.simple import (
 from lakebed.merge.combine import combine
 from lakebed.merge.locations import IsNotNull, ShardOf
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexName
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.read.metadata_table import MetadataTable

@@ -25,7 +25,7 @@ from lakebed.index.ranking import TableProfile, advise
 from lakebed.index.registry import make_index
 from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.kinds.index_names import IndexName, remembered_property
+from lakebed.metadata.kinds.index_names import parse_index_name, remembered_property
 from lakebed.operations.context import incoming_schema
 from lakebed.operations.index_rules import check_new_indexes
 from lakebed.operations.recreate import settle
@@ -75,7 +75,7 @@ def create(
     _check_table_type(chosen, settings.type or "cow")
     if why:
         _log.info("table %s: index %s", storage.url(), why)
-    wanted = [IndexName.parse(text) for text in indexes]
+    wanted = [parse_index_name(text) for text in indexes]
     name = settings.name or name_of(storage)
     created = new_table_properties(
         name=name,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakebed.index.base import Index
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexName
 from lakebed.properties.table_config import TableConfig
 from lakebed.upkeep.kind import NewIndex
 from lakebed.upkeep.registry import upkeep_of

@@ -20,7 +20,7 @@ from lakebed.concurrency.markers import TEMP_FOLDER, Marker, delete_markers, lis
 from lakebed.errors import CommitConflict
 from lakebed.format.file_names import is_written_by, log_file_name, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
-from lakebed.metadata.kinds.updates import NewFile, file_records
+from lakebed.metadata.kinds.files_records import file_records
 from lakebed.metadata.layout import FILES, METADATA_FOLDER
 from lakebed.metadata.schemas import form_of_version
 from lakebed.metadata.store.writer import MetadataWriter
@@ -43,6 +43,7 @@ from lakebed.timeline.history import rollback_record
 from lakebed.timeline.instants import InstantClock, parse_instant_file
 from lakebed.timeline.timeline import Timeline, key_of, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
+from lakebed.upkeep.stored_files import NewFile
 
 # The write token of a log file that no task wrote.
 _NO_TOKEN = "1-0-1"

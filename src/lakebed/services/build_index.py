@@ -17,8 +17,8 @@ from lakebed.concurrency.lock import Lock, default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
+from lakebed.metadata.kinds.definitions import IndexName
 from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
-from lakebed.metadata.kinds.index_names import IndexName
 from lakebed.metadata.layout import FILES, METADATA_FOLDER, GroupSizing
 from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.metadata.store.group_files import WrittenBase

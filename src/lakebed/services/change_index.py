@@ -20,7 +20,7 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.rebucket import BucketMover, BucketWriter, Move, SliceNumberer
 from lakebed.index.base import Index, KeyHash, Resizing
 from lakebed.index.registry import make_index
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexName
 from lakebed.metadata.kinds.key_indexes import KeyIndexes
 from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.model import RECORD_INDEX, Action, CommitMetadata, FileGroupId, FileSlice

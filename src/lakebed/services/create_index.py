@@ -24,6 +24,7 @@ from lakebed.metadata.kinds.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
     IndexDefinition,
+    IndexName,
     dump_definitions,
     load_definitions,
 )
@@ -34,7 +35,12 @@ from lakebed.metadata.kinds.expression_indexes import (
     expression_partition,
 )
 from lakebed.metadata.kinds.expression_zones import ZoneNote, created_at, noting, zone_notes
-from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, IndexName, remembered_indexes, remembered_property
+from lakebed.metadata.kinds.index_names import (
+    WANTED_PROPERTY,
+    parse_index_name,
+    remembered_indexes,
+    remembered_property,
+)
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing
 from lakebed.metadata.read.metadata_table import snapshot_of
@@ -218,7 +224,7 @@ def create_index(
     `IndexInconsistent` for a record index on keys that are not unique; nothing is changed then.
     """
     settings = settings or WriteSettings()
-    index_name = IndexName.parse(name) if expression is None else _by_expression(name, expression)
+    index_name = parse_index_name(name) if expression is None else _by_expression(name, expression)
     sizing = _sizing(index_name, groups)
     with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
         config = load_table_config(storage)
@@ -271,7 +277,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         config = load_table_config(storage)
         kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
         partition = next((n for n in (name, expression_partition(name)) if n in kept), None)
-        partition = partition or IndexName.parse(name).partition
+        partition = partition or parse_index_name(name).partition
         remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
         is_remembered = len(remembered) < len(remembered_indexes(config.properties))
         if is_remembered:

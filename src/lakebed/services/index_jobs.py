@@ -15,8 +15,7 @@ from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.merge.locations import STORED_LOCATION, ShardOf
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
-from lakebed.metadata.kinds.definitions import IndexDefinition, index_version
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexDefinition, IndexName, index_version
 from lakebed.metadata.kinds.key_changes import secondary_text
 from lakebed.metadata.kinds.key_indexes import record_index_definition, secondary_index_definition
 from lakebed.metadata.kinds.record_index_updates import encoded_places, latest_places

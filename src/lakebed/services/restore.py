@@ -18,7 +18,7 @@ from typing import Any
 from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
-from lakebed.metadata.kinds.updates import file_records
+from lakebed.metadata.kinds.files_records import file_records
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.metadata.schemas import form_of_version

@@ -19,8 +19,7 @@ from lakebed.concurrency.lock import default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.index.registry import recorded_index
-from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
 from lakebed.metadata.read.lookup import whole_slice
@@ -37,7 +36,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suffix
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.upkeep.comparison import DIFFERENCES, SCHEMA, joined
+from lakebed.upkeep.comparison import COMPARED, DIFFERENCES, joined
 from lakebed.upkeep.kind import KindUpkeep, StoredTable
 from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.upkeep.record_index import repeated_keys
@@ -107,7 +106,7 @@ def _repeated_keys(snapshot: Snapshot) -> pa.Table:
     recorded = recorded_index(config.index_settings)
     twice = repeated_keys(files, everywhere=recorded is not None and recorded.is_global)
     paths = pc.binary_join_element_wise("key ", twice["key"], " in ", twice["partition"], "")
-    rows = pa.Table.from_arrays([twice["key"], twice["partition"], paths, twice["files"]], schema=SCHEMA)
+    rows = pa.Table.from_arrays([twice["key"], twice["partition"], paths, twice["files"]], schema=COMPARED)
     return _rows(RECORD_KEYS, "repeated", rows, None, rows["text"])
 
 
@@ -180,7 +179,7 @@ def _rows(partition: str, problem: str, rows: pa.Table, expected: object, found:
 
 def _numbered(*tables: pa.Table) -> list[Int64s]:
     """A number for every (key, entry), the same in all tables."""
-    all_rows = joined([table.select(SCHEMA.names) for table in tables])
+    all_rows = joined([table.select(COMPARED.names) for table in tables])
     keys, entries = (all_rows[name].combine_chunks().dictionary_encode() for name in ("key", "entry"))
     codes = keys.indices.to_numpy().astype(np.int64) * max(1, len(entries.dictionary)) + entries.indices.to_numpy()
     return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])

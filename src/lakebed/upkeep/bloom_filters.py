@@ -13,8 +13,8 @@ from lakebed.config.settings import WriteSettings
 from lakebed.format.base_file import read_footer
 from lakebed.metadata.keys import file_keys
 from lakebed.metadata.kinds import bloom_filters
-from lakebed.metadata.kinds.index_names import IndexName
-from lakebed.metadata.kinds.updates import NewFile, bloom_records_of
+from lakebed.metadata.kinds.bloom_filters import bloom_records_of
+from lakebed.metadata.kinds.definitions import IndexName
 from lakebed.metadata.layout import BLOOM_FILTERS, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
@@ -23,10 +23,10 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
-from lakebed.upkeep.comparison import SCHEMA, comparable, joined
+from lakebed.upkeep.comparison import COMPARED, comparable, joined
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
-from lakebed.upkeep.stored_files import StoredFiles, completed_files, is_base_file
+from lakebed.upkeep.stored_files import NewFile, StoredFiles, completed_files, is_base_file
 
 
 class BloomFiltersUpkeep(KindUpkeep):
@@ -88,7 +88,7 @@ def _comparable(table: pa.Table) -> pa.Table:
     keys = table["key"].combine_chunks()
     text = pc.binary_join_element_wise(table["type"], table["bloom"].cast(pa.string()), " ")
     empty = pa.repeat(pa.scalar(""), len(keys))
-    return pa.Table.from_arrays([keys, empty, keys, text], schema=SCHEMA)
+    return pa.Table.from_arrays([keys, empty, keys, text], schema=COMPARED)
 
 
 def _path(file: NewFile) -> str:

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from lakebed.config.settings import WriteSettings
 from lakebed.metadata.keys import column_stats_keys, file_keys
 from lakebed.metadata.kinds import column_stats
-from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata.kinds.stats_columns import stats_definitions
 from lakebed.metadata.kinds.updates import column_stats_records
 from lakebed.metadata.layout import COLUMN_STATS, GroupSizing

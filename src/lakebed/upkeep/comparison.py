@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "entry", "label", "text")])
+COMPARED = pa.schema([(name, pa.string()) for name in ("key", "entry", "label", "text")])
 DIFFERENCES = pa.schema(
     [(name, pa.string()) for name in ("index", "problem", "what", "expected", "found", "key", "entry")]
 )
@@ -19,9 +19,9 @@ DIFFERENCES = pa.schema(
 def comparable(keys: Sequence[str], entries: Sequence[str], labels: Sequence[str], texts: Sequence[str]) -> pa.Table:
     """Rows that can be compared."""
     columns = [pa.array(values, pa.string()) for values in (keys, entries, labels, texts)]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return pa.Table.from_arrays(columns, schema=COMPARED)
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of several tables in one."""
-    return pa.concat_tables([SCHEMA.empty_table(), *tables]).combine_chunks()
+    return pa.concat_tables([COMPARED.empty_table(), *tables]).combine_chunks()

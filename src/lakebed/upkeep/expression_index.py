@@ -14,7 +14,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.keys import column_stats_keys, file_keys, partition_stats_keys
 from lakebed.metadata.kinds import expression_index
-from lakebed.metadata.kinds.definitions import IndexDefinition, load_definitions
+from lakebed.metadata.kinds.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata.kinds.expression_indexes import FIRST_VERSION, ExpressionIndex, kept_indexes, reason_not_kept
 from lakebed.metadata.kinds.expression_results import (
     FileResults,
@@ -23,10 +23,9 @@ from lakebed.metadata.kinds.expression_results import (
     result_texts,
     stats_of_results,
 )
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.stats_records import Stats
 from lakebed.metadata.layout import BLOOM_FILTERS, EXPRESSION_INDEX, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.metadata.records import Records
 from lakebed.model import path_in
 from lakebed.schema.arrow import without_meta

@@ -18,8 +18,8 @@ from lakebed.metadata.kinds.expression_results import (
     stats_of_results,
     stats_records_of,
 )
+from lakebed.metadata.kinds.stats_records import Stats
 from lakebed.metadata.kinds.updates import merged_partition_stats
-from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm, form_of_version

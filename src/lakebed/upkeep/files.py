@@ -11,8 +11,8 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.keys import ALL_PARTITIONS, partition_identifier, partition_of
 from lakebed.metadata.kinds import files
-from lakebed.metadata.kinds.index_names import IndexName
-from lakebed.metadata.kinds.updates import NewFile, file_records
+from lakebed.metadata.kinds.definitions import IndexName
+from lakebed.metadata.kinds.files_records import file_records
 from lakebed.metadata.layout import FILES, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
 from lakebed.metadata.records import Records
@@ -23,7 +23,7 @@ from lakebed.storage.base import Storage
 from lakebed.upkeep.comparison import comparable
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, Removal, StoredTable, TableAction
-from lakebed.upkeep.stored_files import StoredFiles, completed_files, completed_logs
+from lakebed.upkeep.stored_files import NewFile, StoredFiles, completed_files, completed_logs
 
 _DELETES_ONLY = frozenset({"DELETE_PARTITION"})
 

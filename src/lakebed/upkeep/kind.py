@@ -18,8 +18,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.metadata.keys import file_keys
-from lakebed.metadata.kinds.definitions import IndexDefinition
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexDefinition, IndexName
 from lakebed.metadata.kinds.kind import MetadataKind
 from lakebed.metadata.layout import GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable
@@ -135,7 +134,7 @@ class NewIndex:
 class KindUpkeep:
     """Keeps the partitions of one `kind` right. Registered (see `registry`) it is asked for each of them.
 
-    Where records are compared with the data, both sides are tables of `comparison.SCHEMA`.
+    Where records are compared with the data, both sides are tables of `comparison.COMPARED`.
     """
 
     kind: MetadataKind

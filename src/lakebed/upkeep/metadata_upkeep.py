@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, UnsupportedFeature
-from lakebed.metadata.kinds.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
-from lakebed.metadata.kinds.index_names import IndexName, remembered_indexes
+from lakebed.metadata.kinds.definitions import DEFINITIONS_PATH, IndexName, dump_definitions, load_definitions
+from lakebed.metadata.kinds.index_names import parse_index_name, remembered_indexes
 from lakebed.metadata.kinds.registry import in_build_order, in_write_order, kind_of
 from lakebed.metadata.layout import FILES, GroupSizing
 from lakebed.metadata.read.metadata_table import snapshot_of
@@ -204,7 +204,7 @@ class MetadataUpkeep:
     def requested(self) -> dict[str, IndexName]:
         """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
         config, settings = self.config, self.settings
-        names = [*remembered_indexes(config.properties), *map(IndexName.parse, settings.metadata_indexes)]
+        names = [*remembered_indexes(config.properties), *map(parse_index_name, settings.metadata_indexes)]
         names += [name for one in every_upkeep() if (name := one.requested(settings, config)) is not None]
         found = {name.partition: name for name in names}
         stored = config.populate_meta_fields

@@ -12,7 +12,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.keys import partition_stats_keys
 from lakebed.metadata.kinds import partition_stats, stats_records
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexName
 from lakebed.metadata.kinds.updates import partition_stats_records
 from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS, GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable

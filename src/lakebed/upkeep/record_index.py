@@ -13,8 +13,7 @@ from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.keys import file_group
 from lakebed.metadata.kinds import record_index
-from lakebed.metadata.kinds.definitions import IndexDefinition
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexDefinition, IndexName
 from lakebed.metadata.kinds.key_changes import GroupChanges
 from lakebed.metadata.kinds.key_indexes import KeyIndexes, is_partitioned, record_index_definition
 from lakebed.metadata.kinds.record_index import data_partition_of
@@ -37,7 +36,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.upkeep.action_keys import ActionKeys, stored_key_indexes
-from lakebed.upkeep.comparison import SCHEMA, joined
+from lakebed.upkeep.comparison import COMPARED, joined
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
 from lakebed.upkeep.kind import FirstBuild, NewIndex, NewPartition, StoredTable, TableAction
@@ -199,7 +198,7 @@ def _comparable(places: pa.Table, *, partitioned: bool) -> pa.Table:
     keys, paths, ids = (plain_strings(places[name]).cast(pa.string()) for name in ("key", "partition", "file_id"))
     entry = paths if partitioned else pa.repeat(pa.scalar(""), len(keys))
     text = pc.binary_join_element_wise(paths, ids, "/")
-    return pa.Table.from_arrays([keys, entry, keys, text], schema=SCHEMA)
+    return pa.Table.from_arrays([keys, entry, keys, text], schema=COMPARED)
 
 
 def _several_places(snapshot: Snapshot, places: pa.Table, *, partitioned: bool) -> IndexInconsistent:

@@ -13,8 +13,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.metadata.keys import secondary_file_groups, secondary_keys
 from lakebed.metadata.kinds import secondary_index
-from lakebed.metadata.kinds.definitions import IndexDefinition
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexDefinition, IndexName
 from lakebed.metadata.kinds.key_changes import GroupChanges, can_index, secondary_text
 from lakebed.metadata.kinds.key_indexes import KeyIndexes, indexed_field, secondary_index_definition
 from lakebed.metadata.kinds.secondary_index import entries, indexed_pairs, pairs_of, secondary_index_records
@@ -28,7 +27,7 @@ from lakebed.schema.java_text import to_java_text
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.upkeep.action_keys import ActionKeys, stored_key_indexes
-from lakebed.upkeep.comparison import SCHEMA, joined
+from lakebed.upkeep.comparison import COMPARED, joined
 from lakebed.upkeep.grouping import grouped
 from lakebed.upkeep.key_kind import GROUPED, KeyIndexUpkeep
 from lakebed.upkeep.kind import FirstBuild, NewIndex, NewPartition, StoredTable, TableAction, required, under_keys
@@ -146,7 +145,7 @@ def stored_pairs(snapshot: Snapshot, field: str, index_version: int) -> pa.Table
 def _comparable(pairs: pa.Table) -> pa.Table:
     keys = secondary_keys(pairs["value"], pairs["record_key"])
     empty = pa.repeat(pa.scalar(""), len(keys))
-    return pa.Table.from_arrays([keys, empty, keys, empty], schema=SCHEMA)
+    return pa.Table.from_arrays([keys, empty, keys, empty], schema=COMPARED)
 
 
 def _shortest(pairs: pa.Table, kind: pa.DataType, known: pa.ChunkedArray) -> pa.Table:

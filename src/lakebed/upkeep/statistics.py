@@ -18,9 +18,9 @@ from lakebed.format.column_ranges import from_stream
 from lakebed.metadata.kinds.definitions import load_definitions
 from lakebed.metadata.kinds.file_ranges import ranges_of_file, ranges_of_log, unknown_ranges
 from lakebed.metadata.kinds.stats_columns import Kinds, index_version_of, stats_columns
-from lakebed.metadata.kinds.updates import NewFile, merged_partition_stats, stats_of
+from lakebed.metadata.kinds.stats_records import Stats
+from lakebed.metadata.kinds.updates import merged_partition_stats, stats_of
 from lakebed.metadata.layout import COLUMN_STATS
-from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.model import META_COLUMNS, BaseFile, LogFile, path_in
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths, without_meta
@@ -29,9 +29,9 @@ from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
-from lakebed.upkeep.comparison import SCHEMA, joined
+from lakebed.upkeep.comparison import COMPARED, joined
 from lakebed.upkeep.kind import FirstBuild, StoredTable, TableAction
-from lakebed.upkeep.stored_files import StoredFiles, completed_files, completed_logs, is_base_file
+from lakebed.upkeep.stored_files import NewFile, StoredFiles, completed_files, completed_logs, is_base_file
 
 
 class ActionStatistics:
@@ -216,7 +216,7 @@ def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expressi
         paths = [f"{p}/{n}" if p else str(n) for p, n in zip(whole, names.to_pylist(), strict=True)]
         labels = pa.array([f"{column} of {path}" for path in paths], pa.string())
         empty = pa.repeat(pa.scalar(""), len(known))
-        tables.append(pa.Table.from_arrays([known["key"], empty, labels, text], schema=SCHEMA))
+        tables.append(pa.Table.from_arrays([known["key"], empty, labels, text], schema=COMPARED))
     return joined(tables)
 
 

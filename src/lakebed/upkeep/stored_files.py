@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
+import pyarrow as pa
+
 from lakebed.format.file_names import parse_base_file, parse_log_file
-from lakebed.metadata.kinds.updates import NewFile
 from lakebed.model import BaseFile, CommitMetadata, FileSlice, LogFile
 from lakebed.slices.listing import Listing, list_table
 from lakebed.slices.snapshot import Snapshot
@@ -162,3 +164,15 @@ def _joining(file_slice: FileSlice, begun: str, timeline: Timeline) -> list[str]
 def _names(file_slice: FileSlice) -> set[str]:
     base = {file_slice.base_file.name} if file_slice.base_file is not None else set[str]()
     return base | {log.name for log in file_slice.log_files}
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file of the data table that an action wrote. `ranges` is its row of `ColumnRanges`, `bloom` its filter's type
+    code and text."""
+
+    partition: str
+    name: str
+    size: int
+    ranges: pa.RecordBatch | None = None
+    bloom: tuple[str, str] | None = None

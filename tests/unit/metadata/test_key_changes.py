@@ -10,7 +10,7 @@ import pytest
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.kinds import record_index_records
-from lakebed.metadata.kinds.index_names import IndexName, remembered_indexes, remembered_property
+from lakebed.metadata.kinds.index_names import parse_index_name, remembered_indexes, remembered_property
 from lakebed.metadata.kinds.key_changes import GroupChanges, KeyChanges, as_bytes, from_bytes, secondary_text
 from lakebed.metadata.kinds.record_index_updates import key_records
 from lakebed.metadata.kinds.secondary_index import secondary_index_records
@@ -120,7 +120,7 @@ def test_no_changed_key_gives_no_record() -> None:
 
 def test_names_of_indexes_are_parsed_and_printed() -> None:
     names = [
-        IndexName.parse(text)
+        parse_index_name(text)
         for text in ("record_index", "record", "record_index:partitioned", "a.b", "secondary:files2")
     ]
     assert [str(n) for n in names] == [
@@ -135,4 +135,4 @@ def test_names_of_indexes_are_parsed_and_printed() -> None:
     assert remembered_property([]) == {}
     for wrong in ("", "files", "secondary_index_x", "expr_index_x"):
         with pytest.raises(InvalidOption):
-            IndexName.parse(wrong)
+            parse_index_name(wrong)

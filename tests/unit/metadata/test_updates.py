@@ -11,7 +11,8 @@ import pytest
 
 from lakebed.metadata.keys import column_prefix
 from lakebed.metadata.kinds.stats_types import widest_bounds
-from lakebed.metadata.kinds.updates import Kinds, NewFile, merged_partition_stats, stats_of
+from lakebed.metadata.kinds.updates import Kinds, merged_partition_stats, stats_of
+from lakebed.upkeep.stored_files import NewFile
 
 NAN, INF = float("nan"), float("inf")
 KINDS: Kinds = {"x": pa.float64(), "n": pa.int64()}

@@ -22,7 +22,7 @@ from lakebed.cli.main import invoke
 from lakebed.concurrency.lock import lock_body
 from lakebed.concurrency.providers import LEASE_FILE, LEASE_SECONDS, ServicesLease
 from lakebed.errors import InvalidOption, StorageError, TableNotFound, UnsupportedFeature
-from lakebed.metadata.kinds.index_names import IndexName, remembered_property
+from lakebed.metadata.kinds.index_names import parse_index_name, remembered_property
 from lakebed.model import Action
 from lakebed.properties.file import update_table_config
 from lakebed.services import daemon
@@ -141,7 +141,7 @@ def test_partitions_that_are_over_their_time(make: Make) -> None:
 def test_an_index_that_waits_to_be_built(make: Make) -> None:
     table = make(**BUCKET, properties=QUIET)
     put(table, 0)
-    update_table_config(open_storage(table.uri), remembered_property([IndexName.parse("v")]))
+    update_table_config(open_storage(table.uri), remembered_property([parse_index_name("v")]))
     assert once(table) == [("due", "indexing"), ("ran", "indexing")]
     assert "secondary_index_v" in {facts.name for facts in table.indexes.list()}
     settled(table)

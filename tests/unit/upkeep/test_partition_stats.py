@@ -12,10 +12,10 @@ import pytest
 import lakebed
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexName
+from lakebed.metadata.kinds.stats_records import Stats
 from lakebed.metadata.kinds.updates import merged_partition_stats
 from lakebed.metadata.read.metadata_table import open_snapshot
-from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.services import build_index
 from lakebed.storage import open_storage
 from lakebed.table import Table

@@ -13,7 +13,7 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import read_footer
 from lakebed.metadata.keys import partition_identifier, partition_of
 from lakebed.metadata.kinds import files_records
-from lakebed.metadata.kinds.index_names import IndexName
+from lakebed.metadata.kinds.definitions import IndexName
 from lakebed.metadata.kinds.kind import MetadataKind
 from lakebed.metadata.layout import GroupSizing
 from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot

@@ -12,7 +12,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict, InvalidRecord
-from lakebed.metadata.kinds.updates import file_records
+from lakebed.metadata.kinds.files_records import file_records
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.read.metadata_table import open_snapshot
 from lakebed.metadata.schemas import form_of_version

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from lakebed.format.avro.columns import encode_binaries, encode_fixed, join_pieces
 from lakebed.format.hashes import plain_strings
+from lakebed.metadata.keys import (
+    file_keys,
+)
 from lakebed.metadata.kinds.kind import MetadataKind
 from lakebed.metadata.layout import BLOOM_FILTERS
 from lakebed.metadata.record_values import RecordType, SubRecord, enter, leave, value_head, value_tail
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
+from lakebed.upkeep.stored_files import NewFile
 
 SCHEMA = pa.schema(
     [
@@ -46,3 +53,16 @@ def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table
 
 
 KIND = MetadataKind(BLOOM_FILTERS, file_id_start="bloom-filters", file_groups=4, decode=decode, build_position=20)
+
+
+def bloom_records_of(files: Sequence[NewFile], instant: str, form: RecordForm) -> Records:
+    """Records of `bloom_filters`, for the files that have a filter."""
+    having = [(f, f.bloom) for f in files if f.bloom is not None]
+    columns = [
+        file_keys([f.partition for f, _ in having], [f.name for f, _ in having]),
+        pa.array([kind for _, (kind, _) in having], pa.string()),
+        pa.repeat(pa.scalar(instant), len(having)),
+        pa.array([text.encode() for _, (_, text) in having], pa.binary()),
+        pa.repeat(pa.scalar(False), len(having)),
+    ]
+    return Records.upserts(*encode(pa.Table.from_arrays(columns, schema=SCHEMA), form))

@@ -9,7 +9,7 @@ from typing import Any, cast
 from lakebed.errors import CorruptFile, StorageError
 from lakebed.format.file_names import is_data_path
 from lakebed.format.text import parse_json_object
-from lakebed.model import HOODIE
+from lakebed.model import HOODIE, RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.encoding import pretty_json
@@ -121,3 +121,29 @@ def _definition(partition: str, entry: dict[str, Any]) -> IndexDefinition:
 def _relative(path: str) -> str:
     """Old files name the place with the table's whole path in front."""
     return path if path.startswith(HOODIE) else HOODIE + path.rpartition(f"/{HOODIE}")[2] if HOODIE in path else path
+
+
+PARTITIONED_RECORD_INDEX = f"{RECORD_INDEX}:partitioned"
+
+
+SECONDARY_PREFIX = "secondary:"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexName:
+    """One index: its `partition` of the metadata table, the `column` of a secondary index, whether a record index is
+    `partitioned` (one for each partition path of the data), and the definition of an index on an `expression`.
+
+    >>> str(parse_index_name("secondary:city")), parse_index_name("city").partition
+    ('secondary:city', 'secondary_index_city')
+    """
+
+    partition: str
+    column: str | None = None
+    partitioned: bool = False
+    expression: IndexDefinition | None = None
+
+    def __str__(self) -> str:
+        if self.column is not None:
+            return SECONDARY_PREFIX + self.column
+        return PARTITIONED_RECORD_INDEX if self.partitioned else self.partition

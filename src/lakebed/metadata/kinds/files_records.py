@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,14 @@ from lakebed.format.avro.columns import (
 from lakebed.format.avro.encoder import decode_long
 from lakebed.format.bounded_cache import BoundedCache, Kept
 from lakebed.format.hashes import plain_strings
-from lakebed.metadata.keys import ALL_PARTITIONS
+from lakebed.metadata.keys import (
+    ALL_PARTITIONS,
+    partition_identifier,
+)
 from lakebed.metadata.record_values import RecordType, SubRecord, enter, leave, value_head, value_tail
+from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
+from lakebed.upkeep.stored_files import NewFile
 
 SCHEMA = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64()), ("is_deleted", pa.bool_())])
 
@@ -196,3 +202,38 @@ def _runs(keys: Any) -> tuple[pa.StringArray, Int64s]:
     runs = pc.run_end_encode(keys)
     ends = runs.run_ends.to_numpy().astype(np.int64)
     return plain_strings(runs.values), np.diff(ends, prepend=0)
+
+
+def file_records(
+    files: Sequence[NewFile],
+    form: RecordForm,
+    *,
+    partitions: Iterable[str] = (),
+    removed: Mapping[str, Collection[str]] | None = None,
+    gone: Collection[str] = (),
+) -> Records:
+    """Records of `files`: what was written, the action's other `partitions`, the names `removed` from each, and the
+    partition paths that are `gone` from the list of them. The list is always there, as in Hudi."""
+    removed = removed or {}
+    named = sorted({*partitions, *(f.partition for f in files), *removed} - set(gone))
+    keys: list[str] = [ALL_PARTITIONS] * (len(named) + len(gone))
+    names: list[str | None] = [partition_identifier(p) for p in (*named, *gone)]
+    sizes, deleted = [0] * len(names), [False] * len(named) + [True] * len(gone)
+    by_partition: dict[str, list[NewFile]] = {p: [] for p in named}
+    for file in files:
+        by_partition[file.partition].append(file)
+    for partition in named:
+        entries = [(f.name, f.size, False) for f in by_partition[partition]]
+        entries += [(name, 0, True) for name in sorted(removed.get(partition, ()))]
+        for name, size, is_deleted in entries:
+            keys.append(partition_identifier(partition))
+            names.append(name)
+            sizes.append(size)
+            deleted.append(is_deleted)
+    if not names:
+        keys, names, sizes, deleted = [ALL_PARTITIONS], [*names, None], [0], [False]
+    return Records.upserts(*encode(pa.Table.from_arrays(_arrays(keys, names, sizes, deleted), schema=SCHEMA), form))
+
+
+def _arrays(keys: list[str], names: list[str | None], sizes: list[int], deleted: list[bool]) -> list[pa.Array]:
+    return [pa.array(keys, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64()), pa.array(deleted)]

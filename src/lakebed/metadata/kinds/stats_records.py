@@ -249,3 +249,9 @@ def _assembled(pieces: list[tuple[Int64s, pa.Array]], count: int, kind: pa.DataT
     present = np.zeros(count, np.bool_)
     present[at] = True
     return spread(values.take(pa.array(np.argsort(at))), present)
+
+
+Types = Mapping[str, pa.DataType]
+
+
+Stats = dict[str, pa.Table]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -13,77 +12,24 @@ import pyarrow.compute as pc
 
 from lakebed.format.column_ranges import COUNTS
 from lakebed.metadata.keys import (
-    ALL_PARTITIONS,
     column_stats_keys,
     file_keys,
     h64,
-    partition_identifier,
     partition_stats_keys,
 )
-from lakebed.metadata.kinds import bloom_filters, files_records, stats_records
+from lakebed.metadata.kinds import stats_records
 from lakebed.metadata.kinds.file_ranges import UNKNOWN_COUNTS
-from lakebed.metadata.kinds.stats_records import stats_schema
+from lakebed.metadata.kinds.stats_records import Stats, Types, stats_schema
 from lakebed.metadata.kinds.stats_types import as_type, have_room, widest_bounds
-from lakebed.metadata.read.stats_lookup import Stats
 from lakebed.metadata.record_values import RecordType
 from lakebed.metadata.records import Records
 from lakebed.metadata.schemas import RecordForm
+from lakebed.upkeep.stored_files import NewFile
 
-Kinds = Mapping[str, pa.DataType]
 Int64s = npt.NDArray[np.int64]
-_FILES = files_records.SCHEMA
 
 
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """A file of the data table that an action wrote. `ranges` is its row of `ColumnRanges`, `bloom` its filter's type
-    code and text."""
-
-    partition: str
-    name: str
-    size: int
-    ranges: pa.RecordBatch | None = None
-    bloom: tuple[str, str] | None = None
-
-
-def file_records(
-    files: Sequence[NewFile],
-    form: RecordForm,
-    *,
-    partitions: Iterable[str] = (),
-    removed: Mapping[str, Collection[str]] | None = None,
-    gone: Collection[str] = (),
-) -> Records:
-    """Records of `files`: what was written, the action's other `partitions`, the names `removed` from each, and the
-    partition paths that are `gone` from the list of them. The list is always there, as in Hudi."""
-    removed = removed or {}
-    named = sorted({*partitions, *(f.partition for f in files), *removed} - set(gone))
-    keys: list[str] = [ALL_PARTITIONS] * (len(named) + len(gone))
-    names: list[str | None] = [partition_identifier(p) for p in (*named, *gone)]
-    sizes, deleted = [0] * len(names), [False] * len(named) + [True] * len(gone)
-    by_partition: dict[str, list[NewFile]] = {p: [] for p in named}
-    for file in files:
-        by_partition[file.partition].append(file)
-    for partition in named:
-        entries = [(f.name, f.size, False) for f in by_partition[partition]]
-        entries += [(name, 0, True) for name in sorted(removed.get(partition, ()))]
-        for name, size, is_deleted in entries:
-            keys.append(partition_identifier(partition))
-            names.append(name)
-            sizes.append(size)
-            deleted.append(is_deleted)
-    if not names:
-        keys, names, sizes, deleted = [ALL_PARTITIONS], [*names, None], [0], [False]
-    return Records.upserts(
-        *files_records.encode(pa.Table.from_arrays(_arrays(keys, names, sizes, deleted), schema=_FILES), form)
-    )
-
-
-def _arrays(keys: list[str], names: list[str | None], sizes: list[int], deleted: list[bool]) -> list[pa.Array]:
-    return [pa.array(keys, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64()), pa.array(deleted)]
-
-
-def stats_of(files: Sequence[NewFile], kinds: Kinds, index_version: int, *, with_unknown: bool = False) -> Stats:
+def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with_unknown: bool = False) -> Stats:
     """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types.
 
     Where a column has NaN its bounds are the infinities, and where its range is not known the widest of its type: real
@@ -164,7 +110,7 @@ def partition_stats_records(
     known: Stats,
     new: Stats,
     live: Mapping[str, Collection[str]],
-    kinds: Kinds,
+    kinds: Types,
     form: RecordForm,
     index_version: int,
     *,
@@ -187,7 +133,7 @@ def merged_partition_stats(
     known: Stats,
     new: Stats,
     live: Mapping[str, Collection[str]],
-    kinds: Kinds,
+    kinds: Types,
     *,
     of_expression: bool = False,
     zero_is_known: bool = False,
@@ -287,16 +233,3 @@ def _by_partition(
     own = stats_keys.take(pa.array(numbers, pa.int64()))
     table = _stats_table(own, pa.array(partitions, pa.string()), bounds, counts, tight=tight)
     return table, frozenset(numbers)
-
-
-def bloom_records_of(files: Sequence[NewFile], instant: str, form: RecordForm) -> Records:
-    """Records of `bloom_filters`, for the files that have a filter."""
-    having = [(f, f.bloom) for f in files if f.bloom is not None]
-    columns = [
-        file_keys([f.partition for f, _ in having], [f.name for f, _ in having]),
-        pa.array([kind for _, (kind, _) in having], pa.string()),
-        pa.repeat(pa.scalar(instant), len(having)),
-        pa.array([text.encode() for _, (_, text) in having], pa.binary()),
-        pa.repeat(pa.scalar(False), len(having)),
-    ]
-    return Records.upserts(*bloom_filters.encode(pa.Table.from_arrays(columns, schema=bloom_filters.SCHEMA), form))

@@ -26,6 +26,7 @@ from lakebed.metadata.kinds import bloom_filters, files_records, record_index_re
 from lakebed.metadata.kinds.definitions import index_version
 from lakebed.metadata.kinds.files import newest_files
 from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.kinds.stats_records import Stats, Types
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, is_of_data
 from lakebed.metadata.read.lookup import (
     distinct_texts,
@@ -35,7 +36,7 @@ from lakebed.metadata.read.lookup import (
     whole_slice,
 )
 from lakebed.metadata.read.merge_records import Decode, Layer, alive, decoded, newest
-from lakebed.metadata.read.stats_lookup import Stats, Types, read_stats
+from lakebed.metadata.read.stats_lookup import read_stats
 from lakebed.metadata.store.slices import MetadataSlices, open_slices
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.properties.file import load_table_config

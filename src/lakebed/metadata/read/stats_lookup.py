@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from lakebed.metadata.kinds import stats_records
 from lakebed.metadata.kinds.stats_merge import newest_stats
+from lakebed.metadata.kinds.stats_records import Stats, Types
 from lakebed.metadata.read.lookup import slice_by_prefixes, whole_slice
 from lakebed.metadata.read.merge_records import alive, decoded
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
 from lakebed.storage.parallel import parallel_map
-
-Types = Mapping[str, pa.DataType]
-Stats = dict[str, pa.Table]
 
 
 def read_stats(
